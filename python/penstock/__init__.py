@@ -1,6 +1,7 @@
 """penstock: one experiment platform for the storage and I/O performance of data systems.
 
-From Python: `Study`, `run`, `Campaign`, `trace`, `Trace`, `predict_workflow`, `explore` and `Disk`, of
+From Python: `Study`, `run`, `Campaign`, `trace`, `Trace`, `predict_workflow`, `explore`,
+`experiment` and `Disk`, of
 `penstock.api`, and `Cluster`, of `penstock.emulate.cluster.cluster`.
 """
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.api import Disk as Disk
     from penstock.api import Study as Study
     from penstock.api import Trace as Trace
+    from penstock.api import experiment as experiment
     from penstock.api import explore as explore
     from penstock.api import predict_workflow as predict_workflow
     from penstock.api import run as run
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_API = ("Campaign", "Disk", "Study", "Trace", "explore", "predict_workflow", "run", "trace")
+_API = (
+    *("Campaign", "Disk", "Study", "Trace"),
+    *("experiment", "explore", "predict_workflow", "run", "trace"),
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@
     penstock.Campaign("out").findings     # of a study that was run before
     penstock.trace(["sqlite3", "t.db", "vacuum"], "bundle").patterns
     penstock.predict_workflow("flow.json", "platform.yaml").makespan_s
+    with penstock.experiment("x") as x: x.record("queue", 3)
     with penstock.Disk("hdd-7200", "files", "mnt", time_scale=2): ...
 
 Errors are `penstock.errors.BadInput` for what can be mended in a file or an argument, else PenstockError.
@@ -18,7 +19,8 @@ Errors are `penstock.errors.BadInput` for what can be mended in a file or an arg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -235,6 +237,93 @@ class Trace:
         from penstock.analyse.traced_run import TracedRun
 
         return pd.DataFrame([asdict(f) for f in TracedRun(self.path).findings])
+
+
+class Recording:
+    """An experiment while it runs, as `experiment` gives it."""
+
+    def __init__(self, door: Any, name: str) -> None:
+        from secrets import token_hex
+
+        self._door = door
+        #: its name and repeat, `NAME#n`
+        self.name = name
+        self._source = f"python-{token_hex(4)}"
+        self._number = 0
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """A phase, as long as the block lasts; inside of another it is a part of that."""
+        self._door.mark(self.name, "begin", name)
+        try:
+            yield
+        finally:
+            self._door.mark(self.name, "end", name)
+
+    def note(self, text: str) -> None:
+        """Notes some words with the time."""
+        self._door.mark(self.name, "note", text)
+
+    def record(
+        self,
+        metric: str,
+        values: Any,
+        utc_ns: Any = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        unit: str = "",
+    ) -> None:
+        """Keeps values of a metric: one now, or many with their times [ns since 1970 UTC].
+
+        It is on the disk when this returns, where the server is up.
+        """
+        import time
+
+        import numpy as np
+
+        from penstock.observe.monitor.points import Batch, canonical_labels, points
+
+        many = np.atleast_1d(np.asarray(values))
+        times = np.atleast_1d(np.asarray(time.time_ns() if utc_ns is None else utc_ns, np.int64))
+        kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
+        if many.dtype.kind not in kinds:
+            raise BadInput(f"found values of {many.dtype}; expected numbers, texts or truth values")
+        column: Any = many.tolist() if many.dtype.kind == "U" else many
+        table = points(
+            metric=[metric] * len(many),
+            labels=canonical_labels(labels or {}),
+            utc_ns=times,
+            unit=unit,
+            **{kinds[many.dtype.kind]: column},
+        )
+        self._door.write(self.name, Batch(self._source, self._number, table))
+        self._number += 1
+
+
+@contextlib.contextmanager
+def experiment(
+    name: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    tags: Sequence[str] = (),
+    shared: bool = False,
+    server: str | None = None,
+) -> Iterator[Recording]:
+    """An experiment, as long as the block lasts, or the next repeat of one of that name.
+
+    It lies in this user's archive, or with `server` (`$PENSTOCK_SERVER`). Where that is down stderr says so,
+    and the block runs all the same. An exception makes it `aborted`, and goes on.
+    """
+    from penstock.observe.monitor.door import Patient, opened
+
+    door = Patient(opened(server))
+    begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
+    try:
+        yield Recording(door, begun)
+    except BaseException:
+        door.stop(begun, aborted=True)
+        raise
+    door.stop(begun)
 
 
 def trace(

@@ -49,7 +49,12 @@ hosts:
 network: {bandwidth: 100 Mbit/s}
 """
 #: what would take away what the others are tried on
-ENDS = {("DELETE", "/api/v1/clusters/{cluster}"), ("DELETE", "/api/v1/disks/{disk}")}
+ENDS = {
+    ("DELETE", "/api/v1/clusters/{cluster}"),
+    ("DELETE", "/api/v1/disks/{disk}"),
+    ("DELETE", "/exp/{name}"),
+    ("PUT", "/exp/{name}"),
+}
 #: requests to each operation by who may; `make fuzz` sends more
 EXAMPLES = int(os.environ.get("PENSTOCK_HTTP_EXAMPLES", "20"))
 #: a stream of states has no end
@@ -83,7 +88,10 @@ class Server:
         self.log = place / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", "serve", str(bundle), "--port", "0"],
+                [
+                    *(sys.executable, "-m", "penstock", "serve", str(bundle)),
+                    *("--ask-token", "--port", "0"),
+                ],
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -101,7 +109,18 @@ class Server:
         up = self.client.put_disk_up("service-5ms", place / "backing", place / "mount")
         self.known: dict[str, Any]
         self.known = {"cluster": "fuzzed", "node": "n-0", "network": "net", "path": "etc/hostname"}
-        self.known |= {"number": 0, "file_id": 1, "table": "io_events", "job": 1}
+        requests.post(
+            f"{self.url}exp/attacked",
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=60,
+        ).raise_for_status()
+        self.known |= {
+            "name": "attacked",
+            "number": 0,
+            "file_id": 1,
+            "table": "io_events",
+            "job": 1,
+        }
         self.disk_id: str = up["disk_id"]
 
     def journal(self) -> list[str]:

@@ -169,18 +169,18 @@ def test_the_catalogue_is_what_the_bundles_say(tmp_path: Path) -> None:
         assert before[0]["levels"] == {"disk": "fast"}
 
 
-def test_a_catalogue_of_another_schema_is_dropped(tmp_path: Path) -> None:
+def test_a_catalogue_of_a_later_penstock_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     with Catalogue(path) as catalogue:
         catalogue.put_study(tmp_path, "tiny", "", "finished", 1)
-        assert not catalogue.was_reset
     import sqlite3
 
     with sqlite3.connect(path) as connection:
-        connection.execute("pragma user_version = 99")
-    with Catalogue(path) as catalogue:
-        assert catalogue.was_reset
-        assert catalogue.studies() == []
+        connection.execute("update alembic_version set version_num = '9999'")
+    with pytest.raises(PenstockError, match="later penstock"):
+        Catalogue(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("select count(*) from studies").fetchone() == (1,)
 
 
 def test_what_is_no_catalogue_is_said_so(tmp_path: Path) -> None:

@@ -1,57 +1,31 @@
-"""The catalogue over studies and runs: SQLite, beside a study and per user. All of it is in the bundles.
+"""The catalogue over studies and runs, which are experiments: what of them is in the bundles, and tokens.
 
-`OUT/catalogue.sqlite` knows one study, the per-user index (`$PENSTOCK_ARCHIVE`, or the state directory)
-all that were run. A catalogue of another schema number is dropped and filled from the bundles again.
+`OUT/catalogue.sqlite` knows one study, the index all that were run: `$PENSTOCK_CATALOGUE` (a PostgreSQL
+of a team), else SQLite in `$PENSTOCK_ARCHIVE` or the state directory. What it says of runs can be had from
+the bundles again, tokens cannot.
 """
 
 from __future__ import annotations
 
-import contextlib
+import getpass
+import hashlib
 import json
 import os
+import secrets
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.archive.bundle import Bundle, directory_bytes
+from penstock.archive.catalogue_tables import opened, runs, studies, tags, tokens
 from penstock.archive.runs import attempts
-from penstock.errors import PenstockError
+from penstock.errors import BadInput
 from penstock.state import state_dir
-
-SCHEMA_NUMBER = 1
-
-_metadata = sa.MetaData()
-
-studies = sa.Table(
-    "studies",
-    _metadata,
-    sa.Column("out", sa.Text, primary_key=True),
-    sa.Column("study_id", sa.Text, nullable=False),
-    sa.Column("question", sa.Text),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("planned_runs", sa.Integer),
-)
-runs = sa.Table(
-    "runs",
-    _metadata,
-    sa.Column("out", sa.Text, primary_key=True),
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("attempt", sa.Integer, primary_key=True),
-    sa.Column("study_id", sa.Text, nullable=False),
-    sa.Column("treatment_id", sa.Text),
-    sa.Column("levels", sa.Text),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("valid", sa.Boolean, nullable=False),
-    sa.Column("reason", sa.Text),
-    sa.Column("start_realtime_ns", sa.BigInteger),
-    sa.Column("wall_s", sa.Float),
-    sa.Column("size_bytes", sa.BigInteger),
-    sa.Column("path", sa.Text, nullable=False),
-)
 
 
 @dataclass(frozen=True)
@@ -78,32 +52,30 @@ def index_path() -> Path:
     return state_dir() / "archive.sqlite"
 
 
-class Catalogue:
-    """One catalogue file, made if absent. Several processes may use it."""
+def open_index() -> Catalogue:
+    """The index over all that was run: `$PENSTOCK_CATALOGUE`, else the per-user file."""
+    return Catalogue(os.environ.get("PENSTOCK_CATALOGUE") or index_path())
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 20})
-        sa.event.listen(self._engine, "connect", _pragmas)
-        self.was_reset = False
-        # made here: it and what SQLite puts beside it are no more open than their directory, ever
-        with contextlib.suppress(OSError):
-            mode = 0o600 | (path.parent.stat().st_mode & 0o644)
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
-        try:
-            with self._engine.begin() as connection:
-                number = connection.execute(sa.text("pragma user_version")).scalar()
-                if number != SCHEMA_NUMBER:
-                    self.was_reset = number != 0
-                    _metadata.drop_all(connection)
-                    _metadata.create_all(connection)
-                    connection.execute(sa.text(f"pragma user_version = {SCHEMA_NUMBER}"))
-        except sa.exc.DatabaseError as error:
-            full = "full" in str(error.orig)
-            advice = "make room" if full else "remove it and run penstock ls --rebuild"
-            raise PenstockError(
-                f"{path} cannot be used as a catalogue ({error.orig}); {advice}"
-            ) from error
+
+Role = Literal["owner", "reader"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """Who has a token, and what it lets: an owner's experiments are begun and ended with it, or only read."""
+
+    token_id: str
+    owner: str
+    role: Role
+    made_realtime_ns: int
+
+
+class Catalogue:
+    """One catalogue, made if absent: of a path SQLite, of a URL PostgreSQL. Several processes may use it."""
+
+    def __init__(self, place: Path | str) -> None:
+        self.place = place
+        self._engine = opened(place)
 
     def put_study(
         self, out: Path, study_id: str, question: str, state: str, planned_runs: int
@@ -141,8 +113,8 @@ class Catalogue:
     def rebuild(self, outs: Iterable[Path]) -> int:
         """Empties the catalogue and fills it from the bundles of these studies; gives the runs found."""
         with self._engine.begin() as connection:
-            connection.execute(runs.delete())
-            connection.execute(studies.delete())
+            for table in (runs, studies, tags):
+                connection.execute(table.delete())
         return sum(self.adopt(out) for out in dict.fromkeys(o.resolve() for o in outs))
 
     def adopt(self, out: Path) -> int:
@@ -214,10 +186,146 @@ class Catalogue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _replace(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        if rows:
+    def start(self, row: dict[str, Any], tagged: Iterable[str]) -> bool:
+        """Adds a run that begins; False where there is one of its name and attempt."""
+        try:
             with self._engine.begin() as connection:
-                connection.execute(table.insert().prefix_with("or replace"), rows)
+                connection.execute(runs.insert().values(row))
+                _put_tags(connection, row, tagged)
+        except sa.exc.IntegrityError:
+            return False
+        return True
+
+    def put_run(self, row: dict[str, Any], tagged: Iterable[str]) -> None:
+        """Adds a run or says anew what it is, with its tags."""
+        self._replace(runs, [row])
+        with self._engine.begin() as connection:
+            _put_tags(connection, row, tagged)
+
+    def forget_run(self, out: str, run_id: str, attempt: int) -> None:
+        """Drops one attempt and its tags."""
+        with self._engine.begin() as connection:
+            for table in (runs, tags):
+                mine = (table.c.out == out) & (table.c.run_id == run_id)
+                connection.execute(table.delete().where(mine & (table.c.attempt == attempt)))
+
+    def found(
+        self,
+        *,
+        name: str | None = None,
+        attempt: int | None = None,
+        seen_by: str | None = None,
+        owner: str | None = None,
+        tag: str | None = None,
+        state: str | None = None,
+        out: str | None = None,
+        most: int = 100_000,
+    ) -> list[dict[str, Any]]:
+        """Runs by any of these, the one begun last at the end, at most so many of the newest.
+
+        `seen_by`: those of this user and those that are shared. Each has `tags` and `levels` as values.
+        """
+        query = sa.select(runs)
+        equal = {"name": name, "attempt": attempt, "owner": owner, "state": state, "out": out}
+        for column, value in equal.items():
+            if value is not None:
+                query = query.where(runs.c[column] == value)
+        if seen_by is not None:
+            query = query.where(sa.or_(runs.c.owner == seen_by, runs.c.shared))
+        if tag is not None:
+            same = (tags.c.out == runs.c.out) & (tags.c.run_id == runs.c.run_id)
+            query = query.where(
+                sa.exists().where(same & (tags.c.attempt == runs.c.attempt) & (tags.c.tag == tag))
+            )
+        begun = sa.func.coalesce(runs.c.start_realtime_ns, 0)
+        query = query.order_by(begun.desc(), runs.c.name.desc(), runs.c.attempt.desc()).limit(most)
+        with self._engine.connect() as connection:
+            rows = [dict(r) for r in connection.execute(query).mappings().all()][::-1]
+            tagged: dict[tuple[str, str, int], list[str]] = {}
+            for t in connection.execute(sa.select(tags).order_by(tags.c.tag)).all():
+                tagged.setdefault((t.out, t.run_id, t.attempt), []).append(t.tag)
+        for row in rows:
+            row["tags"] = tagged.get((row["out"], row["run_id"], row["attempt"]), [])
+            row["levels"] = json.loads(row["levels"] or "{}")
+        return rows
+
+    def latest_attempt(self, out: str, run_id: str) -> int:
+        """The highest attempt at a run, 0 where there is none."""
+        query = sa.select(sa.func.max(runs.c.attempt)).where(
+            (runs.c.out == out) & (runs.c.run_id == run_id)
+        )
+        with self._engine.connect() as connection:
+            return int(connection.execute(query).scalar() or 0)
+
+    def add_token(self, owner: str, role: Role) -> str:
+        """A new token of a user; what is kept of it is a digest, so it is told just once."""
+        if not 0 < len(owner) <= 100 or not owner.isprintable():
+            raise BadInput(f"found user {owner[:80]!r}; expected 1 to 100 printable characters")
+        told = secrets.token_urlsafe(24)
+        row = {
+            "token_id": secrets.token_hex(4),
+            "owner": owner,
+            "role": role,
+            "digest": _digest(told),
+            "made_realtime_ns": time.time_ns(),
+        }
+        with self._engine.begin() as connection:
+            connection.execute(tokens.insert().values(row))
+        return told
+
+    def token(self, told: str) -> Token | None:
+        """Whose token it is, None for one that is nobody's."""
+        query = sa.select(tokens).where(tokens.c.digest == _digest(told))
+        with self._engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else _token(row)
+
+    def tokens(self) -> list[Token]:
+        """All tokens, by user."""
+        query = sa.select(tokens).order_by(tokens.c.owner, tokens.c.made_realtime_ns)
+        with self._engine.connect() as connection:
+            return [_token(row) for row in connection.execute(query).mappings()]
+
+    def revoke(self, token_id: str) -> bool:
+        """Makes a token worth nothing; False where there is none of that name."""
+        with self._engine.begin() as connection:
+            done = connection.execute(tokens.delete().where(tokens.c.token_id == token_id))
+        return bool(done.rowcount)
+
+    def _replace(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+        """Rows in place of those with the same key, in one transaction and any database's words."""
+        keys = [c.name for c in table.primary_key.columns]
+        with self._engine.begin() as connection:
+            for row in {tuple(r[k] for k in keys): r for r in rows}.values():
+                same = sa.and_(*(table.c[k] == row[k] for k in keys))
+                if not connection.execute(table.update().where(same).values(row)).rowcount:
+                    connection.execute(table.insert().values(row))
+
+
+def _put_tags(connection: sa.Connection, row: dict[str, Any], tagged: Iterable[str]) -> None:
+    key = {k: row[k] for k in ("out", "run_id", "attempt")}
+    mine = sa.and_(*(tags.c[k] == v for k, v in key.items()))
+    connection.execute(tags.delete().where(mine))
+    rows = [{**key, "tag": tag} for tag in dict.fromkeys(tagged)]
+    if rows:
+        connection.execute(tags.insert(), rows)
+
+
+def _digest(told: str) -> str:
+    """A token has 192 random bits, so no salt and no slow function are needed."""
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _token(row: Any) -> Token:
+    return Token(row["token_id"], row["owner"], row["role"], row["made_realtime_ns"])
+
+
+def local_user() -> str:
+    """Who runs this process, by name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.geteuid())
 
 
 def campaign_of(out: Path) -> dict[str, Any] | None:
@@ -288,12 +396,9 @@ def _run_row(out: Path, bundle: Bundle) -> dict[str, Any]:
         "wall_s": times.get("wall_s"),
         "size_bytes": directory_bytes(bundle.path),
         "path": str(bundle.path),
+        "name": f"{manifest['study_id']}/{manifest['run_id']}",
+        "owner": manifest.get("owner") or local_user(),
+        "shared": bool(manifest.get("shared", False)),
+        "end_realtime_ns": times.get("end_realtime_ns"),
+        "until_realtime_ns": None,
     }
-
-
-def _pragmas(connection: Any, _record: Any) -> None:
-    """A catalogue can be rebuilt, so it need not wait for the disk at every commit (sqlite pragmas)."""
-    cursor = connection.cursor()
-    cursor.execute("pragma journal_mode = wal")
-    cursor.execute("pragma synchronous = normal")
-    cursor.close()

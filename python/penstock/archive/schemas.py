@@ -793,6 +793,79 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "series",
+        _BUNDLE,
+        "a series that an experiment recorded, with what came of it and what did not",
+        (*_RUN_KEY, "series_id"),
+        _columns("""
+            series_id | i64 | | number in `points`, from 0
+            source | text | | the collector that it came from
+            metric | text | | what is measured
+            labels | text | | of what, as JSON of texts, sorted by name
+            kind | text | | `time` or `sequence` (indexed 0, 1, 2, …, and never joined by time)
+            type | text | | of its values: `float`, `integer`, `text` or `boolean`
+            unit | text | | of its values, empty for none
+            interval_ns | i64 | ns | how often a point was due, null where that is irregular
+            produced | i64 | | points that the program made, null where nobody counted
+            received | i64 | | points that came, also those that came twice
+            stored | i64 | | points in `points`
+            expected | i64 | | points that should have come, null where that cannot be known
+            late | i64 | | points that were taken or sent after their time
+            duplicate | i64 | | points of a time or index that another replaced
+            lost | i64 | | points that are missing in the gaps, not counting where it was switched off
+            gaps | i64 | | holes of the series, in `gaps`
+            longest_gap_ns | i64 | ns | the longest of them, not counting where it was switched off
+            resets | i64 | | times that a counter went back
+            restarts | i64 | | times that the target began anew
+            verdict | text | | `complete` (at least 99 %, no gap over 5 intervals), `partial` or `unusable`
+        """),
+    ),
+    TableSchema(
+        "points",
+        _BUNDLE,
+        "one value of a series of an experiment, in the order of the series and of time or index",
+        (*_RUN_KEY, "series_id", "utc_ns", "index"),
+        _columns("""
+            series_id | i64 | | the series, in `series`
+            utc_ns | i64 | ns | since 1970-01-01 UTC, as its source stamped it; null where a sequence has no times
+            index | i64 | | place in the sequence, null in a series of times
+            float | f64 | | the value, where it is a number with decimals
+            integer | i64 | | the value, where it is a whole number
+            text | text | | the value, where it is a text
+            boolean | bool | | the value, where it is true or false
+        """),
+    ),
+    TableSchema(
+        "gaps",
+        _BUNDLE,
+        "a stretch of a series, or of all series of a source, that differs from the rest",
+        (*_RUN_KEY, "source", "series_id", "kind", "start_utc_ns", "start_index"),
+        _columns("""
+            source | text | | the collector
+            series_id | i64 | | the series, null for all of the source
+            kind | text | | `lost` (points are missing), `disabled` (it was switched off), `reset` (a counter went back), `restart` (the target began anew), `batches` (batches are missing)
+            start_utc_ns | i64 | ns | from when, since 1970-01-01 UTC; null in a sequence
+            end_utc_ns | i64 | ns | until when
+            start_index | i64 | | the first that is missing of a sequence or of the batches
+            end_index | i64 | | the last
+            missing | i64 | | how many points, or batches, are missing
+            detail | text | | what the collector said
+        """),
+    ),
+    TableSchema(
+        "marks",
+        _BUNDLE,
+        "a phase or a note of an experiment",
+        (*_RUN_KEY, "number"),
+        _columns("""
+            number | i64 | | in the order of their beginnings, from 0
+            kind | text | | `phase` or `note`
+            name | text | | of a phase with those around it, as `load/warm-up`; of a note its words
+            start_utc_ns | i64 | ns | when, since 1970-01-01 UTC
+            end_utc_ns | i64 | ns | when a phase ended
+        """),
+    ),
+    TableSchema(
         "findings",
         "OUT/findings.parquet",
         "one statement of the analysis",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle, write_parquet
-from penstock.archive.catalogue import Catalogue, index_path
+from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
@@ -121,11 +122,12 @@ def analyse(
 def _tell_catalogues(out: Path, found: list[Bundle], result: Analysis) -> None:
     """What was judged again is so in the catalogues that know the study."""
     here = out.resolve()
-    for path in (here / "catalogue.sqlite", index_path()):
-        if not found or not path.exists():
+    own = here / "catalogue.sqlite"
+    for opened in (partial(Catalogue, own), open_index):
+        if not found or (opened is not open_index and not own.exists()):
             continue
         try:
-            with Catalogue(path) as catalogue:
+            with opened() as catalogue:
                 if any(study.out == str(here) for study in catalogue.studies()):
                     catalogue.put_runs(here, found)
         except PenstockError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.analyse.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
-from penstock.archive.catalogue import Catalogue, index_path
+from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts
 from penstock.campaign import work_directory
 from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
@@ -476,7 +476,7 @@ def _tell(
 
 @contextlib.contextmanager
 def _catalogues(out: Path) -> Iterator[list[Catalogue]]:
-    with Catalogue(out / "catalogue.sqlite") as own, Catalogue(index_path()) as index:
+    with Catalogue(out / "catalogue.sqlite") as own, open_index() as index:
         yield [own, index]
 
 

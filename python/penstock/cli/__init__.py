@@ -24,6 +24,7 @@ from penstock.errors import BadInput, PenstockError
 
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {
+    "pg8000": "monitor",
     "fastapi": "serve",
     "uvicorn": "serve",
     "httpx": "serve",
@@ -57,7 +58,7 @@ GROUPS = {
     },
     "Watch a program": {
         "trace": "See what a program does to its files, why it waits, what to try.",
-        "monitor": "Sample a program and its host.",
+        "monitor": "Record experiments: marks, points, what a program does.",
         "replay": "Run the calls of a trace again on another storage.",
         "export": "Give a trace to Perfetto, Paraver or fio.",
         "import": "Judge a trace of blktrace, Darshan or fio.",

@@ -32,14 +32,16 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
     """Studies and runs in the archive, their state and size."""
-    from penstock.archive.catalogue import Catalogue, index_path, studies_below
+    from penstock.archive.catalogue import open_index, studies_below
+    from penstock.observe.monitor.experiments import Experiments, experiments_home
 
-    with Catalogue(index_path()) as catalogue:
-        if rebuild or catalogue.was_reset:
+    with open_index() as catalogue:
+        if rebuild:
             known = [Path(s.out) for s in catalogue.studies()]
             roots = below or [Path.cwd()]
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
             number = catalogue.rebuild(found)
+            number += Experiments(catalogue, experiments_home()).adopt()
             print(f"penstock: {number} runs found", file=sys.stderr)
         rows = catalogue.studies()
         if study is not None:

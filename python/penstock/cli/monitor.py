@@ -1,46 +1,217 @@
-"""penstock monitor: what the host and a command's control group do, sampled."""
+"""penstock monitor: experiments, their marks, their data; a command that is sampled meanwhile."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
 from penstock.errors import BadInput, PenstockError
 
-app = typer.Typer(help="Sample a command and its host.", no_args_is_help=True)
+app = typer.Typer(
+    help="Record experiments: marks, points, what a command does.", no_args_is_help=True
+)
 _FAILED = 125
+
+_SERVER = typer.Option(
+    None, "--server", help="http://HOST:PORT ($PENSTOCK_SERVER); by default the store of this user."
+)
+_AT = typer.Option(None, "--at", help="When: seconds since 1970, or ISO 8601 (default: now).")
+_NAME = typer.Argument(..., help="Its name; NAME#2 is its second repeat, a bare name the latest.")
+_JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
 
 
 @app.callback()
 def _monitor() -> None:
-    """Sample a command and its host."""
+    """Record experiments: marks, points, what a command does."""
+
+
+@app.command()
+def start(
+    name: str = _NAME,
+    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
+    shared: bool = typer.Option(False, "--shared", help="Let other users read it."),
+    timeout: float = typer.Option(None, help="End it after so many seconds, where nobody does."),
+    at: str = _AT,
+    server: str = _SERVER,
+) -> None:
+    """Begin an experiment, or the next repeat of one that has ended.
+
+    Where a server that was asked for is down, stderr says so and the status is 0: a script goes on.
+    """
+    options = {
+        "params": _params(param),
+        "tags": tag,
+        "shared": shared,
+        "timeout_s": timeout,
+        "at_ns": _moment(at),
+    }
+    _say(f"{_patient(server).start(name, **options)} begun")
+
+
+@app.command()
+def mark(
+    name: str = _NAME,
+    begin: str = typer.Option(None, help="A phase begins; inside of one that lasts."),
+    end: str = typer.Option(None, help="A phase ends, and those inside of it."),
+    note: str = typer.Option(None, help="Some words."),
+    at: str = _AT,
+    server: str = _SERVER,
+) -> None:
+    """Begin or end a phase, or note something."""
+    said = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
+    if len(said) != 1:
+        raise BadInput(f"found {len(said)} marks; expected one of --begin, --end, --note")
+    _patient(server).mark(name, *said[0], _moment(at))
+
+
+@app.command()
+def stop(
+    name: str = _NAME,
+    exit_status: int = typer.Option(None, "--exit", help="Status of what was run."),
+    aborted: bool = typer.Option(False, "--aborted", help="It did not come to its end."),
+    at: str = _AT,
+    server: str = _SERVER,
+) -> None:
+    """End an experiment; its bundle is left in the archive."""
+    ended = _patient(server).stop(name, at_ns=_moment(at), exit_status=exit_status, aborted=aborted)
+    _say(f"{ended} ended")
+
+
+@app.command()
+def get(
+    name: str = _NAME,
+    metric: str = typer.Option(..., "--metric", "-m", help="Which metric."),
+    kind: Literal["timestamp", "duration", "sample"] = typer.Option(
+        None, "--type", help="The first column: time, seconds since the start, or a number."
+    ),
+    label: list[str] = typer.Option([], "--label", help="Labels whose values name the columns."),
+    phase: str = typer.Option(None, help="Only of this phase."),
+    form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
+        "csv", "--format", help="How it is written."
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
+    server: str = _SERVER,
+) -> None:
+    """Write the data of an experiment: rows by time, an empty cell where there is no value."""
+    from penstock.observe.monitor.door import opened
+    from penstock.writing import whole_file
+
+    said = {"metric": metric, "format": form, "type": kind, "phase": phase, "labels": label or None}
+    parts = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
+    if output is None:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(output) as draft, draft.open("wb") as file:
+        file.writelines(parts)
+
+
+@app.command("list")
+def listed(
+    user: str = typer.Option(None, help="Whose."),
+    name: str = typer.Option(None, help="Of this name."),
+    tag: str = typer.Option(None, help="With this tag."),
+    state: str = typer.Option(None, help="running, ended, aborted, closed-by-timeout, …"),
+    as_json: bool = _JSON,
+    server: str = _SERVER,
+) -> None:
+    """List experiments, and runs of studies, which are experiments, too."""
+    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.moments import iso_text
+
+    found = opened(server).listed(user=user, name=name, tag=tag, state=state)
+    if as_json:
+        print(json.dumps({"experiments": found}))
+        return
+    for one in found:
+        lasted = (
+            "-" if one["end_ns"] is None else f"{(one['end_ns'] - one['start_ns']) / 1e9:.3f} s"
+        )
+        who = f"{one['name']}#{one['repeat']}"
+        begun = iso_text(one["start_ns"] // 10**9 * 10**9)
+        print(f"{who:<36} {one['state']:<10} {begun:<21} {lasted:>12} {one['user']}")
+
+
+@app.command()
+def rm(name: str = _NAME, server: str = _SERVER) -> None:
+    """Remove an experiment; it is kept in the trash for seven days."""
+    from penstock.observe.monitor.door import opened
+
+    opened(server).remove(name)
+
+
+@app.command()
+def token(
+    user: str = typer.Argument(None, help="For whom."),
+    role: Literal["owner", "reader"] = typer.Option("owner", help="What it lets."),
+    revoke: str = typer.Option(None, help="Make the token of this id worth nothing."),
+    as_json: bool = _JSON,
+) -> None:
+    """Make a token for a user of the server, which is told just once; without a user list them."""
+    from penstock.archive.catalogue import open_index
+
+    with open_index() as index:
+        if revoke is not None:
+            if not index.revoke(revoke):
+                raise BadInput(
+                    f"found no token {revoke}; expected an id of `penstock monitor token`"
+                )
+            return
+        if user is not None:
+            made = index.add_token(user, role)
+            print(json.dumps({"user": user, "role": role, "token": made}) if as_json else made)
+            return
+        rows = [vars(t) for t in index.tokens()]
+    if as_json:
+        print(json.dumps({"tokens": rows}))
+    for row in [] if as_json else rows:
+        print(f"{row['token_id']}  {row['role']:<8}{row['owner']}")
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
     words: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
+    name: str = typer.Option(
+        None, "--name", "-n", help="Of the experiment (default: the command's own)."
+    ),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
+    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
     interval: float = typer.Option(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),
-    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there."),
+    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
     ),
+    server: str = _SERVER,
 ) -> None:
-    """Run a command and sample processors, memory, disks, network, pressure and its group.
+    """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
 
     Returns the command's own status, 125 when penstock itself failed.
     """
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    import time
+
+    from penstock.observe.monitor.door import sampled
     from penstock.observe.monitor.session import monitor_command
 
+    door = _patient(server)
+    options = {"tags": tag, "params": _params(param)}
+    experiment = door.start(name or Path(words[0]).name, facts={"command": words}, **options)
+    status: int | None = None
     try:
         done = monitor_command(words, round(interval * 1e9), output, quiet=as_json)
+        status = done.finished.exit_status
+        shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        for batch in sampled(done.result.tables, done.result.receipt["used_ns"], shift_ns):
+            door.write(experiment, batch)
     except BadInput:
         raise
     except PenstockError as error:
@@ -48,14 +219,42 @@ def run(
         if as_json:
             print(json.dumps({"error": str(error)}))
         raise typer.Exit(_FAILED) from None
+    finally:
+        door.stop(experiment, exit_status=status, aborted=status is None)
     means = _means(done.result.tables["utilisation"])
     if as_json:
-        status = {"exit_status": done.finished.exit_status, "wall_s": done.finished.wall_s}
-        place = {"bundle": str(done.bundle) if done.bundle else None}
-        print(json.dumps({**status, **place, "receipt": done.result.receipt, "utilisation": means}))
+        ended = {"exit_status": done.finished.exit_status, "wall_s": done.finished.wall_s}
+        place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
+        print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
     raise typer.Exit(done.finished.exit_status)
+
+
+def _patient(server: str | None) -> Any:
+    from penstock.observe.monitor.door import Patient, opened
+
+    return Patient(opened(server))
+
+
+def _params(said: list[str]) -> dict[str, str]:
+    found = {}
+    for text in said:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise BadInput(f"found --param {text!r}; expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def _moment(said: str | None) -> int | None:
+    from penstock.observe.monitor.moments import moment_ns
+
+    return None if said is None else moment_ns(said)
+
+
+def _say(text: str) -> None:
+    print(f"penstock: {text}", file=sys.stderr)
 
 
 def _means(table: Any) -> list[dict[str, Any]]:

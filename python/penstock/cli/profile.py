@@ -233,7 +233,7 @@ def _place(asked: Path | None) -> Iterator[Path]:
     if asked is not None:
         yield asked
         return
-    from penstock.archive.catalogue import Catalogue, index_path
+    from penstock.archive.catalogue import open_index
     from penstock.host.directories import make_directory, remove_directory
     from penstock.host.journal import Journal, new_token
     from penstock.state import state_dir
@@ -244,6 +244,6 @@ def _place(asked: Path | None) -> Iterator[Path]:
     try:
         yield out
     finally:
-        with Catalogue(index_path()) as index:
+        with open_index() as index:
             index.forget(out)
         remove_directory(entry, journal)

@@ -19,11 +19,11 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout; needs --yes."),
 ) -> None:
     """Removes a study or runs of it: what penstock wrote, nothing else."""
-    from penstock.archive.catalogue import Catalogue, campaign_of, index_path
+    from penstock.archive.catalogue import Catalogue, campaign_of, open_index
     from penstock.archive.removal import remove, runs_removal, study_removal
     from penstock.host.mounts import mounts_below
 
-    with Catalogue(index_path()) as catalogue:
+    with open_index() as catalogue:
         directory = Path(study).resolve()
         known = campaign_of(directory) is not None
         out = directory if known else Path(chosen_study(catalogue, study).out)

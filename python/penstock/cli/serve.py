@@ -15,7 +15,7 @@ def command(
         metavar="[OUT|TRACE]...",
         help="Studies, runs or treatments of them (OUT:r001, OUT:t01), traces; none are needed.",
     ),
-    port: int = typer.Option(8642, min=0, max=65535, help="0 takes any that is free."),
+    port: int = typer.Option(5000, min=0, max=65535, help="0 takes any that is free."),
     host: str = typer.Option(
         "127.0.0.1", help="Address to listen on; one that others reach wants TLS, or --insecure."
     ),
@@ -26,6 +26,15 @@ def command(
     insecure: bool = typer.Option(
         False, "--insecure", help="Let the token go to other hosts in clear."
     ),
+    config: Path | None = typer.Option(
+        None, help="Servers and metrics by name (JSON), as MonEx's configuration files."
+    ),
+    ask_token: bool = typer.Option(
+        False, "--ask-token", help="Experiments want a token on this host, too."
+    ),
+    open_reads: bool = typer.Option(
+        False, "--open-reads", help="Let whoever reaches the server read this user's experiments."
+    ),
     token_file: Path | None = typer.Option(
         None, help="A file with the token (mode 600); by default a new one is made and printed."
     ),
@@ -34,19 +43,22 @@ def command(
         help="Where indexes lie while it runs, 28 bytes a request (default: the temporary directory).",
     ),
 ) -> None:
-    """Serve what is emulated on this host, and the pages of studies and traces, until Ctrl-C.
+    """Serve experiments, what is emulated on this host, and pages of studies and traces, until Ctrl-C.
 
     /api/v1 has clusters, nodes, disks, links, schedules and jobs as resources (/openapi.json describes
     them), /nodes shows them. All but the pages themselves want the token, in
-    `Authorization: Bearer TOKEN`; the printed addresses hold it behind the #.
+    `Authorization: Bearer TOKEN`; the printed addresses hold it behind the #. Experiments (/exp/NAME) are
+    for everyone on this host, and from others for those with a token of `penstock monitor token`.
     """
     import signal
 
     import uvicorn
 
     from penstock.errors import BadInput
+    from penstock.observe.monitor.targets import Targets, read_targets
     from penstock.serve.api.token import kept, made
     from penstock.serve.app import application
+    from penstock.serve.experiments import local_store
     from penstock.serve.listen import opened
     from penstock.serve.traces import Served
 
@@ -59,7 +71,17 @@ def command(
         token = made(token_file)
         door = opened(host, port, tls_cert, tls_key, insecure=insecure)
         stack.enter_context(door.socket)
-        app = application(served, token, door.names)
+        store = local_store()
+        targets = read_targets(config) if config is not None else Targets()
+        app = application(
+            served,
+            token,
+            door.names,
+            lambda: store,
+            targets=targets,
+            ask_token=ask_token,
+            open_reads=open_reads,
+        )
         with kept(token, door.url, tls_cert) as file:
             print(door.url, flush=True)
             key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
@@ -72,7 +94,7 @@ def command(
                 _say("the token, and all that is served, goes to other hosts in clear")
             # uvicorn raises the signal that ended it once more
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            config = uvicorn.Config(
+            settings = uvicorn.Config(
                 app,
                 log_level="warning",
                 server_header=False,
@@ -82,7 +104,7 @@ def command(
                 ssl_certfile=tls_cert,
                 ssl_keyfile=tls_key,
             )
-            uvicorn.Server(config).run(sockets=[door.socket])
+            uvicorn.Server(settings).run(sockets=[door.socket])
 
 
 def _say(text: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
@@ -14,9 +15,11 @@ from pydantic import BaseModel
 
 from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
-from penstock.serve import api
+from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.targets import Targets
+from penstock.serve import api, experiments
 from penstock.serve.api import jobs
-from penstock.serve.gate import Gate
+from penstock.serve.gate import Gate, Users
 from penstock.serve.index import View
 from penstock.serve.page import list_page, live_page, report_page, trace_page
 from penstock.serve.traces import Served
@@ -48,17 +51,27 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def application(
-    served: Served, token: str, names: Iterable[str] = ("localhost", "127.0.0.1", "::1")
+    served: Served,
+    token: str,
+    names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
+    store: Callable[[], Experiments] = experiments.local_store,
+    *,
+    targets: Targets | None = None,
+    ask_token: bool = False,
+    open_reads: bool = False,
 ) -> FastAPI:
-    """The application over these bundles and over what is emulated, to who has the token.
+    """The application over these bundles, experiments, and over what is emulated, to who has the token.
 
     Pages alone are for all; what they show they fetch with the token. Requests for another host than
     `names`, or the address that they came to, are refused.
     """
 
+    kept = cache(store)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with experiments.resumed(kept):
+            yield
         served.close()
 
     app = FastAPI(
@@ -72,18 +85,21 @@ def application(
         # the gate looks at it: this says so to who reads /openapi.json
         dependencies=[Depends(HTTPBearer(auto_error=False, description="What `serve` prints."))],
     )
-    app.add_middleware(Gate, token=token, names=names)
+    users = Users(lambda: kept().catalogue, ask_token=ask_token, open_reads=open_reads)
+    app.add_middleware(Gate, token=token, names=names, users=users)
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        emulated = request.url.path.startswith(api.PREFIX)
-        return JSONResponse({"detail": str(error)}, 400 if emulated else 404)
+        asked = request.url.path.startswith((api.PREFIX, "/exp"))
+        return JSONResponse({"detail": str(error)}, 400 if asked else 404)
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, jobs.status_of(error))
+        full = isinstance(error, experiments.NoRoom)
+        return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
     app.include_router(api.router(jobs.JobRegistry()))
+    experiments.opened(app, kept, targets or Targets())
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

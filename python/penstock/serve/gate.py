@@ -1,15 +1,21 @@
-"""What requests pass before their bodies are read: the name they are for, where they are from, the token."""
+"""What requests pass before their bodies are read: the name they are for, where they are from, who asks."""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 from fastapi import HTTPException
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.archive.catalogue import Catalogue, local_user
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/nodes|/(?:traces|studies)/[0-9]+")
@@ -27,11 +33,69 @@ _HEADERS = {
 }
 
 
+#: experiments, which users have tokens of their own for
+_EXPERIMENTS = re.compile(r"/exp(?:/.*)?|/api/v1/experiments(?:/.*)?", re.DOTALL)
+_WHO = "penstock.who"
+_HOSTS = Path("/etc/hosts")
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who asks for experiments, whether they may be changed, and by whom they are seen (None: all)."""
+
+    user: str
+    may_change: bool
+    sees: str | None
+
+
+@dataclass(frozen=True)
+class Users:
+    """Who may ask for experiments: those with a token of the catalogue's, and on this host anyone.
+
+    `ask_token`: on this host, too, a token is needed. `open_reads`: whoever reaches the server may read this
+    user's experiments, and the shared ones.
+    """
+
+    catalogue: Callable[[], Catalogue]
+    ask_token: bool = False
+    open_reads: bool = False
+
+    def who(self, told: str | None, client: str) -> Who | None:
+        """None where a token is needed, or is none."""
+        here = local_user()
+        if told is not None:
+            token = self.catalogue().token(told)
+            return None if token is None else Who(token.owner, token.role == "owner", token.owner)
+        if not self.ask_token and _is_loopback(client):
+            return Who(here, True, here)
+        return Who(here, False, here) if self.open_reads else None
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
+
+
+def _named_here(name: str, here: str) -> bool:
+    """Whether this host's own /etc/hosts has the name for the address: no other site can write there."""
+    try:
+        lines = _HOSTS.read_text(errors="replace").splitlines()[:10_000]
+    except OSError:
+        return False
+    rows = (line.partition("#")[0].split() for line in lines)
+    return any(row and row[0] == here and name in map(str.lower, row[1:]) for row in rows)
+
+
 class Gate:
     """Stands before the application, which answers to `names` and to the address that a request came to."""
 
-    def __init__(self, app: ASGIApp, token: str, names: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, names: Iterable[str], users: Users | None = None
+    ) -> None:
         self._app = app
+        self._users = users
         self._token = token.encode()
         self._names = {name.lower() for name in names}
 
@@ -48,30 +112,50 @@ class Gate:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = self._refusal(scope, Headers(scope=scope))
+        refusal = await self._refusal(scope, Headers(scope=scope))
         if refusal is not None:
             await refusal(scope, receive, closed)
         else:
             await self._app(scope, bounded(scope, receive), closed)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+    async def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "").lower()
         name = re.sub(r":[0-9]*$", "", host).strip("[]")
         here = scope["server"][0].removeprefix("::ffff:")
-        if name not in self._names and name != here:
+        if name not in self._names and name != here and not _named_here(name, here):
             # another site could have its own name point here
             return _answer(421, f"host {host[:80]} is not served here")
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{scope['scheme']}://{host}":
             return _answer(403, f"pages of {origin[:80] or 'nowhere'} may ask nothing here")
-        if _PAGES.fullmatch(scope["path"]) or self._has_token(headers):
+        if self._has_token(headers):
+            scope[_WHO] = Who(local_user(), True, None)
+            return None
+        if _PAGES.fullmatch(scope["path"]):
             return None
         words = "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
+        if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
+            client = scope["client"][0] if scope.get("client") else ""
+            who = await run_in_threadpool(self._users.who, _told(headers), client)
+            if who is not None:
+                scope[_WHO] = who
+                if who.may_change or scope["method"] in ("GET", "HEAD"):
+                    return None
+                return _answer(403, f"{who.user} may read experiments here, not change them")
+            words = "expected Authorization: Bearer TOKEN, with one of `penstock monitor token`"
         return _answer(401, words, {"WWW-Authenticate": "Bearer"})
 
     def _has_token(self, headers: Headers) -> bool:
-        scheme, _, told = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(told.encode(), self._token)
+        return hmac.compare_digest((_told(headers) or "").encode(), self._token)
+
+
+def _told(headers: Headers) -> str | None:
+    """The token of a request: None where it has none, "" where what it has is none."""
+    said = headers.get("authorization")
+    if said is None:
+        return None
+    scheme, _, told = said.partition(" ")
+    return told if scheme.lower() == "bearer" else ""
 
 
 def allow(scope: Scope, most_bytes: int) -> None:

@@ -1,0 +1,195 @@
+"""The tables of a catalogue, and how one is opened and brought up to date: SQLite, or PostgreSQL for a team.
+
+A change of a table here has its step in `penstock.archive.migrations`; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from penstock.errors import BadInput, PenstockError
+
+METADATA = sa.MetaData()
+#: the step of `penstock.archive.migrations` that the tables below are at
+REVISION = "0002"
+#: a catalogue from before there were steps says this number, and is what the first step makes
+_NUMBER_BEFORE_STEPS = 1
+
+studies = sa.Table(
+    "studies",
+    METADATA,
+    sa.Column("out", sa.Text, primary_key=True),
+    sa.Column("study_id", sa.Text, nullable=False),
+    sa.Column("question", sa.Text),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("planned_runs", sa.Integer),
+)
+#: a run of a study and an experiment are one thing. Of an experiment that was started by hand `run_id` is its
+#: name, `attempt` its repeat and `out` the directory of its owner's experiments
+runs = sa.Table(
+    "runs",
+    METADATA,
+    sa.Column("out", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.Text, nullable=False),
+    sa.Column("treatment_id", sa.Text),
+    sa.Column("levels", sa.Text),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("valid", sa.Boolean, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("start_realtime_ns", sa.BigInteger),
+    sa.Column("wall_s", sa.Float),
+    sa.Column("size_bytes", sa.BigInteger),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False, server_default="", index=False),
+    sa.Column("owner", sa.Text, nullable=False, server_default=""),
+    sa.Column("shared", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("end_realtime_ns", sa.BigInteger),
+    sa.Column("until_realtime_ns", sa.BigInteger),
+    sa.Index("runs_by_name", "name"),
+)
+tags = sa.Table(
+    "tags",
+    METADATA,
+    sa.Column("out", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("tag", sa.Text, primary_key=True),
+)
+tokens = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("token_id", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("made_realtime_ns", sa.BigInteger, nullable=False),
+)
+_versions = sa.Table(
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), primary_key=True),
+)
+
+
+def opened(place: Path | str) -> sa.Engine:
+    """An engine over the catalogue at a path (SQLite) or URL (`postgresql+pg8000://…`), made or brought up
+    to date.
+
+    Raises PenstockError where it cannot be used, BadInput for a URL that is none.
+    """
+    engine = _sqlite(place) if isinstance(place, Path) else _server(place)
+    try:
+        _bring_up_to_date(engine)
+    except sa.exc.DatabaseError as error:
+        engine.dispose()
+        full = "full" in str(error.orig)
+        advice = "make room" if full else "remove it and run penstock ls --rebuild"
+        if not isinstance(place, Path):
+            advice = "is the server up, and may this user make tables?"
+        raise PenstockError(
+            f"{shown(place)} cannot be used as a catalogue ({error.orig}); {advice}"
+        ) from error
+    except PenstockError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def shown(place: Path | str) -> str:
+    """The place without the password that it may hold."""
+    if isinstance(place, Path):
+        return str(place)
+    return sa.make_url(place).render_as_string(hide_password=True)
+
+
+def _sqlite(path: Path) -> sa.Engine:
+    # made here: it and what SQLite puts beside it are no more open than their directory, ever
+    with contextlib.suppress(OSError):
+        mode = 0o600 | (path.parent.stat().st_mode & 0o644)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    url = sa.URL.create("sqlite", database=str(path))
+    engine = sa.create_engine(url, connect_args={"timeout": 20})
+    sa.event.listen(engine, "connect", _pragmas)
+    return engine
+
+
+def _server(text: str) -> sa.Engine:
+    try:
+        url = sa.make_url(text)
+        if url.get_backend_name() != "postgresql":
+            raise BadInput(
+                f"found a catalogue of {url.get_backend_name()}; expected postgresql+pg8000://USER@HOST/DATABASE"
+            )
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+pg8000")
+        arguments: dict[str, Any] = {"timeout": 10} if "pg8000" in url.drivername else {}
+        if "unix_sock" in url.query:
+            arguments["unix_sock"] = url.query["unix_sock"]
+            url = url.difference_update_query(["unix_sock"])
+        return sa.create_engine(url, pool_pre_ping=True, connect_args=arguments)
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
+        raise BadInput(
+            f"found a catalogue that cannot be one ({error}); expected postgresql+pg8000://USER@HOST/DATABASE"
+        ) from None
+    except ModuleNotFoundError as error:
+        raise PenstockError(f"this needs {error.name}: pip install 'penstock[monitor]'") from None
+
+
+def _pragmas(connection: Any, _record: Any) -> None:
+    """A catalogue can be rebuilt, so it need not wait for the disk at every commit (sqlite pragmas)."""
+    cursor = connection.cursor()
+    cursor.execute("pragma journal_mode = wal")
+    cursor.execute("pragma synchronous = normal")
+    cursor.close()
+
+
+def _bring_up_to_date(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        at = revision_of(connection)
+    if at == REVISION:
+        return
+    with engine.begin() as connection:
+        there = set(sa.inspect(connection).get_table_names())
+        if at is None and not there & {"studies", "runs"}:
+            # `checkfirst`: another process may make them at the same moment
+            METADATA.create_all(connection)
+            _versions.create(connection, checkfirst=True)
+            if revision_of(connection) is None:
+                connection.execute(_versions.insert().values(version_num=REVISION))
+            return
+        migrate(connection, at)
+
+
+def revision_of(connection: sa.Connection) -> str | None:
+    """The step that a catalogue is at, None where it says none."""
+    if not sa.inspect(connection).has_table(_versions.name):
+        return None
+    found: str | None = connection.execute(sa.select(_versions.c.version_num)).scalar()
+    return found
+
+
+def migrate(connection: sa.Connection, at: str | None) -> None:
+    """Takes the steps that are missing. Raises PenstockError for a catalogue of a later penstock."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "penstock.archive:migrations")
+    config.attributes["connection"] = connection
+    known = {step.revision for step in ScriptDirectory.from_config(config).walk_revisions()}
+    if at is not None and at not in known:
+        raise PenstockError(
+            f"the catalogue is at step {at}, of a later penstock; expected at most {REVISION}"
+        )
+    if at is None:
+        # from before there were steps: the tables are those of the first
+        command.stamp(config, "0001")
+    command.upgrade(config, REVISION)

@@ -1,0 +1,1 @@
+"""How catalogues of earlier versions are brought to the present tables: Alembic's steps, one file each."""

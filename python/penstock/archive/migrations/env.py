@@ -1,0 +1,14 @@
+"""What Alembic runs the steps by: the connection that the catalogue gave it."""
+
+from alembic import context
+
+from penstock.archive.catalogue_tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    render_as_batch=True,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

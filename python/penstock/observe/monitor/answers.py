@@ -1,0 +1,99 @@
+"""What is asked of an experiment's data, and the answer: a table in a format, part by part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
+from penstock.observe.monitor.export import MEDIA, as_bytes, joined
+from penstock.observe.monitor.points import Batch, points
+from penstock.observe.monitor.recorded import Recorded, recorded
+from penstock.observe.monitor.targets import ELSEWHERE, Targets, checked_options
+from penstock.plugins import METRIC_SERVERS
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Its parts, their media type, the experiment's state, and what of its points was lost, late or twice."""
+
+    parts: Iterator[bytes]
+    media: str
+    state: str
+    totals: Mapping[str, int]
+
+
+def answer(
+    store: Experiments, targets: Targets, name: str, sees: str | None, said: Mapping[str, Any]
+) -> Answer:
+    """Data of the experiment `name` as a user sees it, by options of `targets.OPTIONS`.
+
+    Raises Unknown for an experiment, metric or phase that is none, BadInput for wrong options.
+    """
+    options = targets.options(checked_options(said))
+    found = store.find(name, sees)
+    wanted = options.get("format", "csv")
+    axis = options.get("type")
+    if wanted not in MEDIA:
+        raise BadInput(f"found format {wanted!r}; expected one of {', '.join(MEDIA)}")
+    if axis not in (None, "timestamp", "duration", "sample"):
+        raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
+    start_ns, end_ns = window(found, options.get("phase"))
+    made, metric = data_of(store, targets, found, options, start_ns, end_ns)
+    labels, origin_ns = options.get("labels"), found.start_ns
+    table = joined(made, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
+    if table is None:
+        raise Unknown(f"found no metric {metric!r} in {found.name}#{found.repeat}")
+    parts = as_bytes(table, wanted)
+    head = next(parts)  # what cannot be written is told before the answer begins
+
+    def content() -> Iterator[bytes]:
+        yield head
+        yield from parts
+
+    return Answer(content(), MEDIA[wanted], found.state, table.totals)
+
+
+def window(found: Experiment, phase: str | None) -> tuple[int, int]:
+    """From when to when an experiment, or one of its phases, lasted [ns since 1970 UTC]."""
+    end_ns = found.end_ns if found.end_ns is not None else time.time_ns()
+    if phase is None:
+        return found.start_ns, end_ns
+    named = [p for p in found.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
+    if not named:
+        said = ", ".join(p.name for p in found.phases) or "none"
+        raise Unknown(f"found no phase {phase!r} in {found.name}; expected one of {said}")
+    return named[0].start_ns, named[-1].end_ns or end_ns
+
+
+def data_of(
+    store: Experiments,
+    targets: Targets,
+    found: Experiment,
+    options: Mapping[str, Any],
+    start_ns: int,
+    end_ns: int,
+) -> tuple[Recorded, str]:
+    """What is asked for: of this store, or read from a server elsewhere; and its metric's name."""
+    if any(key in options for key in ELSEWHERE):
+        server = options.get("server", "default")
+        target = targets.servers.get(server)
+        if target is None:
+            raise Unknown(
+                f"found server {server!r}; expected one of {', '.join(targets.servers) or 'none'}"
+            )
+        read = METRIC_SERVERS.load(target.type)
+        table = read(target.address, dict(options), start_ns, end_ns)
+        name = str(options.get("metric") or options.get("query") or options["measurement"])
+        same = points(
+            **{n: table[n] for n in table.column_names if n != "metric"},
+            metric=[name] * table.num_rows,
+        )
+        return recorded([Batch(server, 0, same)], start_ns, end_ns), name
+    if "metric" not in options:
+        raise BadInput("found no metric; expected metric, or server with query or measurement")
+    metric = options["metric"]
+    return store.recorded(found, metric), metric

@@ -1,0 +1,302 @@
+"""One way to experiments for who begins and ends them: this user's store, or a server elsewhere.
+
+`$PENSTOCK_SERVER` (or `server`) names a server, `$PENSTOCK_TOKEN` holds a token of it. Whoever only begins,
+marks and ends must not suffer from a server that is down: `Patient` tells it once and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.points import Account, Batch
+
+if TYPE_CHECKING:
+    import httpx
+
+#: how long a server may take to be there, and to answer [s]
+_CONNECT_S = 0.8
+_ANSWER_S = 0.8
+#: what must be waited for: the end of an experiment, its data
+_LONG_S = 900.0
+
+
+class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
+    """There is no server there, or it does not answer."""
+
+
+class Door(Protocol):
+    """What can be done with experiments, by name. Raises as `experiments.Experiments` does."""
+
+    def start(self, name: str, **options: Any) -> str:
+        """Begins one, or its next repeat; gives `NAME#n`. Options as those of `Experiments.start`."""
+
+    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
+        """A phase that begins or ends (`begin`, `end`), or a `note`."""
+
+    def stop(
+        self,
+        name: str,
+        *,
+        at_ns: int | None = None,
+        exit_status: int | None = None,
+        aborted: bool = False,
+    ) -> str:
+        """Ends it; gives `NAME#n`."""
+
+    def write(self, name: str, batch: Batch) -> None:
+        """Keeps a batch of points."""
+
+    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+        """Its data, by the options of a request."""
+
+    def listed(self, **by: str | None) -> list[dict[str, Any]]:
+        """Experiments, by user, name, tag, state."""
+
+    def remove(self, name: str) -> None:
+        """Puts it into the trash."""
+
+
+def opened(server: str | None = None) -> Door:
+    """The server that was asked for, else this user's own store."""
+    url = server or os.environ.get("PENSTOCK_SERVER")
+    return Remote(url, os.environ.get("PENSTOCK_TOKEN")) if url else Local()
+
+
+class Local:
+    """This user's own store."""
+
+    def __init__(self) -> None:
+        from penstock.archive.catalogue import local_user, open_index
+        from penstock.observe.monitor.experiments import Experiments, experiments_home
+
+        self._store = Experiments(open_index(), experiments_home())
+        self._user = local_user()
+
+    def start(self, name: str, **options: Any) -> str:
+        begun = self._store.start(name, self._user, **options)
+        return f"{begun.name}#{begun.repeat}"
+
+    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
+        found = self._store.find(name, self._user, to_change=True)
+        self._store.mark(found, kind, words, at_ns)  # type: ignore[arg-type]
+
+    def stop(
+        self,
+        name: str,
+        *,
+        at_ns: int | None = None,
+        exit_status: int | None = None,
+        aborted: bool = False,
+    ) -> str:
+        found = self._store.find(name, self._user, to_change=True)
+        ended = self._store.stop(
+            found, at_ns=at_ns, exit_status=exit_status, state="aborted" if aborted else "ended"
+        )
+        return f"{ended.name}#{ended.repeat}"
+
+    def write(self, name: str, batch: Batch) -> None:
+        self._store.sink(self._store.find(name, self._user, to_change=True)).write(batch)
+
+    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+        from penstock.observe.monitor.answers import answer
+        from penstock.observe.monitor.targets import Targets
+
+        return answer(self._store, Targets(), name, self._user, options).parts
+
+    def listed(self, **by: str | None) -> list[dict[str, Any]]:
+        self._store.resume()
+        owner = by.pop("user", None)
+        return [e.document() for e in self._store.listed(self._user, owner=owner, **by)]
+
+    def remove(self, name: str) -> None:
+        self._store.remove(self._store.find(name, self._user, to_change=True))
+
+
+class Remote:
+    """A server's store. Raises Unreachable where there is none."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def start(self, name: str, **options: Any) -> str:
+        said = _with_time(options)
+        said["tags"] = list(said.get("tags", ()))
+        said.pop("facts", None)
+        said.setdefault("repeat", True)
+        return self._ask("POST", f"/exp/{_part(name)}", said).text.split(" ", 1)[1].strip()
+
+    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
+        said = _with_time({"kind": kind, "name": words, "at_ns": at_ns})
+        self._ask("POST", f"/api/v1/experiments/{_part(name)}/marks", said)
+
+    def stop(
+        self,
+        name: str,
+        *,
+        at_ns: int | None = None,
+        exit_status: int | None = None,
+        aborted: bool = False,
+    ) -> str:
+        said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
+        answer = self._ask("PUT", f"/exp/{_part(name)}", said, wait_s=_LONG_S)
+        return answer.text.split(" ", 1)[1].strip()
+
+    def write(self, name: str, batch: Batch) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.points.schema) as writer:
+            writer.write_table(batch.points)
+        where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
+        where += f"&accounts={_part(json.dumps([_account(a) for a in batch.accounts[:100]]))}"
+        self._ask(
+            "POST",
+            where,
+            content=sink.getvalue().to_pybytes(),
+            media="application/vnd.apache.arrow.stream",
+            wait_s=_LONG_S,
+        )
+
+    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+        yield self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S).content
+
+    def listed(self, **by: str | None) -> list[dict[str, Any]]:
+        words = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
+        answer = self._ask("GET", f"/api/v1/experiments?{words}", wait_s=_LONG_S)
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def remove(self, name: str) -> None:
+        self._ask("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        said: Mapping[str, Any] | None = None,
+        *,
+        content: bytes | None = None,
+        media: str = "application/json",
+        wait_s: float = _ANSWER_S,
+    ) -> httpx.Response:
+        import httpx
+
+        body = json.dumps(said).encode() if said is not None else content
+        try:
+            answer = httpx.request(
+                method,
+                f"{self._url}{path}",
+                content=body,
+                headers={**self._headers, "Content-Type": media},
+                timeout=httpx.Timeout(wait_s, connect=_CONNECT_S),
+            )
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
+        if answer.is_success:
+            return answer
+        try:
+            detail = answer.json()["detail"]
+        except (ValueError, KeyError, TypeError):
+            detail = answer.text[:500]
+        wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
+        raise wrong(f"{detail} ({answer.status_code})")
+
+
+class Patient:
+    """A door whose calls, but for `get`, `listed` and `remove`, do nothing once its server is down.
+
+    The first of them says so on stderr. So a program ends as it would have without being watched.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._down = False
+
+    def start(self, name: str, **options: Any) -> str:
+        """As `Door.start`."""
+        return self._done("start", name, **options) or name
+
+    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
+        """As `Door.mark`."""
+        self._done("mark", name, kind, words, at_ns)
+
+    def stop(self, name: str, **options: Any) -> str:
+        """As `Door.stop`."""
+        return self._done("stop", name, **options) or name
+
+    def write(self, name: str, batch: Batch) -> None:
+        """As `Door.write`."""
+        self._done("write", name, batch)
+
+    def _done(self, call: str, *words: Any, **options: Any) -> Any:
+        if self._down:
+            return None
+        try:
+            return getattr(self._door, call)(*words, **options)
+        except Unreachable as error:
+            self._down = True
+            print(f"penstock: {error}; nothing is recorded", file=sys.stderr)
+            return None
+
+
+def _account(account: Account) -> dict[str, Any]:
+    said = {**vars(account), "labels": json.loads(account.labels)}
+    return {k: v for k, v in said.items() if v is not None}
+
+
+def _with_time(options: Mapping[str, Any]) -> dict[str, Any]:
+    from penstock.observe.monitor.moments import seconds_text
+
+    said = {k: v for k, v in options.items() if v is not None and k != "at_ns"}
+    if options.get("at_ns") is not None:
+        said["utc_time"] = seconds_text(options["at_ns"])
+    return said
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def sampled(tables: Mapping[str, pa.Table], interval_ns: int, shift_ns: int) -> Sequence[Batch]:
+    """What a monitor sampled of a command as two batches: `samples`, and `utilisation` computed from them.
+
+    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`. `shift_ns` is the time
+    of day less CLOCK_MONOTONIC.
+    """
+    import pyarrow.compute as pc
+
+    from penstock.observe.monitor.points import canonical_labels, points
+
+    found = []
+    for source, first in (("samples", "source"), ("utilisation", "kind")):
+        table = tables[source]
+        table = table.filter(table["value"].is_valid())
+        metric = pc.binary_join_element_wise(
+            table[first].cast(pa.string()), table["metric"].cast(pa.string()), "_"
+        )
+        coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
+        said = [canonical_labels({"entity": e}) for e in coded.dictionary.to_pylist()]
+        labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(said, pa.string()))
+        columns = points(
+            metric=metric,
+            labels=labels,
+            utc_ns=pc.add(table["t_ns"], shift_ns),
+            float=table["value"],
+            unit=table["unit"],
+        )
+        pairs = pa.table({"metric": metric, "labels": labels.cast(pa.string())}).group_by(
+            ["metric", "labels"]
+        )
+        rows = pairs.aggregate([]).to_pylist() if source == "samples" else []
+        accounts = [Account(r["metric"], r["labels"], interval_ns) for r in rows]
+        found.append(Batch(source, 0, columns, accounts))
+    return found

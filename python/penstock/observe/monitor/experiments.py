@@ -1,0 +1,744 @@
+"""Experiments: begun, marked, fed with points, ended; each leaves an ordinary one-run bundle.
+
+    store = Experiments(catalogue, home)
+    running = store.start("x", "ada", tags=["nightly"])
+    store.mark(running, "begin", "load")
+    store.sink(running).write(batch)
+    store.stop(running)
+
+While it runs, an experiment is a directory `.ID.live`: what it is (`head.json`), its marks (`marks.jsonl`)
+and its points (`spool.Spool`); all of it is on the disk before it is acknowledged. At its end the points
+become tables of the bundle `ID` beside it, and the directory goes. The catalogue is an index of both: after a
+crash `resume` ends what was being ended, and all else goes on. Several processes may use one store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle, directory_bytes
+from penstock.archive.catalogue import Catalogue, index_path
+from penstock.archive.schemas import TABLES
+from penstock.errors import BadInput, PenstockError, Refused, printable
+from penstock.host.facts import host_facts
+from penstock.observe.monitor.moments import name_and_repeat
+from penstock.observe.monitor.points import Closed
+from penstock.observe.monitor.recorded import Recorded, recorded, recorded_in, span_of
+from penstock.observe.monitor.spool import Spool, sync_directory
+from penstock.state import closed
+
+#: what is removed is kept so long [s]
+TRASH_S = 7 * 86_400
+MOST_TAGS = 100
+MOST_MARKS = 100_000
+_MOST_JSON = 64 << 10
+_MOST_WORDS = 4_000
+
+Lines = list[dict[str, Any]]
+MarkKind = Literal["begin", "end", "note"]
+State = Literal["running", "ended", "aborted", "closed-by-timeout"]
+
+
+class Unknown(BadInput):
+    """There is no experiment of that name that the user may see."""
+
+
+class Taken(Refused):
+    """There is one of that name already, or it is not in the state that this needs."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of an experiment; `name` has those around it, as `load/warm-up`. No end while it lasts."""
+
+    name: str
+    start_ns: int
+    end_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is known of one; times in ns since 1970 UTC. A run of a study is one, too."""
+
+    name: str
+    repeat: int
+    owner: str
+    shared: bool
+    state: str
+    start_ns: int
+    end_ns: int | None
+    params: Mapping[str, Any]
+    tags: tuple[str, ...]
+    path: Path
+    out: str
+    run_id: str
+    valid: bool = True
+    phases: tuple[Phase, ...] = ()
+    notes: tuple[tuple[int, str], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes marks and points."""
+        return self.state == "running"
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether it was started as an experiment, not made as a run of a study."""
+        return self.run_id == self.name
+
+    @property
+    def live(self) -> Path:
+        """Its directory while it runs."""
+        return self.path.with_name(f".{self.path.name}.live")
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "name": self.name,
+            "repeat": self.repeat,
+            "user": self.owner,
+            "shared": self.shared,
+            "state": self.state,
+            "start_ns": self.start_ns,
+            "end_ns": self.end_ns,
+            "params": dict(self.params),
+            "tags": list(self.tags),
+            "phases": [vars(p) for p in self.phases],
+            "notes": [{"utc_ns": at, "text": text} for at, text in self.notes],
+        }
+
+
+def experiments_home() -> Path:
+    """Where experiments lie: beside the index of studies. Private."""
+    home = index_path().parent / "experiments"
+    home.mkdir(mode=0o700, exist_ok=True)
+    return home
+
+
+class Experiments:
+    """A store of experiments in a directory, with the catalogue that knows them."""
+
+    def __init__(self, catalogue: Catalogue, home: Path) -> None:
+        self.catalogue = catalogue
+        self.home = home
+        self._spools: dict[Path, Spool] = {}
+
+    def start(
+        self,
+        text: str,
+        owner: str,
+        *,
+        at_ns: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        tags: Iterable[str] = (),
+        repeat: bool = True,
+        shared: bool = False,
+        timeout_s: float | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Experiment:
+        """Begins an experiment, or its next repeat. It is durable when this returns.
+
+        `params` are levels of factors by name, `timeout_s` ends it where nobody does. Raises Taken for a name
+        that runs, and without `repeat` for one that has ended; BadInput for what cannot be.
+        """
+        name, asked = name_and_repeat(text)
+        tagged = _tags(tags)
+        levels = _params(params or {})
+        if timeout_s is not None and not 0 < timeout_s <= 10 * 365 * 86_400:
+            raise BadInput(
+                f"found timeout {timeout_s:g} s; expected more than 0, ten years at most"
+            )
+        out = self.home / quote(owner, safe="")
+        last = self.catalogue.latest_attempt(str(out), name)
+        number = last + 1
+        if asked is not None and asked != number:
+            raise Taken(f"{text}: found {last} of that name; expected {name}#{number}")
+        if last and asked is None and not repeat:
+            raise Taken(f"{name} was there before; expected another name, or `repeat`")
+        for row in self.catalogue.found(name=name, owner=owner, state="running"):
+            raise Taken(f"{name}#{row['attempt']} is running; expected that it had ended")
+        at = time.time_ns() if at_ns is None else at_ns
+        path = out / f"{quote(name, safe='')[:100]}.{number}-{secrets.token_hex(4)}"
+        begun = Experiment(
+            name, number, owner, shared, "running", at, None, levels, tagged, path, str(out), name
+        )
+        head = {
+            **begun.document(),
+            "id": path.name,
+            "until_ns": None if timeout_s is None else at + round(timeout_s * 1e9),
+            "clocks": _clocks(),
+            "facts": {"host": host_facts(), **(facts or {})},
+        }
+        if not self.catalogue.start(_row(begun, head["until_ns"]), tagged):
+            raise Taken(f"{name}#{number} has just been started; expected another name")
+        try:
+            out.mkdir(mode=0o700, exist_ok=True)
+            draft = path.with_name(f".{path.name}.new")
+            Spool.create(draft)
+            _append(draft / "head.json", head)
+            (draft / "marks.jsonl").touch(mode=0o600)
+            os.rename(draft, begun.live)
+            sync_directory(out)
+        except (OSError, PenstockError) as error:
+            self.catalogue.forget_run(str(out), name, number)
+            shutil.rmtree(path.with_name(f".{path.name}.new"), ignore_errors=True)
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise PenstockError(f"{self.home}: {reason}; {name} was not begun") from error
+        return begun
+
+    def find(self, text: str, user: str | None, *, to_change: bool = False) -> Experiment:
+        """What a name means to a user: of their own the latest, else of what others share.
+
+        A user of None may see all. Raises Unknown where there is none, Refused where it is not theirs
+        `to_change`.
+        """
+        name, repeat = name_and_repeat(text)
+        rows = self.catalogue.found(name=name, attempt=repeat, seen_by=user)
+        own = [r for r in rows if r["owner"] == user] or rows
+        if not own:
+            raise Unknown(f"found no experiment {printable(text)}")
+        if len({r["owner"] for r in own}) > 1:
+            owners = ", ".join(sorted({r["owner"] for r in own}))
+            raise Taken(f"{name} is shared by {owners}; expected one of your own, or another name")
+        # the newest by its start, and the highest repeat of it
+        row = max(own, key=lambda r: (r["out"] == own[-1]["out"], r["attempt"]))
+        if to_change and user is not None and row["owner"] != user:
+            raise Refused(f"{name} is of {row['owner']}, who alone may change it")
+        return self._full(row)
+
+    def listed(
+        self,
+        user: str | None,
+        *,
+        owner: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        state: str | None = None,
+    ) -> list[Experiment]:
+        """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
+        rows = self.catalogue.found(seen_by=user, owner=owner, name=name, tag=tag, state=state)
+        return [_of_row(row) for row in rows]
+
+    def mark(
+        self, experiment: Experiment, kind: MarkKind, words: str, at_ns: int | None = None
+    ) -> Experiment:
+        """Begins or ends a phase, or notes something; durable when this returns.
+
+        A phase begun while another lasts is inside of it; ending one ends those inside. Raises Taken where
+        the experiment has ended, or no such phase lasts.
+        """
+        most = 200 if kind != "note" else _MOST_WORDS
+        if (
+            not 0 < len(words) <= most
+            or not words.isprintable()
+            or (kind != "note" and "/" in words)
+        ):
+            raise BadInput(
+                f"found {printable(words[:80])!r}; expected 1 to {most} printable characters"
+                + ("" if kind == "note" else ", none of them a /")
+            )
+        said = {"kind": kind, "name": words, "utc_ns": time.time_ns() if at_ns is None else at_ns}
+
+        def right(lines: Lines) -> None:
+            if len(lines) >= MOST_MARKS:
+                raise Taken(
+                    f"{experiment.name} has {len(lines)} marks; expected {MOST_MARKS} at most"
+                )
+            lasting = [p.name.rpartition("/")[2] for p in _phases(lines, None) if p.end_ns is None]
+            if kind == "end" and words not in lasting:
+                raise Taken(
+                    f"no phase {words} lasts; expected one of {', '.join(lasting) or 'none'}"
+                )
+
+        self._append_mark(experiment, said, right)
+        return self._full(self._row_of(experiment))
+
+    def sink(self, experiment: Experiment) -> Spool:
+        """Where its points go."""
+        live = experiment.live
+        return self._spools.setdefault(live, Spool(live))
+
+    def stop(
+        self,
+        experiment: Experiment,
+        *,
+        at_ns: int | None = None,
+        exit_status: int | None = None,
+        state: State = "ended",
+        facts: Mapping[str, Any] | None = None,
+    ) -> Experiment:
+        """Ends it: its points become tables of its bundle. Raises Taken where it does not run.
+
+        Where there is no room for the bundle PenstockError says so; the experiment has ended then, and
+        `resume` makes the bundle.
+        """
+        at = time.time_ns() if at_ns is None else at_ns
+        if at < experiment.start_ns:
+            raise BadInput(
+                f"found an end {experiment.start_ns - at} ns before the start; expected one after it"
+            )
+        said = {
+            "kind": "stop",
+            "name": state,
+            "utc_ns": at,
+            "exit_status": exit_status,
+            "clocks": _clocks(),
+            "facts": dict(facts or {}),
+        }
+        try:
+            with self.sink(experiment).closing():
+                _append(experiment.live / "marks.jsonl", said)
+        except (Closed, FileNotFoundError):
+            raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
+        except OSError as error:
+            raise PenstockError(f"{self.home}: {error.strerror}; it was not ended") from error
+        return self._complete(experiment.live)
+
+    def recorded(self, experiment: Experiment, metric: str | None = None) -> Recorded:
+        """What it recorded, so far or in all."""
+        if experiment.live.is_dir():
+            with contextlib.suppress(FileNotFoundError):
+                end_ns = experiment.end_ns or time.time_ns()
+                return recorded(Spool(experiment.live).batches(), experiment.start_ns, end_ns)
+        try:
+            return recorded_in(Bundle.open(experiment.path), metric)
+        except FileNotFoundError:
+            raise Unknown(f"{experiment.name}: its bundle is gone") from None
+
+    def remove(self, experiment: Experiment) -> Path:
+        """Puts it into the trash, where it is kept for seven days. One that runs is ended before."""
+        if not experiment.by_hand:
+            raise Taken(f"{experiment.name} is a run of a study; expected penstock rm")
+        if experiment.running:
+            with contextlib.suppress(Taken):
+                experiment = self.stop(experiment, state="aborted")
+        trash = self.home / ".trash"
+        trash.mkdir(mode=0o700, exist_ok=True)
+        kept = trash / experiment.path.name
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(experiment.path, kept)
+            os.utime(kept)
+        self.catalogue.forget_run(experiment.out, experiment.run_id, experiment.repeat)
+        return kept
+
+    def resume(self) -> list[Experiment]:
+        """After a crash, and now and then: ends what was being ended or is over its time, empties the trash.
+
+        Gives the experiments that go on.
+        """
+        self._empty_trash()
+        for live in self.home.glob("*/.*.live"):
+            if not (live / "lock").exists():
+                with contextlib.suppress(PenstockError):  # still no room: the next time
+                    self._complete(live)
+        going_on = []
+        for row in self.catalogue.found(state="running"):
+            if not row["out"].startswith(f"{self.home}{os.sep}"):
+                continue
+            experiment = _of_row(row)
+            until = row["until_realtime_ns"]
+            if not experiment.live.is_dir() and not experiment.path.is_dir():
+                # begun by a process that was killed before it was acknowledged, or just now
+                if time.time_ns() - row["start_realtime_ns"] > 10 * 10**9:
+                    self.catalogue.forget_run(row["out"], row["run_id"], row["attempt"])
+            elif until is not None and until < time.time_ns():
+                with contextlib.suppress(Taken):
+                    self.stop(experiment, at_ns=until, state="closed-by-timeout")
+            else:
+                going_on.append(experiment)
+        return going_on
+
+    def adopt(self) -> int:
+        """Adds to the catalogue what lies in the directory; gives how many there are."""
+        number = 0
+        for path in sorted(self.home.glob("*/*/manifest.json")):
+            if path.parent.parent.name.startswith("."):
+                continue
+            self._put(Bundle.open(path.parent))
+            number += 1
+        for live in sorted(self.home.glob("*/.*.live")):
+            head, lines = _read_live(live)
+            begun = _of_head(head, lines, live)
+            self.catalogue.put_run(_row(begun, head["until_ns"]), begun.tags)
+            number += 1
+        return number
+
+    def _complete(self, live: Path) -> Experiment:
+        """From the directory of one that has ended to its bundle; may be begun anew at any point."""
+        path = live.with_name(live.name.removeprefix(".").removesuffix(".live"))
+        if not path.is_dir():
+            head, lines = _read_live(live)
+            ended = _of_head(head, lines, live)
+            assert ended.end_ns is not None
+            made = recorded(Spool(live).batches(), ended.start_ns, ended.end_ns)
+            try:
+                with _one_at_a_time(live):
+                    if not path.is_dir():
+                        _write(path, ended, head, lines, made)
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno else str(error)
+                raise PenstockError(
+                    f"{self.home}: {reason}; {ended.name} has ended, its bundle is still to be made"
+                ) from error
+        bundle = Bundle.open(path)
+        self._put(bundle)
+        self._spools.pop(live, None)
+        shutil.rmtree(live, ignore_errors=True)
+        return _of_bundle(bundle)
+
+    def _put(self, bundle: Bundle) -> None:
+        ended = _of_bundle(bundle)
+        row = _row(ended, None)
+        row["size_bytes"] = directory_bytes(bundle.path)
+        row["reason"] = bundle.manifest["reason"]
+        self.catalogue.put_run(row, ended.tags)
+
+    def _row_of(self, experiment: Experiment) -> dict[str, Any]:
+        rows = self.catalogue.found(
+            name=experiment.name, attempt=experiment.repeat, out=experiment.out
+        )
+        if not rows:
+            raise Unknown(f"found no experiment {experiment.name}#{experiment.repeat}")
+        return rows[-1]
+
+    def _full(self, row: Mapping[str, Any]) -> Experiment:
+        """With its phases and notes."""
+        experiment = _of_row(row)
+        if experiment.by_hand:
+            with contextlib.suppress(FileNotFoundError):
+                return _of_head(*_read_live(experiment.live), experiment.live)
+        with contextlib.suppress(FileNotFoundError, PenstockError):
+            bundle = Bundle.open(experiment.path)
+            if experiment.by_hand:
+                return _of_bundle(bundle)
+            start, end = span_of(bundle)
+            return Experiment(
+                **{
+                    **vars(experiment),
+                    "start_ns": start,
+                    "end_ns": end,
+                    "phases": _run_phases(bundle),
+                }
+            )
+        return experiment
+
+    def _append_mark(
+        self,
+        experiment: Experiment,
+        said: dict[str, Any],
+        right: Callable[[Lines], None],
+    ) -> None:
+        live = experiment.live
+        try:
+            with Spool(live)._held(fcntl.LOCK_SH), _one_at_a_time(live):
+                right(_lines(live / "marks.jsonl"))
+                _append(live / "marks.jsonl", said)
+        except (Closed, FileNotFoundError):
+            raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
+        except OSError as error:
+            raise PenstockError(f"{self.home}: {error.strerror}; the mark was not kept") from error
+
+    def _empty_trash(self) -> None:
+        for kept in (self.home / ".trash").glob("*"):
+            with contextlib.suppress(OSError):
+                if time.time() - kept.lstat().st_mtime > TRASH_S:
+                    shutil.rmtree(kept)
+
+
+def _write(
+    path: Path,
+    ended: Experiment,
+    head: Mapping[str, Any],
+    lines: list[dict[str, Any]],
+    made: Recorded,
+) -> None:
+    assert ended.end_ns is not None
+    stop = lines[-1]
+    clocks = [{"point": "start", **head["clocks"]}, {"point": "end", **stop["clocks"]}]
+    shift = head["clocks"]["realtime_ns"] - head["clocks"]["monotonic_ns"]
+    failed = stop["exit_status"] not in (None, 0) or ended.state != "ended"
+    manifest = {
+        "run_id": ended.run_id,
+        "attempt": ended.repeat,
+        "levels": dict(ended.params),
+        "state": ended.state,
+        "valid": made.verdict == "complete" and not failed,
+        "reason": _reason(ended, stop["exit_status"], made),
+        "exit_status": stop["exit_status"],
+        "losses": {"experiment": made.lost},
+        "responses": {"wall_s": {"value": (ended.end_ns - ended.start_ns) / 1e9, "unit": "s"}},
+        "times": {
+            "start_realtime_ns": ended.start_ns,
+            "end_realtime_ns": ended.end_ns,
+            "start_ns": ended.start_ns - shift,
+            "end_ns": ended.end_ns - shift,
+            "wall_s": (ended.end_ns - ended.start_ns) / 1e9,
+        },
+        **head["facts"],
+        **stop["facts"],
+        "experiment": {
+            "name": ended.name,
+            "user": ended.owner,
+            "shared": ended.shared,
+            "tags": list(ended.tags),
+            "verdict": made.verdict,
+        },
+    }
+    marks = [("phase", p.name, p.start_ns, p.end_ns) for p in ended.phases]
+    marks += [("note", text, at, None) for at, text in ended.notes]
+    rows = [
+        {"number": i, "kind": k, "name": n, "start_utc_ns": a, "end_utc_ns": b}
+        for i, (k, n, a, b) in enumerate(sorted(marks, key=lambda m: m[2]))
+    ]
+    phases = [
+        {"phase_id": p.name, "start_ns": p.start_ns - shift, "end_ns": (p.end_ns or 0) - shift}
+        for p in ended.phases
+    ]
+    with Bundle.create(path, manifest) as bundle:
+        for name, table in (
+            ("series", made.series),
+            ("points", made.points),
+            ("gaps", made.gaps),
+            ("marks", pa.Table.from_pylist(rows, TABLES["marks"].arrow)),
+            ("clocks", pa.Table.from_pylist(clocks, TABLES["clocks"].arrow)),
+            ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
+        ):
+            bundle.write_table(name, table)
+            handle = os.open(bundle.path / f"{name}.parquet", os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+
+
+def _reason(ended: Experiment, exit_status: int | None, made: Recorded) -> str:
+    """Why the run is not used; empty where it is."""
+    if ended.state != "ended":
+        return f"it was {ended.state}"
+    if exit_status not in (None, 0):
+        return f"it ended with status {exit_status}"
+    if made.verdict == "complete":
+        return ""
+    rows = made.series.select(["metric", "verdict"]).to_pylist()
+    bad = sorted({r["metric"] for r in rows if r["verdict"] != "complete"})
+    return f"its series are {made.verdict}: {', '.join(bad[:5])}"
+
+
+def _row(experiment: Experiment, until_ns: int | None) -> dict[str, Any]:
+    end = experiment.end_ns
+    return {
+        "out": experiment.out,
+        "run_id": experiment.run_id,
+        "attempt": experiment.repeat,
+        "study_id": "",
+        "treatment_id": "",
+        "levels": json.dumps(dict(experiment.params)),
+        "state": experiment.state,
+        "valid": experiment.valid,
+        "reason": "",
+        "start_realtime_ns": experiment.start_ns,
+        "wall_s": None if end is None else (end - experiment.start_ns) / 1e9,
+        "size_bytes": 0,
+        "path": str(experiment.path),
+        "name": experiment.name,
+        "owner": experiment.owner,
+        "shared": experiment.shared,
+        "end_realtime_ns": end,
+        "until_realtime_ns": until_ns,
+    }
+
+
+def _of_row(row: Mapping[str, Any]) -> Experiment:
+    end = row["end_realtime_ns"]
+    if end is None and row["wall_s"] is not None and row["start_realtime_ns"] is not None:
+        end = row["start_realtime_ns"] + round(row["wall_s"] * 1e9)
+    return Experiment(
+        row["name"],
+        row["attempt"],
+        row["owner"],
+        bool(row["shared"]),
+        row["state"],
+        row["start_realtime_ns"] or 0,
+        end,
+        row["levels"],
+        tuple(row["tags"]),
+        Path(row["path"]),
+        row["out"],
+        row["run_id"],
+        bool(row["valid"]),
+    )
+
+
+def _of_head(head: Mapping[str, Any], lines: list[dict[str, Any]], live: Path) -> Experiment:
+    stop = next((line for line in lines if line["kind"] == "stop"), None)
+    end = None if stop is None else stop["utc_ns"]
+    return Experiment(
+        head["name"],
+        head["repeat"],
+        head["user"],
+        head["shared"],
+        "running" if stop is None else stop["name"],
+        head["start_ns"],
+        end,
+        head["params"],
+        tuple(head["tags"]),
+        live.with_name(head["id"]),
+        str(live.parent),
+        head["name"],
+        True,
+        tuple(_phases(lines, end)),
+        tuple((line["utc_ns"], line["name"]) for line in lines if line["kind"] == "note"),
+        head["facts"],
+    )
+
+
+def _of_bundle(bundle: Bundle) -> Experiment:
+    said = bundle.manifest
+    about = said["experiment"]
+    marks = bundle.table("marks", ["kind", "name", "start_utc_ns", "end_utc_ns"]).to_pylist()
+    return Experiment(
+        about["name"],
+        said["attempt"],
+        about["user"],
+        about["shared"],
+        said["state"],
+        said["times"]["start_realtime_ns"],
+        said["times"]["end_realtime_ns"],
+        said["levels"],
+        tuple(about["tags"]),
+        bundle.path,
+        str(bundle.path.parent),
+        said["run_id"],
+        said["valid"],
+        tuple(
+            Phase(m["name"], m["start_utc_ns"], m["end_utc_ns"])
+            for m in marks
+            if m["kind"] == "phase"
+        ),
+        tuple((m["start_utc_ns"], m["name"]) for m in marks if m["kind"] == "note"),
+        {k: said[k] for k in ("exit_status", "host", "command") if k in said},
+    )
+
+
+def _run_phases(bundle: Bundle) -> tuple[Phase, ...]:
+    """Of a run of a study, on the time of day."""
+    if "phases" not in bundle.tables or "clocks" not in bundle.tables:
+        return ()
+    first = bundle.table("clocks", ["monotonic_ns", "realtime_ns"]).slice(0, 1).to_pylist()[0]
+    shift = first["realtime_ns"] - first["monotonic_ns"]
+    rows = bundle.table("phases", ["phase_id", "start_ns", "end_ns"]).to_pylist()
+    return tuple(Phase(r["phase_id"], r["start_ns"] + shift, r["end_ns"] + shift) for r in rows)
+
+
+def _phases(lines: Iterable[Mapping[str, Any]], end_ns: int | None) -> list[Phase]:
+    """Phases by their marks, in the order of their beginnings; those that last have the end `end_ns`."""
+    done: list[Phase] = []
+    lasting: list[int] = []
+    for line in lines:
+        if line["kind"] == "begin":
+            inside = f"{done[lasting[-1]].name}/" if lasting else ""
+            lasting.append(len(done))
+            done.append(Phase(f"{inside}{line['name']}", line["utc_ns"]))
+        elif line["kind"] == "end":
+            while lasting:
+                at = lasting.pop()
+                done[at] = Phase(done[at].name, done[at].start_ns, line["utc_ns"])
+                if done[at].name.rpartition("/")[2] == line["name"]:
+                    break
+    for at in lasting:
+        done[at] = Phase(done[at].name, done[at].start_ns, end_ns)
+    return done
+
+
+def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return json.loads((live / "head.json").read_bytes()), _lines(live / "marks.jsonl")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a file; one that a kill tore in its middle was not acknowledged."""
+    content = path.read_bytes()
+    return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+
+
+def _append(path: Path, said: Mapping[str, Any]) -> None:
+    """One line of JSON, on the disk when this returns; nothing of it where there is no room."""
+    handle = closed(str(path), os.O_RDWR | os.O_CREAT)
+    try:
+        size = os.fstat(handle).st_size
+        tail = os.pread(handle, size, 0)
+        at = tail.rfind(b"\n") + 1  # what a kill tore is written over
+        text = json.dumps(said, separators=(",", ":")).encode() + b"\n"
+        try:
+            if os.pwrite(handle, text, at) != len(text):
+                raise OSError(28, os.strerror(28), str(path))
+            os.ftruncate(handle, at + len(text))
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, at)
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(live: Path) -> Iterator[None]:
+    """Held by who appends marks, or makes the bundle."""
+    with open(live / "head.json", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _clocks() -> dict[str, int]:
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    realtime, boottime = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return {
+        "monotonic_ns": (before + after) // 2,
+        "realtime_ns": realtime,
+        "boottime_ns": boottime,
+        "offset_ns": 0,
+        "offset_bound_ns": after - before,
+    }
+
+
+def _tags(given: Iterable[str]) -> tuple[str, ...]:
+    tags = tuple(dict.fromkeys(given))
+    if len(tags) > MOST_TAGS:
+        raise BadInput(f"found {len(tags)} tags; expected {MOST_TAGS} at most")
+    for tag in tags:
+        if not isinstance(tag, str) or not 0 < len(tag) <= 100 or not tag.isprintable():
+            raise BadInput(
+                f"found tag {printable(str(tag)[:80])!r}; expected 1 to 100 printable characters"
+            )
+    return tags
+
+
+def _params(given: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
+            raise BadInput(
+                "found a parameter without a proper name; expected 1 to 100 printable characters"
+            )
+        if not isinstance(value, str | int | float | bool):
+            raise BadInput(
+                f"found parameter {name} of {type(value).__name__}; expected a text or a number"
+            )
+    try:
+        size = len(json.dumps(dict(given), allow_nan=False))
+    except ValueError:
+        raise BadInput("found a parameter that is no finite number; expected one") from None
+    if size > _MOST_JSON:
+        raise BadInput(f"found {size} bytes of parameters; expected {_MOST_JSON} at most")
+    return dict(given)

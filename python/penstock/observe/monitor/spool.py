@@ -1,0 +1,240 @@
+"""Batches on the disk, one after the other, until an experiment has ended: what was appended survives a kill.
+
+A spool is a directory with one file per source, `<first 16 digits of the source's SHA-256>.batches`, of
+frames:
+
+    "PSB1" | crc32 of what follows (4) | number (8) | length (8) | an Arrow IPC stream      (little-endian)
+
+The stream's one table has the columns of `points.POINTS` and, in its schema's metadata, source, accounts and
+events. A frame counts once its file was synced after it; a torn one at the end is cut off by the next writer.
+Several processes may append: each holds the file's lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.observe.monitor.points import (
+    POINTS,
+    Accepted,
+    Account,
+    Batch,
+    Closed,
+    Event,
+    checked,
+)
+from penstock.state import closed
+
+_HEAD = struct.Struct("<4sIQQ")
+_MAGIC = b"PSB1"
+#: a frame's stream is no longer; a batch of MOST_POINTS points is well below
+_LONGEST = 1 << 30
+_SUFFIX = ".batches"
+_LOCK = "lock"
+
+
+@dataclass
+class _Known:
+    """What is known of a source's file: how much of it was read, and the numbers in it."""
+
+    inode: int = -1
+    size_bytes: int = 0
+    numbers: set[int] = field(default_factory=set)
+
+
+class Spool:
+    """The spool in a directory, made by `create`; a sink of one experiment.
+
+    `close` takes it out of use for all processes: a writer that comes later gets Closed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._known: dict[str, _Known] = {}
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def create(cls, directory: Path) -> Spool:
+        """A spool without batches; PenstockError where there is one already."""
+        try:
+            directory.mkdir(mode=0o700)
+            os.close(os.open(directory / _LOCK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            sync_directory(directory)
+            sync_directory(directory.parent)
+        except OSError as error:
+            raise PenstockError(f"{directory}: {error.strerror}") from error
+        return cls(directory)
+
+    def write(self, batch: Batch) -> Accepted:
+        """As `points.Sink.write`."""
+        right = checked(batch)
+        frame = _frame(right)
+        with self._held(fcntl.LOCK_SH), self._appending(right.source) as (handle, known):
+            if right.number in known.numbers:
+                return Accepted(right.points.num_rows, duplicate=True)
+            try:
+                _write_all(handle, frame, known.size_bytes)
+                os.fdatasync(handle)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, known.size_bytes)
+                raise PenstockError(
+                    f"{self.directory}: {error.strerror}; nothing of this batch was kept"
+                ) from error
+            known.size_bytes += len(frame)
+            known.numbers.add(right.number)
+        return Accepted(right.points.num_rows)
+
+    def next_number(self, source: str) -> int:
+        """As `points.Sink.next_number`."""
+        if not (self.directory / _file_of(source)).exists():
+            return 0
+        with self._held(fcntl.LOCK_SH), self._appending(source) as (_, known):
+            return max(known.numbers, default=-1) + 1
+
+    def batches(self) -> Iterator[Batch]:
+        """What was appended so far, source by source, in the order of arrival; a torn end is left out."""
+        for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
+            for _, batch in _frames(path, 0, with_batches=True):
+                assert batch is not None
+                yield batch
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """While this holds nobody writes, and after it nobody may."""
+        with self._held(fcntl.LOCK_EX):
+            yield
+            (self.directory / _LOCK).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _held(self, how: int) -> Iterator[None]:
+        path = self.directory / _LOCK
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Closed("the experiment has ended") from None
+        try:
+            fcntl.flock(handle, how)
+            if os.fstat(handle).st_nlink == 0:
+                raise Closed("the experiment has ended")
+            yield
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def _appending(self, source: str) -> Iterator[tuple[int, _Known]]:
+        """A source's file, locked, its torn end cut off, and what is known of it."""
+        path = self.directory / _file_of(source)
+        with self._mutex:
+            known = self._known.setdefault(source, _Known())
+        fresh = not path.exists()
+        try:
+            handle = closed(str(path), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise PenstockError(f"{self.directory}: {error.strerror}; nothing was kept") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if fresh:
+                sync_directory(self.directory)
+            self._catch_up(path, handle, known)
+            yield handle, known
+        finally:
+            os.close(handle)
+
+    def _catch_up(self, path: Path, handle: int, known: _Known) -> None:
+        status = os.fstat(handle)
+        if status.st_ino != known.inode or status.st_size < known.size_bytes:
+            known.inode, known.size_bytes, known.numbers = status.st_ino, 0, set()
+        if status.st_size == known.size_bytes:
+            return
+        for end, number in _frames(path, known.size_bytes, with_batches=False):
+            assert isinstance(number, int)
+            known.numbers.add(number)
+            known.size_bytes = end
+        if status.st_size > known.size_bytes:
+            os.ftruncate(handle, known.size_bytes)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory lasting."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _file_of(source: str) -> str:
+    return f"{hashlib.sha256(source.encode()).hexdigest()[:16]}{_SUFFIX}"
+
+
+def _frame(batch: Batch) -> bytes:
+    about = {
+        "source": batch.source,
+        "accounts": [asdict(a) for a in batch.accounts],
+        "events": [asdict(e) for e in batch.events],
+    }
+    metadata = {b"penstock.batch": json.dumps(about).encode()}
+    sink = pa.BufferOutputStream()
+    table = batch.points.replace_schema_metadata(metadata).combine_chunks()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream = sink.getvalue()
+    numbered = struct.pack("<QQ", batch.number, len(stream))
+    crc = zlib.crc32(stream, zlib.crc32(numbered))
+    return b"".join((_MAGIC, struct.pack("<I", crc), numbered, stream))
+
+
+def _frames(path: Path, start: int, *, with_batches: bool) -> Iterator[tuple[int, Any]]:
+    """The whole frames from an offset on: where each ends, and its number or its batch."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        at = start
+        file.seek(at)
+        while at + _HEAD.size <= size:
+            magic, crc, number, length = _HEAD.unpack(file.read(_HEAD.size))
+            end = at + _HEAD.size + length
+            if magic != _MAGIC or length > _LONGEST or end > size:
+                return
+            stream = file.read(length)
+            if zlib.crc32(stream, zlib.crc32(struct.pack("<QQ", number, length))) != crc:
+                return
+            yield end, _batch(number, stream) if with_batches else number
+            at = end
+
+
+def _batch(number: int, stream: bytes) -> Batch:
+    table = pa.ipc.open_stream(stream).read_all()
+    about = json.loads(table.schema.metadata[b"penstock.batch"])
+    return Batch(
+        about["source"],
+        number,
+        table.cast(POINTS),
+        tuple(Account(**a) for a in about["accounts"]),
+        tuple(Event(**e) for e in about["events"]),
+    )
+
+
+def _write_all(handle: int, content: bytes, at: int) -> None:
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(handle, view, at)
+        view, at = view[done:], at + done

@@ -1,0 +1,567 @@
+"""Experiments over HTTP: `/exp/NAME` by MonEx's methods, `/api/v1/experiments` with all that they have.
+
+A name is percent-encoded in a path; `x%233` is the third repeat of `x`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypeVar
+
+import pyarrow as pa
+from fastapi import APIRouter, FastAPI, Header, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from penstock.archive.catalogue import Catalogue
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.answers import answer
+from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
+from penstock.observe.monitor.export import MEDIA
+from penstock.observe.monitor.moments import iso_text, moment_ns
+from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
+from penstock.observe.monitor.targets import Targets
+from penstock.serve.gate import Who, allow
+
+PREFIX = "/api/v1/experiments"
+_SMALL = 256 << 10
+_LARGE = 64 << 20
+_Name = Annotated[
+    str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")
+]
+T = TypeVar("T")
+#: a store, opened when it is first needed
+Store = Callable[[], Experiments]
+M = TypeVar("M", bound=BaseModel)
+_Kind = Literal["timestamp", "duration", "sample"]
+_Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class Times(_Said):
+    """A moment, one of these, else now: seconds since 1970 (as they are read by no time zone) or ISO 8601."""
+
+    utc_time: str | int | float | None = None
+    utctime: str | int | float | None = None
+    local_time: str | int | float | None = None
+    localtime: str | int | float | None = None
+
+
+class Start(Times):
+    """How an experiment begins."""
+
+    params: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    tags: list[str] = Field(default_factory=list, max_length=100)
+    repeat: bool = False
+    shared: bool = False
+    timeout_s: float | None = None
+
+
+class Stop(Times):
+    """How it ends."""
+
+    exit: int | None = Field(default=None, ge=-(1 << 31), lt=1 << 31)
+    aborted: bool = False
+
+
+class Mark(Times):
+    """A phase that begins or ends, or a note."""
+
+    kind: Literal["begin", "end", "note"]
+    name: str = Field(min_length=1, max_length=4000)
+
+
+class Told(_Said):
+    """What a producer knows of a series."""
+
+    metric: str = Field(min_length=1, max_length=500)
+    labels: dict[str, str] = Field(default_factory=dict)
+    interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
+    produced: int | None = Field(default=None, ge=0, lt=1 << 62)
+    expected: int | None = Field(default=None, ge=0, lt=1 << 62)
+    late: int = Field(default=0, ge=0, lt=1 << 62)
+
+
+class Happened(_Said):
+    """What happened to a source."""
+
+    kind: Literal["restart", "reset", "disabled", "enabled", "gap"]
+    utc_ns: int = Field(ge=-(1 << 63), lt=1 << 63)
+    end_utc_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
+    metric: str | None = Field(default=None, max_length=500)
+    detail: str = Field(default="", max_length=1000)
+
+
+class Push(_Said):
+    """A batch of points by columns of one length; `metric`, `labels` and `unit` may be one for all."""
+
+    source: str = Field(min_length=1, max_length=500)
+    number: int = Field(ge=0, lt=1 << 63)
+    metric: str | list[str]
+    labels: dict[str, str] | list[dict[str, str]] = Field(default_factory=dict)
+    utc_ns: list[int | None] | None = None
+    index: list[int | None] | None = None
+    float: list[Any] | None = None
+    integer: list[int | None] | None = None
+    text: list[str | None] | None = None
+    boolean: list[bool | None] | None = None
+    unit: str | list[str] = ""
+    accounts: list[Told] = Field(default_factory=list, max_length=100_000)
+    events: list[Happened] = Field(default_factory=list, max_length=10_000)
+
+
+class Accepted(BaseModel):
+    """What became of a batch."""
+
+    points: int
+    duplicate: bool
+
+
+class ExperimentModel(BaseModel):
+    """An experiment; times in ns since 1970 UTC."""
+
+    name: str
+    repeat: int
+    user: str
+    shared: bool
+    state: str
+    start_ns: int
+    end_ns: int | None
+    params: dict[str, Any]
+    tags: list[str]
+    phases: list[dict[str, Any]]
+    notes: list[dict[str, Any]]
+
+
+class SeriesModel(BaseModel):
+    """What an experiment recorded, and how completely: rows as in docs/formats.md."""
+
+    verdict: str
+    series: list[dict[str, Any]]
+    gaps: list[dict[str, Any]]
+
+
+_BODY = {"text/plain": {"schema": {"type": "string"}}}
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    507: {"description": "There is no room for it; nothing of it was kept."}
+}
+
+
+def _body(model: type[BaseModel], required: bool = False) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
+    }
+
+
+def describe(document: dict[str, Any]) -> None:
+    """Adds the bodies, which are read by hand: their numbers keep every digit, whatever their media type."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for model in (Start, Stop, Mark, Push):
+        made = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(made.pop("$defs", {}))
+        schemas[model.__name__] = made
+
+
+def opened(app: FastAPI, store: Store, targets: Targets) -> None:
+    """Puts the experiments of a store into the application."""
+
+    @app.exception_handler(Unknown)
+    async def unknown(_: Request, error: Unknown) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 404)
+
+    @app.exception_handler(Taken)
+    async def taken(_: Request, error: Taken) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 409)
+
+    @app.exception_handler(Closed)
+    async def closed(_: Request, error: Closed) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 409)
+
+    app.include_router(_monex(store, targets))
+    app.include_router(_ours(store))
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            describe(plain())
+        return plain()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _monex(store: Store, targets: Targets) -> APIRouter:
+    api = APIRouter(prefix="/exp", tags=["experiments"], responses=_REFUSED)
+
+    @api.get(
+        "",
+        summary="The experiments; as JSON where that is accepted",
+        response_class=Response,
+        responses={200: {"content": {**_BODY, "application/json": {}}}},
+    )
+    @api.get("/", include_in_schema=False)
+    def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
+        found = store().listed(_who(request).sees)
+        if "application/json" in accept:
+            keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
+            return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
+        return PlainTextResponse("".join(f"{_line(e)}\n" for e in found))
+
+    @api.post(
+        "/{name:path}",
+        status_code=201,
+        summary="Begin it",
+        response_class=PlainTextResponse,
+        openapi_extra=_body(Start),
+    )
+    async def start(request: Request, name: _Name) -> Response:
+        said = await _read(request, Start)
+        who = _who(request)
+
+        def act() -> str:
+            begun = store().start(
+                name,
+                who.user,
+                at_ns=_moment(said),
+                params=said.params,
+                tags=said.tags,
+                repeat=said.repeat,
+                shared=said.shared,
+                timeout_s=said.timeout_s,
+            )
+            return f"Starting {begun.name}#{begun.repeat}\n"
+
+        return PlainTextResponse(await _kept(act), 201)
+
+    @api.put(
+        "/{name:path}",
+        status_code=201,
+        summary="End it",
+        response_class=PlainTextResponse,
+        openapi_extra=_body(Stop),
+    )
+    async def end(request: Request, name: _Name) -> Response:
+        said = await _read(request, Stop)
+        who = _who(request)
+
+        def act() -> str:
+            found = store().find(name, who.user, to_change=True)
+            if not found.running:
+                raise Taken(f"{name} is not running")
+            ended = store().stop(
+                found,
+                at_ns=_moment(said),
+                exit_status=said.exit,
+                state="aborted" if said.aborted else "ended",
+            )
+            return f"Stopping {ended.name}#{ended.repeat}\n"
+
+        return PlainTextResponse(await _kept(act), 201)
+
+    @api.delete(
+        "/{name:path}", status_code=201, summary="Remove it", response_class=PlainTextResponse
+    )
+    def remove(request: Request, name: _Name) -> Response:
+        found = store().find(name, _who(request).user, to_change=True)
+        store().remove(found)
+        return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
+
+    content: dict[int | str, dict[str, Any]] = {
+        200: {"content": {media: {"schema": {"type": "string"}} for media in MEDIA.values()}}
+    }
+
+    @api.get(
+        "/{name:path}/data",
+        summary="Its data, by options in the address",
+        response_class=Response,
+        responses=content,
+    )
+    async def data(
+        request: Request,
+        name: _Name,
+        metric: Annotated[str | None, Query(max_length=500)] = None,
+        server: Annotated[str | None, Query(max_length=500)] = None,
+        query: Annotated[str | None, Query(max_length=5000)] = None,
+        measurement: Annotated[str | None, Query(max_length=500)] = None,
+        database: Annotated[str | None, Query(max_length=500)] = None,
+        step: Annotated[str | None, Query(max_length=50)] = None,
+        labels: Annotated[list[str] | None, Query(max_length=100)] = None,
+        fields: Annotated[list[str] | None, Query(max_length=100)] = None,
+        type: Annotated[_Kind | None, Query()] = None,
+        phase: Annotated[str | None, Query(max_length=1000)] = None,
+        format: Annotated[_Format | None, Query()] = None,
+    ) -> Response:
+        said = {
+            "metric": metric,
+            "server": server,
+            "query": query,
+            "measurement": measurement,
+            "database": database,
+            "step": step,
+            "labels": labels,
+            "fields": fields,
+            "type": type,
+            "phase": phase,
+            "format": format,
+        }
+        options = {k: v for k, v in said.items() if v is not None}
+        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+
+    @api.get(
+        "/{name:path}",
+        summary="Its data, by options in a body of JSON",
+        response_class=Response,
+        responses=content,
+    )
+    async def get(request: Request, name: _Name) -> Response:
+        allow(request.scope, _SMALL)
+        options = _json(await request.body())
+        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+
+    return api
+
+
+def _ours(store: Store) -> APIRouter:
+    api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
+    text = Query(max_length=500)
+
+    @api.get("", summary="Experiments that one may see, by user, name, tag, state")
+    def listed(
+        request: Request,
+        user: Annotated[str | None, text] = None,
+        name: Annotated[str | None, text] = None,
+        tag: Annotated[str | None, text] = None,
+        state: Annotated[str | None, text] = None,
+    ) -> list[ExperimentModel]:
+        found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
+        return [ExperimentModel(**e.document()) for e in found]
+
+    @api.get("/{name:path}/series", summary="What it recorded, and how completely")
+    def series(request: Request, name: _Name) -> SeriesModel:
+        found = store().find(name, _who(request).sees)
+        made = store().recorded(found)
+        return SeriesModel(
+            verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
+        )
+
+    @api.post(
+        "/{name:path}/marks",
+        status_code=201,
+        summary="Begin or end a phase, note something",
+        openapi_extra=_body(Mark, required=True),
+    )
+    async def mark(request: Request, name: _Name) -> ExperimentModel:
+        said = await _read(request, Mark)
+        who = _who(request)
+
+        def act() -> Experiment:
+            found = store().find(name, who.user, to_change=True)
+            return store().mark(found, said.kind, said.name, _moment(said))
+
+        return ExperimentModel(**(await _kept(act)).document())
+
+    @api.post(
+        "/{name:path}/points",
+        status_code=201,
+        summary="Keep a batch of points; the same number again changes nothing",
+        openapi_extra=_body(Push, required=True),
+    )
+    async def push(request: Request, name: _Name) -> Accepted:
+        allow(request.scope, _LARGE)
+        content = await request.body()
+        who = _who(request)
+        media = request.headers.get("content-type", "")
+
+        def act() -> Accepted:
+            batch = (
+                _arrow(request, content)
+                if "arrow" in media
+                else _batch(_checked(Push, _json(content)))
+            )
+            found = store().find(name, who.user, to_change=True)
+            if not found.running:
+                raise Taken(f"{name} is not running")
+            done = store().sink(found).write(batch)
+            return Accepted(points=done.points, duplicate=done.duplicate)
+
+        return await _kept(act)
+
+    @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
+    def one(request: Request, name: _Name) -> ExperimentModel:
+        return ExperimentModel(**store().find(name, _who(request).sees).document())
+
+    return api
+
+
+def _who(request: Request) -> Who:
+    who: Who = request.scope["penstock.who"]
+    return who
+
+
+async def _kept(act: Callable[[], T]) -> T:
+    """Does what writes; where there is no room, 507."""
+    try:
+        return await run_in_threadpool(act)
+    except BadInput:
+        raise
+    except PenstockError as error:
+        if "No space left" in str(error):
+            raise NoRoom(str(error)) from None
+        raise
+
+
+class NoRoom(PenstockError):  # noqa: N818 - reads as what it is
+    """The store's disk is full."""
+
+
+def _json(content: bytes) -> Any:
+    """A body, or `{}` where there is none; its numbers keep every digit."""
+    if not content.strip():
+        return {}
+    try:
+        return json.loads(content, parse_float=Decimal, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"found a body that is no JSON ({error}); expected an object") from None
+
+
+def _constant(text: str) -> str:
+    """`NaN`, `Infinity`, `-Infinity`, which JSON does not have, as texts of points."""
+    return text
+
+
+async def _read(request: Request, model: type[M]) -> M:
+    allow(request.scope, _SMALL)
+    return _checked(model, _json(await request.body()))
+
+
+def _checked(model: type[M], said: Any) -> M:
+    try:
+        return model.model_validate(_texts_of_times(said))
+    except ValidationError as error:
+        words = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors()[:5]
+        )
+        raise BadInput(words) from None
+
+
+def _texts_of_times(said: Any) -> Any:
+    """Times as texts, so that no digit is lost; other decimals as floats."""
+    if not isinstance(said, dict):
+        return said
+    return {k: _plain(v, k in Times.model_fields) for k, v in said.items()}
+
+
+def _plain(value: Any, exact: bool) -> Any:
+    if isinstance(value, Decimal):
+        return str(value) if exact else float(value)
+    if isinstance(value, list):
+        return [float(v) if isinstance(v, Decimal) else v for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v, False) for k, v in value.items()}
+    return value
+
+
+def _moment(said: Times) -> int | None:
+    given = {
+        moment_ns(value)
+        for value in (said.utc_time, said.utctime, said.local_time, said.localtime)
+        if value is not None
+    }
+    if len(given) > 1:
+        raise BadInput("found several times that differ; expected one")
+    return given.pop() if given else None
+
+
+def _batch(said: Push) -> Batch:
+    labels: Any = (
+        canonical_labels(said.labels)
+        if isinstance(said.labels, dict)
+        else [canonical_labels(one) for one in said.labels]
+    )
+    values = {
+        k: getattr(said, k) for k in ("utc_ns", "index", "float", "integer", "text", "boolean")
+    }
+    if values["float"] is not None:
+        try:
+            values["float"] = [None if v is None else float(v) for v in values["float"]]
+        except (TypeError, ValueError, OverflowError):
+            raise BadInput(
+                "found a float that is no number; expected numbers, NaN or null"
+            ) from None
+    table = points(metric=said.metric, labels=labels, unit=said.unit, **values)
+    accounts = _accounts(said.accounts)
+    return Batch(
+        said.source, said.number, table, accounts, [Event(**e.model_dump()) for e in said.events]
+    )
+
+
+def _arrow(request: Request, content: bytes) -> Batch:
+    """A batch as an Arrow IPC stream; source and number stand in the address."""
+    try:
+        table = pa.ipc.open_stream(content).read_all()
+        number = int(request.query_params.get("number", ""))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise BadInput(
+            f"found {error}; expected an Arrow IPC stream, and source and number"
+        ) from None
+    told = _json(request.query_params.get("accounts", "[]").encode())
+    if not isinstance(told, list):
+        raise BadInput("found accounts of another form; expected a list")
+    rows = [_checked(Told, row) for row in told]
+    return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
+
+
+def _accounts(told: Iterable[Told]) -> list[Account]:
+    return [Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in told]
+
+
+def _line(experiment: Experiment) -> str:
+    end = iso_text(experiment.end_ns) if experiment.end_ns is not None else "-"
+    head = f"{experiment.name}#{experiment.repeat} {experiment.state}"
+    return f"{head} {iso_text(experiment.start_ns)} {end} {experiment.owner}"
+
+
+def _answer(
+    store: Store, targets: Targets, name: str, who: Who, said: Mapping[str, Any]
+) -> Response:
+    found = answer(store(), targets, name, who.sees, said)
+    headers = {"X-Penstock-State": found.state, "X-Penstock-Losses": json.dumps(found.totals)}
+    return StreamingResponse(found.parts, media_type=found.media, headers=headers)
+
+
+@contextlib.asynccontextmanager
+async def resumed(store: Store, interval_s: float = 60.0) -> AsyncIterator[None]:
+    """While the server runs: experiments go on that ran before, and those over their time are ended."""
+    import asyncio
+
+    await run_in_threadpool(lambda: store().resume())
+
+    async def again() -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            with contextlib.suppress(PenstockError, OSError):
+                await run_in_threadpool(lambda: store().resume())
+
+    task = asyncio.create_task(again())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def local_store() -> Experiments:
+    """The store of this user, or of the team's catalogue."""
+    from penstock.archive.catalogue import open_index
+    from penstock.observe.monitor.experiments import experiments_home
+
+    index: Catalogue = open_index()
+    return Experiments(index, experiments_home())

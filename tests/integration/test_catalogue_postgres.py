@@ -1,0 +1,168 @@
+"""The catalogue of a team: a real PostgreSQL, started here as its own user in a private directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.archive.catalogue import Catalogue
+from penstock.archive.catalogue_tables import METADATA, REVISION, opened
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.experiments import Experiments, Taken
+from penstock.observe.monitor.points import Batch, points
+
+BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)
+T0 = 1_700_000_000_000_000_000
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starts a server as another user"),
+    pytest.mark.skipif(BINARIES is None, reason="needs the package postgresql"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Its URL over a socket in a directory of user postgres; nothing listens on the network."""
+    import tempfile
+
+    place = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
+    shutil.chown(place, "postgres", "postgres")
+
+    def as_postgres(*words: str) -> None:
+        done = subprocess.run(
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *words],
+            cwd=place,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+
+    try:
+        as_postgres(f"{BINARIES}/initdb", "-D", f"{place}/d", "-A", "trust", "-U", "team")
+        options = f"-k {place} -c listen_addresses='' -c fsync=off"
+        as_postgres(
+            f"{BINARIES}/pg_ctl",
+            "-w",
+            "-D",
+            f"{place}/d",
+            "-l",
+            f"{place}/log",
+            "-o",
+            options,
+            "start",
+        )
+        yield f"postgresql+pg8000://team@/postgres?unix_sock={place}/.s.PGSQL.5432"
+        as_postgres(f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-m", "fast", "stop")
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.fixture
+def url(cluster: str) -> str:
+    """An empty database."""
+    from penstock.archive.catalogue_tables import _server
+
+    engine = _server(cluster)
+    with engine.begin() as connection:
+        for table in sa.inspect(connection).get_table_names():
+            connection.execute(sa.schema.DropTable(sa.Table(table, sa.MetaData())))
+    engine.dispose()
+    return cluster
+
+
+def test_experiments_are_the_same_in_it(url: str, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    with Catalogue(url) as catalogue:
+        store = Experiments(catalogue, tmp_path / "home")
+        begun = store.start(
+            "x", "ada", at_ns=T0, tags=["b", "a"], params={"disk": "fast"}, shared=True
+        )
+        store.sink(begun).write(Batch("s", 0, points(metric="m", utc_ns=[T0], float=[1.0])))
+        with pytest.raises(Taken):
+            store.start("x", "ada")
+        store.stop(begun, at_ns=T0 + 10)
+        store.start("x", "ada", at_ns=T0 + 20)
+        rows = [(e.name, e.repeat, e.state, e.tags) for e in store.listed("bob", tag="a")]
+        assert rows == [("x", 1, "ended", ("a", "b"))]
+        told = catalogue.add_token("ada", "reader")
+        found = catalogue.token(told)
+        assert found is not None
+        assert (found.owner, found.role) == ("ada", "reader")
+        before = store.listed(None)
+        catalogue.rebuild([])
+        assert store.adopt() == 2
+        assert store.listed(None) == before
+        assert catalogue.token(told) == found
+        assert catalogue.revoke(found.token_id)
+        assert catalogue.token(told) is None
+
+
+def test_of_many_that_begin_one_name_one_does(url: str, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    with Catalogue(url) as catalogue:
+        store = Experiments(catalogue, tmp_path / "home")
+
+        def begin(_: int) -> bool:
+            try:
+                store.start("x", "ada", repeat=False)
+            except Taken:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(begin, range(16))) == 1
+        assert len(list((tmp_path / "home" / "ada").iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_path: Path) -> None:
+    from alembic import command
+    from alembic.autogenerate import compare_metadata
+    from alembic.config import Config
+    from alembic.migration import MigrationContext
+
+    from penstock.archive.catalogue_tables import _server, _sqlite, revision_of
+
+    path = tmp_path / "old.sqlite"
+    engine = _sqlite(path) if kind == "sqlite" else _server(url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", "penstock.archive:migrations")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(sa.text("insert into studies values ('o', 's-1', 'why', 'finished', 1)"))
+        connection.execute(
+            sa.text(
+                "insert into runs (out, run_id, attempt, study_id, state, valid, path) "
+                "values ('o', 'r001', 1, 's-1', 'finished', true, 'p')"
+            )
+        )
+        # as it was before there were steps
+        connection.execute(sa.text("drop table alembic_version"))
+    engine.dispose()
+    with Catalogue(path if kind == "sqlite" else url) as catalogue:
+        (study,) = catalogue.studies()
+        assert (study.question, study.runs, study.valid_runs) == ("why", 1, 1)
+    engine = opened(path if kind == "sqlite" else url)
+    with engine.connect() as connection:
+        assert revision_of(connection) == REVISION
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    engine.dispose()
+
+
+def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:
+    for wrong in ("mysql://x/y", "nothing", "postgresql+nodriver://x/y"):
+        with pytest.raises((BadInput, PenstockError), match=r"catalogue|expected"):
+            Catalogue(wrong)
+    with pytest.raises(PenstockError, match="is the server up") as raised:
+        Catalogue("postgresql+pg8000://u:secret@127.0.0.1:1/x")
+    assert "secret" not in str(raised.value)

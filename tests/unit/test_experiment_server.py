@@ -1,0 +1,486 @@
+"""Experiments over HTTP: the published call, MonEx's methods and files, tokens, kills, no server."""
+
+# ruff: noqa: E501 - scripts and files are kept as they are read
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue
+from penstock.errors import BadInput
+from penstock.observe.monitor.points import points
+from penstock.observe.monitor.targets import read_targets
+
+T0 = 1_700_000_000_000_000_000
+S = 10**9
+#: as the paper prints it, its three lines joined
+PRINTED = (
+    'curl "http://MonExServer:5000/exp/myexp" -X GET -d \'{"metric":"mymetric"}\' > file.csv '
+    '-H "Content-Type: application/json"'
+)
+
+
+class Server:
+    """A server process over a state of its own; `again` starts another over the same."""
+
+    def __init__(self, place: Path, *words: str, **environment: str) -> None:
+        self.place, self.words = place, words
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+            **environment,
+        }
+        self.begin()
+
+    def begin(self) -> None:
+        self.log = open(self.place / "log", "a+")  # noqa: SIM115 - closed by `end`
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "serve", *self.words, "--port", "0"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        assert self.url, (self.place / "log").read_text()
+        self.http = httpx.Client(base_url=self.url, timeout=300)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        self.http.close()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        self.log.close()
+
+    def push(
+        self, name: str, number: int, times, values, metric: str = "m", **more
+    ) -> httpx.Response:
+        said = {
+            "source": "s",
+            "number": number,
+            "metric": metric,
+            "utc_ns": times,
+            "integer": values,
+        }
+        return self.http.post(f"/api/v1/experiments/{name}/points", json={**said, **more})
+
+    def get(self, name: str, **options) -> httpx.Response:
+        return self.http.request("GET", f"/exp/{name}", json=options)
+
+    def cli(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            env={**self.environment, "PENSTOCK_SERVER": self.url, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    place = tmp_path_factory.mktemp("experiments")
+    config = place / "monex.conf"
+    config.write_text(
+        '{"targets":[{"server":"prom", "type":"prometheus", "address":"127.0.0.1:1"}],\n'
+        '"metrics":[{"name":"named", "labels":"node", "type":"duration"}]}'
+    )
+    running = Server(place, "--config", str(config))
+    yield running
+    running.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another /etc/hosts needs root")
+def test_the_published_call_works_as_it_is_printed(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost MonExServer\n")
+    script = f"""
+mount --bind {hosts} /etc/hosts && ip link set lo up && cd {tmp_path} || exit 9
+{sys.executable} -m penstock serve > url 2> log & server=$!
+while ! test -s url; do kill -0 $server || exit 8; sleep 0.1; done
+curl -s -f -X POST http://MonExServer:5000/exp/myexp || exit 1
+curl -s -f http://MonExServer:5000/api/v1/experiments/myexp/points -d "{{\\"source\\": \\"s\\", \\"number\\": 0,
+  \\"metric\\": \\"mymetric\\", \\"utc_ns\\": [$(date +%s%N)], \\"float\\": [0.5]}}" || exit 2
+curl -s -f -X PUT http://MonExServer:5000/exp/myexp || exit 3
+{PRINTED} || exit 4
+curl -s -f -D head "http://MonExServer:5000/exp/myexp/data?metric=mymetric" > other.csv || exit 5
+curl -s -o /dev/null -w '%{{http_code}}' -H 'Host: elsewhere.example:5000' http://MonExServer:5000/exp > elsewhere
+kill $server; wait $server
+"""
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    done = subprocess.run(
+        ["unshare", "-mn", "sh", "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
+    rows = (tmp_path / "file.csv").read_text().splitlines()
+    assert rows[0] == "timestamp,mymetric"
+    assert [r.split(",")[1] for r in rows[1:]] == ["0.5"]
+    assert (tmp_path / "other.csv").read_bytes() == (tmp_path / "file.csv").read_bytes()
+    head = (tmp_path / "head").read_text().lower()
+    assert " 200 " in head
+    assert "content-type: text/csv" in head
+    assert (tmp_path / "elsewhere").read_text() == "421"
+
+
+def test_the_table_of_answers(server: Server) -> None:
+    http = server.http
+    assert http.put("/exp/t").status_code == 404
+    assert http.post("/exp/t").status_code == 201
+    assert http.post("/exp/t").status_code == 409
+    running = server.get("t", metric="none")
+    assert running.status_code == 404
+    assert server.push("t", 0, [time.time_ns()], [1]).status_code == 201
+    running = server.get("t", metric="m")
+    assert (running.status_code, running.headers["X-Penstock-State"]) == (200, "running")
+    assert http.put("/exp/t").status_code == 201
+    assert http.put("/exp/t").status_code == 409
+    assert server.push("t", 1, [1], [1]).status_code == 409
+    assert http.post("/exp/t").status_code == 409
+    assert http.post("/exp/t", json={"repeat": True}).status_code == 201
+    assert http.put("/exp/t").status_code == 201
+    for wrong in ({"metric": "m", "type": "x"}, {"metric": "m", "stepp": "1s"}, {}, {"metric": 5}):
+        assert server.get("t#1".replace("#", "%23"), **wrong).status_code == 400
+    assert server.get("nobody", metric="m").status_code == 404
+    assert http.request("GET", "/exp/t", content=b"{").status_code == 400
+    assert "t#1 ended" in http.get("/exp").text
+    assert http.get("/exp/").text == http.get("/exp").text
+    rows = http.get("/exp", headers={"Accept": "application/json"}).json()
+    assert {"name", "state", "start_ns", "end_ns", "user"} <= set(rows[0])
+    for _ in range(2):
+        assert http.delete("/exp/t").status_code == 201
+    assert http.delete("/exp/t").status_code == 404
+
+
+def test_a_name_of_any_letters(server: Server) -> None:
+    name = "a%2Fb%20c%231"
+    assert server.http.post(f"/exp/{name}").text == "Starting a/b c#1\n"
+    assert server.push(name, 0, [time.time_ns()], [1], metric='q"; drop').status_code == 201
+    assert server.get(name, metric='q"; drop').text.splitlines()[0] == 'timestamp,"q""; drop"'
+    assert server.get("a%2Fb%20c", metric="it's").status_code == 404
+    assert server.http.get(f"/api/v1/experiments/{name}").json()["name"] == "a/b c"
+
+
+@pytest.mark.parametrize("key", ["utc_time", "utctime", "local_time", "localtime"])
+def test_times_are_kept_to_the_nanosecond_whatever_they_are_called(
+    server: Server, key: str
+) -> None:
+    said = f'{{"{key}": 1512056178.123456789}}'
+    assert server.http.post(f"/exp/n-{key}", content=said).status_code == 201
+    end = f'{{"{key}": "1512056178.373456789"}}'
+    assert server.http.put(f"/exp/n-{key}", content=end).status_code == 201
+    found = server.http.get(f"/api/v1/experiments/n-{key}").json()
+    assert (found["start_ns"], found["end_ns"]) == (1512056178123456789, 1512056178373456789)
+    twice = {"utc_time": 1, "localtime": 2}
+    assert server.http.post(f"/exp/n2-{key}", json=twice).status_code == 400
+
+
+def test_options_of_one_call_do_not_leak_into_the_next(server: Server) -> None:
+    server.http.post("/exp/leak", json={"utc_time": T0 // S})
+    for node in ("a", "b"):
+        more = {"labels": {"node": node}, "source": node}
+        server.push("leak", 0, [T0, T0 + S], [1, 2], metric="named", **more)
+    server.http.put("/exp/leak", json={"utc_time": T0 // S + 5})
+    first = server.get("leak", metric="named").text
+    # one label alone names the columns
+    assert first.splitlines()[0] == "duration,a,b"
+    assert server.get("leak", metric="named", type="timestamp", labels=["x"]).text != first
+    assert server.get("leak", metric="named").text == first
+
+
+def test_a_server_that_nobody_described_is_not_asked(server: Server) -> None:
+    server.http.post("/exp/far")
+    assert server.get("far", server="nowhere", query="up").status_code == 404
+
+
+def test_more_than_eleven_thousand_points_are_one_answer(server: Server) -> None:
+    server.http.post("/exp/long", json={"utc_time": T0 // S})
+    times = (T0 + np.arange(25_201) * S).tolist()
+    assert server.push("long", 0, times, list(range(25_201))).status_code == 201
+    server.http.put("/exp/long", json={"utc_time": T0 // S + 25_200})
+    rows = server.get("long", metric="m").text.splitlines()[1:]
+    assert [int(r.split(",")[1]) for r in rows] == list(range(25_201))
+
+
+def test_arrow_and_json_come_to_the_same(server: Server) -> None:
+    server.http.post("/exp/arrow", json={"utc_time": T0 // S})
+    table = points(metric="m", utc_ns=[T0, T0 + 1], integer=[1, 2])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    where = "/api/v1/experiments/arrow/points"
+    for duplicate in (False, True):
+        answer = server.http.post(
+            where,
+            params={"source": "s", "number": 0},
+            content=sink.getvalue().to_pybytes(),
+            headers={"Content-Type": "application/vnd.apache.arrow.stream"},
+        )
+        assert answer.json() == {"points": 2, "duplicate": duplicate}
+    assert server.push("arrow", 0, [T0, T0 + 1], [1, 2]).json()["duplicate"]
+    for wrong in (b"", b"ARROW1", sink.getvalue().to_pybytes()[:-30]):
+        answer = server.http.post(
+            where,
+            params={"source": "s", "number": 1},
+            content=wrong,
+            headers={"Content-Type": "application/vnd.apache.arrow.stream"},
+        )
+        assert answer.status_code in (400, 201)
+        assert answer.status_code == 400 or answer.json()["points"] == 2
+
+
+def test_answers_do_not_depend_on_the_server_s_time_zone(tmp_path: Path) -> None:
+    found = []
+    for zone in ("UTC", "Asia/Kolkata"):
+        place = tmp_path / zone.replace("/", "-")
+        place.mkdir()
+        running = Server(place, TZ=zone)
+        try:
+            running.http.post("/exp/z", json={"local_time": 1512056178})
+            running.push("z", 0, [1512056178 * S], [1])
+            running.http.put("/exp/z", json={"utctime": 1512056179.5})
+            first = running.get("z", metric="m").content
+            running.get("z", metric="m", type="duration")
+            assert running.get("z", metric="m").content == first
+            found.append((first, running.http.get("/exp").content))
+        finally:
+            running.end()
+    assert found[0] == found[1]
+
+
+def killed_while_pushing(place: Path, seed: int) -> None:
+    """Acknowledged marks and points are there after a kill at some moment; retries double nothing."""
+    running = Server(place)
+    rng = np.random.default_rng(seed)
+    try:
+        assert running.http.post("/exp/k", json={"utc_time": T0 // S}).status_code == 201
+        assert (
+            running.http.post(
+                "/api/v1/experiments/k/marks", json={"kind": "begin", "name": "load"}
+            ).status_code
+            == 201
+        )
+        victim, kill_after = running.process, rng.uniform(0.0, 0.4)
+        killer = subprocess.Popen(["sh", "-c", f"sleep {kill_after:.3f}; kill -9 {victim.pid}"])
+        acknowledged, number = 0, 0
+        try:
+            while number < 100_000:
+                times = (T0 + (np.arange(100) + number * 100) * 1000).tolist()
+                if running.push("k", number, times, times).status_code == 201:
+                    acknowledged = number + 1
+                number += 1
+        except httpx.HTTPError:
+            pass
+        killer.wait()
+        victim.wait()
+        running.http.close()
+        running.begin()
+        found = running.http.get("/api/v1/experiments/k").json()
+        assert found["state"] == "running"
+        assert [p["name"] for p in found["phases"]] == ["load"]
+        for retried in range(max(0, acknowledged - 2), acknowledged + 1):
+            times = (T0 + (np.arange(100) + retried * 100) * 1000).tolist()
+            assert running.push("k", retried, times, times).status_code == 201
+        assert running.http.put("/exp/k", json={"utc_time": T0 // S + 3600}).status_code == 201
+        rows = running.get("k", metric="m").text.splitlines()[1:]
+        values = [int(r.split(",")[1]) for r in rows]
+        assert values == [T0 + i * 1000 for i in range((acknowledged + 1) * 100)]
+    finally:
+        running.kill()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, seed: int) -> None:
+    killed_while_pushing(tmp_path, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 40))
+def test_kills_at_many_moments(tmp_path: Path, seed: int) -> None:
+    killed_while_pushing(tmp_path, seed)
+
+
+def test_who_may_do_what(tmp_path: Path) -> None:
+    running = Server(tmp_path, "--ask-token")
+    try:
+        environment = {"PENSTOCK_STATE": str(tmp_path / "state")}
+        told = {}
+        for user, role in (("ada", "owner"), ("bob", "owner"), ("ada-reads", "reader")):
+            made = running.cli("monitor", "token", user, "--role", role, **environment)
+            assert made.returncode == 0, made.stderr
+            told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        stored = (tmp_path / "state" / "archive.sqlite").read_bytes()
+        wal = tmp_path / "state" / "archive.sqlite-wal"
+        stored += wal.read_bytes() if wal.exists() else b""
+        for headers in told.values():
+            assert headers["Authorization"].split()[1].encode() not in stored
+        http = running.http
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
+            for method, path in (("GET", "/exp"), ("POST", "/exp/x"), ("GET", "/exp/x/data")):
+                assert http.request(method, path, headers=headers).status_code == 401
+        assert http.post("/exp/x", headers=told["ada"], json={"shared": True}).status_code == 201
+        assert http.post("/exp/own", headers=told["ada"]).status_code == 201
+        assert http.post("/exp/x", headers=told["ada-reads"]).status_code == 403
+        assert http.get("/exp", headers=told["bob"]).text.startswith("x#1 running")
+        assert "own" not in http.get("/exp", headers=told["bob"]).text
+        assert http.put("/exp/own", headers=told["bob"]).status_code == 404
+        assert http.put("/exp/x", headers=told["bob"]).status_code in (404, 409)
+        assert http.get("/api/v1/experiments/x", headers=told["ada"]).json()["state"] == "running"
+        # a token of experiments opens nothing of what is emulated
+        assert http.get("/api/v1/state", headers=told["ada"]).status_code == 401
+        (row,) = [
+            r
+            for r in json.loads(running.cli("monitor", "token", "--json").stdout)["tokens"]
+            if r["owner"] == "bob"
+        ]
+        assert running.cli("monitor", "token", "--revoke", row["token_id"]).returncode == 0
+        assert http.get("/exp", headers=told["bob"]).status_code == 401
+    finally:
+        running.end()
+
+
+def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> None:
+    assert server.cli("monitor", "start", "cli", "--tag", "t", "-p", "disk=fast").returncode == 0
+    assert server.cli("monitor", "mark", "cli", "--begin", "load").returncode == 0
+    assert server.cli("monitor", "mark", "cli", "--end", "load").returncode == 0
+    assert server.cli("monitor", "stop", "cli").returncode == 0
+    rows = json.loads(server.cli("monitor", "list", "--json", "--tag", "t").stdout)["experiments"]
+    assert [(r["name"], r["params"]) for r in rows] == [("cli", {"disk": "fast"})]
+    assert server.cli("monitor", "stop", "cli").returncode == 2
+    monkeypatch.setenv("PENSTOCK_SERVER", server.url)
+    with penstock.experiment("py", params={"a": 1}) as x, x.phase("all"):
+        x.record("depth", [3, 4], [time.time_ns(), time.time_ns() + 1], unit="1")
+    text = server.cli(
+        "monitor", "get", "py", "-m", "depth", "--label", "none", "--phase", "all"
+    ).stdout
+    assert [line.split(",")[1] for line in text.splitlines()[1:]] == ["3", "4"]
+    with pytest.raises(ZeroDivisionError), penstock.experiment("py"):
+        raise ZeroDivisionError
+    states = [e["state"] for e in server.http.get("/api/v1/experiments?name=py").json()]
+    assert states == ["ended", "aborted"]
+
+
+def test_a_script_is_the_same_when_the_server_is_down(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    text = """
+penstock monitor start x
+penstock monitor mark x --begin load
+echo out; exit_of_load=7
+penstock monitor stop x
+exit $exit_of_load
+"""
+    (tmp_path / "s.sh").write_text("set -e\n" + text)
+    environment = {
+        **os.environ,
+        "PENSTOCK_SERVER": f"http://127.0.0.1:{port}",
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["sh", "s.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert "nothing is recorded" in done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_SERVER", f"http://127.0.0.1:{port}")
+        with penstock.experiment("x") as x, x.phase("p"):
+            x.record("m", 1)
+            reached = True
+    assert reached
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> None:
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
+    environment.pop("PENSTOCK_SERVER", None)
+
+    def cli(*words: str) -> subprocess.CompletedProcess[str]:
+        words = (sys.executable, "-m", "penstock", *words)
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+
+    cli("monitor", "start", "x")
+    cli("monitor", "stop", "x")
+    (path,) = (tmp_path / "state" / "experiments").glob("*/x.1-*")
+    assert Bundle.open(path).manifest["state"] == "ended"
+    assert "x#1" in cli("monitor", "list").stdout
+    cli("ls", "--rebuild", str(tmp_path))
+    assert "x#1" in cli("monitor", "list").stdout
+    cli("monitor", "rm", "x")
+    assert cli("monitor", "list").stdout == ""
+
+
+def test_configuration_files_say_where_they_are_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "c.conf"
+    # as it was published
+    path.write_text(
+        '{targets":[\n  {"server":"prom", "type":"prometheus", "address":"127.0.0.1:9090"}\n]}'
+    )
+    with pytest.raises(BadInput, match=r"c\.conf:1:2: found .*expected JSON"):
+        read_targets(path)
+    path.write_text(
+        '{"targets":[\n  {"server":"prom", "type":"prometheus", "address":"127.0.0.1:9090"},\n'
+        '  {"server":"influx", "type":"influxdb", "address":"127.0.0.1:8086"}\n],\n'
+        '"metrics":[\n  {"name":"val","server":"influx", "measurement":"foobar"}\n]}'
+    )
+    found = read_targets(path)
+    assert found.servers["influx"].address == "127.0.0.1:8086"
+    assert found.options({"metric": "val", "type": "sample"}) == {
+        "metric": "val",
+        "server": "influx",
+        "measurement": "foobar",
+        "type": "sample",
+    }
+    assert "type" not in found.metrics["val"]
+    path.write_text(
+        '{"targets":[{"server":"p","type":"x","address":"y"},{"server":"p","type":"x","address":"y"}]}'
+    )
+    with pytest.raises(BadInput, match="twice"):
+        read_targets(path)
+
+
+def test_fifty_at_once_share_one_server(server: Server) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(number: int) -> str:
+        name = f"many-{number}"
+        assert server.http.post(f"/exp/{name}", json={"utc_time": T0 // S}).status_code == 201
+        for k in range(3):
+            assert server.push(name, k, [T0 + k], [number]).status_code == 201
+        assert server.http.put(f"/exp/{name}").status_code == 201
+        return server.get(name, metric="m").text
+
+    with ThreadPoolExecutor(16) as pool:
+        for number, text in enumerate(pool.map(one, range(50))):
+            assert [r.split(",")[1] for r in text.splitlines()[1:]] == [str(number)] * 3
+
+
+def test_the_catalogue_of_a_store_is_the_index_of_runs(server: Server) -> None:
+    with Catalogue(server.place / "state" / "archive.sqlite") as index:
+        assert index.studies() == []
+        assert index.found(name="t") == []
