@@ -1,0 +1,280 @@
+"""Points of series as collectors hand them on: a batch, and the sink that keeps it.
+
+    batch = Batch("scraper", 17, points(metric=["disk_read_bytes"], utc_ns=[now], integer=[4096], unit=["B"]))
+    accepted = sink.write(batch)          # on the disk when it returns
+    sink.write(batch).duplicate           # True: the same number again changes nothing
+
+A series is a metric with its labels, from one source. It is indexed by time (`utc_ns`), or by sequence
+(`index` 0, 1, 2, … with or without a time), and one experiment may have both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadInput, PenstockError, printable
+
+#: one row for each point; of the four columns of values exactly one holds something
+POINTS = pa.schema(
+    [
+        pa.field("metric", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        # `canonical_labels`
+        pa.field("labels", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        # since 1970-01-01 UTC [ns]; null only where there is an index
+        pa.field("utc_ns", pa.int64()),
+        # place in a sequence, from 0; null where the series is one of times
+        pa.field("index", pa.int64()),
+        pa.field("float", pa.float64()),
+        pa.field("integer", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("boolean", pa.bool_()),
+        # of the value, as `B`, `1/s`, `%`; empty where it has none
+        pa.field("unit", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+    ]
+)
+VALUES = ("float", "integer", "text", "boolean")
+
+#: what one batch may hold
+MOST_POINTS = 2_000_000
+MOST_SERIES = 100_000
+MOST_NAME = 500
+MOST_LABELS = 4_000
+MOST_TEXT = 10_000
+
+EventKind = Literal["restart", "reset", "disabled", "enabled", "gap"]
+
+
+class Closed(PenstockError):  # noqa: N818 - reads as what it is
+    """The experiment takes nothing any more: it has ended. What is collected is to be dropped."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a collector knows of one series, counted from the beginning of the experiment.
+
+    `interval_ns`: how often a point is due, None where that is irregular. `produced`: points that the program
+    made, `expected`: points that should have come by now; None where the collector cannot know.
+    `late`: points taken or sent after their time.
+    """
+
+    metric: str
+    labels: str = "{}"
+    interval_ns: int | None = None
+    produced: int | None = None
+    expected: int | None = None
+    late: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a source: its target began anew, a counter went back, it was off or on, nothing came.
+
+    Without a metric it is one of all series of the source. `gap` and `disabled` may have an end.
+    """
+
+    kind: EventKind
+    utc_ns: int
+    end_utc_ns: int | None = None
+    metric: str | None = None
+    labels: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Points of one source, the `number`-th of an experiment from 0 on; a retry bears the same number.
+
+    `points` has the columns of `POINTS`. `accounts` are the newest of each series, or none; the last of
+    a series counts.
+    """
+
+    source: str
+    number: int
+    points: pa.Table
+    accounts: Sequence[Account] = ()
+    events: Sequence[Event] = ()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of a batch: points stored, or that it had been stored before."""
+
+    points: int
+    duplicate: bool = False
+
+
+class Sink(Protocol):
+    """Keeps batches of one experiment. Threads may share it."""
+
+    def write(self, batch: Batch) -> Accepted:
+        """Keeps a batch; it is on the disk when this returns, also if the process dies then.
+
+        A batch of a source and number that were written before changes nothing, whatever is in it. Raises
+        BadInput for what are no points, Closed once the experiment has ended, PenstockError where it could
+        not be kept (a full disk): nothing of it is kept then, and the same batch may be written again.
+        """
+
+    def next_number(self, source: str) -> int:
+        """The number that the source's next batch should have: one more than the last, 0 at first.
+
+        So a collector that begins anew goes on where the one before it was.
+        """
+
+
+def canonical_labels(labels: Mapping[str, str]) -> str:
+    """Labels as JSON: sorted by name, without spaces, `{}` for none."""
+    return json.dumps(
+        {str(k): str(v) for k, v in labels.items()},
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def points(
+    *,
+    metric: Any,
+    labels: Any = "{}",
+    utc_ns: Any = None,
+    index: Any = None,
+    float: Any = None,
+    integer: Any = None,
+    text: Any = None,
+    boolean: Any = None,
+    unit: Any = "",
+) -> pa.Table:
+    """A table of points from columns: lists, NumPy or Arrow arrays of one length.
+
+    A single text for `metric`, `labels` or `unit` is that of all rows. Raises BadInput where they do not fit.
+    """
+    given = {
+        "metric": metric,
+        "labels": labels,
+        "utc_ns": utc_ns,
+        "index": index,
+        "float": float,
+        "integer": integer,
+        "text": text,
+        "boolean": boolean,
+        "unit": unit,
+    }
+    lengths = {len(c) for c in given.values() if c is not None and not isinstance(c, str)}
+    if len(lengths) != 1:
+        raise BadInput(
+            f"found columns of {sorted(lengths)} points; expected one length for all of them"
+        )
+    rows = lengths.pop()
+    columns = []
+    for field in POINTS:
+        try:
+            columns.append(_column(given[field.name], field.type, rows))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise BadInput(f"found {error} in column {field.name}; expected {field.type}") from None
+    return pa.table(columns, schema=POINTS)
+
+
+def _column(given: Any, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
+    if given is None:
+        return pa.nulls(rows, kind)
+    if isinstance(given, str):
+        zeros = pa.array(np.zeros(rows, np.int32))
+        return pa.DictionaryArray.from_arrays(zeros, pa.array([given], pa.string()))
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return _as_dictionary(given) if pa.types.is_dictionary(kind) else given.cast(kind)
+    if pa.types.is_dictionary(kind):
+        return _as_dictionary(pa.array(given, pa.string()))
+    return pa.array(given, kind)
+
+
+def _as_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_dictionary(whole.type):
+        whole = whole.cast(pa.string()).dictionary_encode()
+    return whole.cast(pa.dictionary(pa.int32(), pa.string()))
+
+
+def checked(batch: Batch) -> Batch:
+    """The batch with a table of just the columns of `POINTS`. Raises BadInput for what are no points."""
+    if not 0 < len(batch.source) <= MOST_NAME or not batch.source.isprintable():
+        raise BadInput(
+            f"found source {printable(batch.source[:80])!r}; expected 1 to {MOST_NAME} printable characters"
+        )
+    if not 0 <= batch.number < 1 << 63:
+        raise BadInput(f"found batch number {batch.number}; expected one from 0 to 2^63 - 1")
+    table = batch.points
+    if table.num_rows > MOST_POINTS:
+        raise BadInput(f"found {table.num_rows} points in a batch; expected {MOST_POINTS} at most")
+    strange = set(table.column_names) - set(POINTS.names)
+    if strange or "metric" not in table.column_names:
+        raise BadInput(
+            f"found columns {', '.join(table.column_names)}; "
+            f"expected metric and others of {', '.join(POINTS.names)}"
+        )
+    given = {n: table[n] for n in table.column_names}
+    # a column of texts may be left out, and one that is there has no nulls
+    table = points(**{n: _without_nulls(n, c) for n, c in given.items()})
+    texts = {n: _dictionary_of(table[n]) for n in ("metric", "labels", "unit")}
+    _check_texts(texts)
+    values = [table[n].is_valid().cast(pa.int8()) for n in VALUES]
+    held = values[0]
+    for more in values[1:]:
+        held = pc.add(held, more)
+    if table.num_rows and not pc.all(pc.equal(held, 1)).as_py():
+        raise BadInput(
+            "found a point without a value, or with several; expected one of float, integer, text and boolean"
+        )
+    neither = pc.and_(table["utc_ns"].is_null(), table["index"].is_null())
+    if pc.any(neither).as_py():
+        raise BadInput("found a point with neither a time nor an index; expected one of them")
+    if pc.any(pc.less(table["index"], 0)).as_py():
+        raise BadInput("found an index below 0; expected 0, 1, 2, …")
+    longest = pc.max(pc.utf8_length(table["text"])).as_py() or 0
+    if longest > MOST_TEXT:
+        raise BadInput(f"found a text of {longest} characters; expected {MOST_TEXT} at most")
+    return Batch(batch.source, batch.number, table, tuple(batch.accounts), tuple(batch.events))
+
+
+def _without_nulls(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if name in ("metric", "labels", "unit") and column.null_count:
+        raise BadInput(f"found an empty cell in column {name}; expected a text in each")
+    return column
+
+
+def _dictionary_of(column: pa.ChunkedArray) -> list[str]:
+    whole = column.combine_chunks()
+    used = pc.unique(whole.indices) if len(whole) else pa.array([], pa.int32())
+    found: list[str] = whole.dictionary.take(used).to_pylist()
+    return found
+
+
+def _check_texts(texts: Mapping[str, list[str]]) -> None:
+    for name, most in (("metric", MOST_NAME), ("labels", MOST_LABELS), ("unit", MOST_NAME)):
+        if len(texts[name]) > MOST_SERIES:
+            raise BadInput(
+                f"found {len(texts[name])} different {name}; expected {MOST_SERIES} at most in a batch"
+            )
+        for text in texts[name]:
+            if len(text) > most or not text.isprintable():
+                raise BadInput(
+                    f"found {name} {printable(text[:80])!r}; expected at most {most} printable characters"
+                )
+    if "" in texts["metric"]:
+        raise BadInput("found a metric without a name")
+    for text in texts["labels"]:
+        try:
+            found = json.loads(text)
+            right = isinstance(found, dict) and canonical_labels(found) == text
+        except (ValueError, RecursionError):
+            right = False
+        if not right:
+            raise BadInput(
+                f"found labels {printable(text[:80])!r}; expected them as JSON of texts, sorted and without "
+                "spaces, as canonical_labels gives them"
+            )
