@@ -339,7 +339,8 @@ def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Pat
     port, rpc = free_port(), free_port()
     (tmp_path / "i.conf").write_text(
         f'reporting-disabled = true\nbind-address = "127.0.0.1:{rpc}"\n'
-        f'[meta]\n  dir = "{tmp_path}/meta"\n[data]\n  dir = "{tmp_path}/data"\n  wal-dir = "{tmp_path}/wal"\n'
+        f'[meta]\n  dir = "{tmp_path}/meta"\n'
+        f'[data]\n  dir = "{tmp_path}/data"\n  wal-dir = "{tmp_path}/wal"\n'
         f'[http]\n  bind-address = "127.0.0.1:{port}"\n'
     )
     sink = MemorySink()
@@ -403,7 +404,8 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
     (tmp_path / "carbon.conf").write_text(
         f"[cache]\nSTORAGE_DIR = {tmp_path}\nLOCAL_DATA_DIR = {tmp_path}/whisper\nCONF_DIR = {tmp_path}\n"
         f"LOG_DIR = {tmp_path}/log\nPID_DIR = {tmp_path}/run\nLINE_RECEIVER_INTERFACE = 127.0.0.1\n"
-        f"LINE_RECEIVER_PORT = {lines}\nPICKLE_RECEIVER_INTERFACE = 127.0.0.1\nPICKLE_RECEIVER_PORT = {pickles}\n"
+        f"LINE_RECEIVER_PORT = {lines}\nPICKLE_RECEIVER_INTERFACE = 127.0.0.1\n"
+        f"PICKLE_RECEIVER_PORT = {pickles}\n"
         f"CACHE_QUERY_INTERFACE = 127.0.0.1\nCACHE_QUERY_PORT = {query}\nMAX_CREATES_PER_MINUTE = inf\n"
         "ENABLE_LOGROTATION = False\nMAX_CACHE_SIZE = inf\nENABLE_TAGS = False\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.server
 import importlib
@@ -29,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.clock_offset import Exchange, offset_of
-from penstock.observe.monitor.collectors.collector import Collector, Receipt, table_of, unit_of
+from penstock.observe.monitor.collectors.collector import table_of, unit_of
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
     InfluxReceiver,
@@ -377,7 +376,7 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
 
 # ---------------------------------------------------------------- scraper
 
-_name = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
+_name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 _label = st.dictionaries(
     _name.filter(lambda n: n != "le"),
     st.text(
@@ -389,7 +388,7 @@ _label = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(_name, _label, st.floats(allow_nan=False, allow_infinity=False)), max_size=8)
 )
@@ -414,11 +413,15 @@ def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> N
         for m, ls, value in zip(
             np.frombuffer(columns["metric"], np.int32),
             np.frombuffer(columns["labels"], np.int32),
-            np.frombuffer(columns["bits"], np.float64),
+            np.frombuffer(columns["bits"], np.float64).tolist(),
             strict=True,
         )
     ]
-    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+    def ordered(rows: list[Any]) -> list[Any]:
+        return sorted(((m, sorted(ls.items()), v) for m, ls, v in rows), key=repr)
+
+    assert ordered(found) == ordered(expected)
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
@@ -561,7 +564,4 @@ def test_units_by_name_and_unprintable_names() -> None:
     assert (table["metric"].to_pylist(), odd) == (["ok"], 1)
     empty, _ = table_of(native.PointReader().graphite(b"", 5))
     assert empty.num_rows == 0
-    assert isinstance(Receipt("x"), Receipt)
-    assert Collector is not None
     assert pa.types.is_dictionary(table["metric"].type)
-    assert asyncio is not None

@@ -180,7 +180,7 @@ class HttpListener(Listener):
             writer.write(sent)
             async with asyncio.timeout(PATIENCE_S):
                 await writer.drain()
-            if talk.our_state is not h11.DONE or talk.their_state is not h11.DONE:
+            if (talk.our_state, talk.their_state) != (h11.DONE, h11.DONE):
                 return
             talk.start_next_cycle()
 
