@@ -92,6 +92,31 @@ OBSERVERS = Table(
     },
 )
 
+#: what brings points of others into an experiment
+COLLECTORS = Table(
+    "collectors",
+    "collector",
+    {
+        "scrape": "penstock.observe.monitor.collectors.scrape:Scraper",
+        "graphite": "penstock.observe.monitor.collectors.graphite:GraphiteReceiver",
+        "influxdb": "penstock.observe.monitor.collectors.http_push:InfluxReceiver",
+        "remote-write": "penstock.observe.monitor.collectors.http_push:RemoteWriteReceiver",
+        "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
+    },
+)
+
+#: what reads points that a server of metrics kept
+METRIC_SERVERS = Table(
+    "metric-servers",
+    "server of metrics",
+    {
+        "prometheus": "penstock.observe.monitor.servers.prometheus:PrometheusReader",
+        "victoriametrics": "penstock.observe.monitor.servers.prometheus:PrometheusReader",
+        "influxdb": "penstock.observe.monitor.servers.influxdb:InfluxReader",
+        "graphite": "penstock.observe.monitor.servers.graphite:GraphiteReader",
+    },
+)
+
 #: what reads a program's own report
 WORKLOAD_PARSERS = Table(
     "workload-parsers",
@@ -229,6 +254,8 @@ TABLES = (
     DISK_BACKENDS,
     NODE_RUNTIMES,
     OBSERVERS,
+    COLLECTORS,
+    METRIC_SERVERS,
     WORKLOAD_PARSERS,
     RESPONSE_KINDS,
     WORKLOAD_FORMATS,

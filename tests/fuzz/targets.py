@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import os
+import pickle
 import shutil
 import struct
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
+from penstock.observe.monitor.points import Batch, checked
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
@@ -510,6 +514,44 @@ def _plain(
     return Target(name, make, lambda _: stateless(feed), documented, cost)
 
 
+_LINES = (
+    b'disk,host=a,dev=sd\\ a busy=0.5,ops=3i,name="a \\"b\\", c",up=t 1700000000123456789\n'
+    b"# a comment\npower,outlet=1 value=1.5\n\npower,outlet=1 watts=2.5,volts=230i 1700000003000000000\n",
+)
+_GRAPHITE = (b"a.b 1.5 1700000000\na.b;host=x;dev=y 2 1700000000.25\nc 3 -1\nd nan 5\n",)
+_SHOWN = (
+    b'# HELP a b\n# TYPE a counter\na{x="1",y="a\\"b}\\n",} 3 1700000000123\nb 4\nc{z=""} +Inf\n',
+    b'a_bucket{le="1"} 17 1700000000.5 # {id="x"} 0.3 170\nb 2\n# EOF\n',
+)
+_PICKLES = [
+    pickle.dumps([("a.b", (1700000000 + n, n / 2)) for n in range(4)] + [["c", [1, "2"]]], protocol)
+    for protocol in range(5)
+]
+
+
+def _points(protocol: str, *words: Any) -> Any:
+    """All that a receiver does with a message, down to a table that a sink takes."""
+
+    def feed(data: bytes) -> None:
+        reader = _native.PointReader(most_series=50)
+        for _ in range(2):
+            table, _ = table_of(getattr(reader, protocol)(data, *words), unit_of)
+            checked(Batch("fuzzed", 0, table))
+
+    return feed
+
+
+def _remote_write(data: bytes) -> None:
+    _points("remote_write")(unsnapped(data))
+
+
+def _remote_writes() -> list[bytes]:
+    message = _native.remote_write_message(
+        [("m", {"a": "b"}), ("n_bytes", {})], [[(1, 0.5), (2, 1.5)], [(3, 7.0)]]
+    )
+    return [bytes(message)]
+
+
 def all_targets() -> list[Target]:
     """Every target that can be fuzzed here."""
     of = mutate
@@ -614,6 +656,25 @@ def all_targets() -> list[Target]:
             "measured-table",
             of.of_text(_MEASURED_TABLE),
             lambda d: bool(runs_of(d, "fuzzed.csv")),
+            BadInput,
+        ),
+        _plain("line-protocol", of.of_text(*_LINES), _points("line_protocol", 5, 1)),
+        _plain("graphite-lines", of.of_text(*_GRAPHITE), _points("graphite", 5)),
+        _plain("graphite-pickle", of.of_bytes(*_PICKLES), _points("pickle", 5), ValueError),
+        *(
+            _plain(
+                f"shown-metrics-{n}",
+                of.of_text(text),
+                _points("exposition", 5, bool(n), True, {"i": "n"}),
+            )
+            for n, text in enumerate(_SHOWN)
+        ),
+        _plain("remote-write", of.of_bytes(*_remote_writes()), _points("remote_write"), ValueError),
+        _plain(
+            "remote-write-packed",
+            of.of_bytes(*(snapped(one) for one in _remote_writes())),
+            _remote_write,
+            ValueError,
             BadInput,
         ),
         _plain(

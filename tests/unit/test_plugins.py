@@ -89,6 +89,9 @@ def test_the_toys_keep_to_their_protocols() -> None:
         "testing.check_parser(WORKLOAD_PARSERS.load('toy'), stdout='toy: 12\\n', gives={'toys'})\n"
         "testing.check_design(DESIGNS.load('toy'))\n"
         "testing.check_observer(OBSERVERS.load('toy'), {})\n"
+        "assert len(testing.check_collector(COLLECTORS.load('toy'), {}).rows()) == 2\n"
+        "server = METRIC_SERVERS.load('toy')('toy', {})\n"
+        "testing.check_metric_server(server, 'q', 0, 3_000_000_000)\n"
     )
     done = with_toys("-c", code)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ mod disk;
 mod epochs;
 mod network;
 mod pattern;
+mod points;
 mod probe;
 mod relay;
 mod replay;
@@ -24,6 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     probe::register(module)?;
     pattern::register(module)?;
     epochs::register(module)?;
+    points::register(module)?;
     relay::register(module)?;
     replay::register(module)?;
     sampler::register(module)?;

@@ -1,0 +1,224 @@
+//! What exporters show: the Prometheus text format 0.0.4 and OpenMetrics 1.0.
+//!
+//! Source: "Exposition formats" of Prometheus; "OpenMetrics 1.0.0". Values that are no finite number (a quantile of
+//! nothing) give no point and are counted.
+
+use std::collections::BTreeMap;
+
+use crate::columns::{Reader, Refusal, Spelled, Value, MOST_LINE};
+use crate::number;
+
+type Wrong = (Refusal, String);
+
+fn malformed(what: &str) -> Wrong {
+    (Refusal::Malformed, what.to_owned())
+}
+
+/// Reads what one target showed at `now_ns`; each series has `added` labels as well, which win over its own.
+///
+/// A time of its own, which is in seconds in OpenMetrics and in milliseconds otherwise, is kept where `own_times`.
+pub fn read(
+    reader: &mut Reader,
+    text: &[u8],
+    now_ns: i64,
+    open_metrics: bool,
+    own_times: bool,
+    added: &[(String, String)],
+) {
+    for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line == b"# EOF" && open_metrics {
+            break;
+        }
+        if line.is_empty() || line[0] == b'#' {
+            continue;
+        }
+        let number = number + 1;
+        match sample(reader, line, open_metrics, added) {
+            Ok((series, value, time)) => {
+                let utc_ns = time.filter(|_| own_times).unwrap_or(now_ns);
+                reader.point(number, series, utc_ns, Value::Float(value));
+            }
+            Err((why, what)) => reader.refuse(number, why, &what),
+        }
+    }
+}
+
+fn sample(
+    reader: &mut Reader,
+    line: &[u8],
+    open_metrics: bool,
+    added: &[(String, String)],
+) -> Result<(u32, f64, Option<i64>), Wrong> {
+    if line.len() > MOST_LINE {
+        return Err((
+            Refusal::TooLong,
+            format!("a line of more than {MOST_LINE} bytes"),
+        ));
+    }
+    let name_end = line
+        .iter()
+        .position(|byte| matches!(byte, b'{' | b' ' | b'\t'))
+        .ok_or_else(|| malformed("a line other than `name{labels} value`"))?;
+    let gap = line[name_end..]
+        .iter()
+        .take_while(|b| b.is_ascii_whitespace())
+        .count();
+    let labels_from = name_end + gap;
+    let labelled = line.get(labels_from) == Some(&b'{');
+    let key_end = if labelled {
+        end_of_labels(line, labels_from)?
+    } else {
+        name_end
+    };
+    let mut rest = &line[key_end..];
+    if let Some(exemplar) = memchr::memmem::find(rest, b" # ").filter(|_| open_metrics) {
+        rest = &rest[..exemplar];
+    }
+    let mut words = rest
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let (Some(value), time, None) = (words.next(), words.next(), words.next()) else {
+        return Err(malformed("a line other than `name{labels} value`"));
+    };
+    let value = number::float(value).ok_or_else(|| malformed("a value that is no number"))?;
+    let unit_ns = if open_metrics {
+        1_000_000_000
+    } else {
+        1_000_000
+    };
+    let time = time
+        .map(|time| {
+            number::time_ns(time, unit_ns).ok_or_else(|| malformed("a time that is no number"))
+        })
+        .transpose()?;
+    let key = &line[..key_end];
+    let series = reader.series(key, || {
+        meaning(
+            &line[..name_end],
+            labelled.then(|| &line[labels_from..key_end]),
+            added,
+        )
+    })?;
+    Ok((series, value, time))
+}
+
+/// Behind the brace that ends the labels which begin at `from`.
+fn end_of_labels(line: &[u8], from: usize) -> Result<usize, Wrong> {
+    let (mut at, mut quoted) = (from, false);
+    while at < line.len() {
+        match line[at] {
+            b'\\' if quoted => at += 1,
+            b'"' => quoted = !quoted,
+            b'}' if !quoted => return Ok(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(malformed("labels without their end"))
+}
+
+fn is_name(text: &str, colons: bool) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_' || (colons && c == ':');
+    text.chars().next().is_some_and(first) && text.chars().all(|c| first(c) || c.is_ascii_digit())
+}
+
+fn meaning(name: &[u8], labels: Option<&[u8]>, added: &[(String, String)]) -> Spelled {
+    let utf8 = |text| std::str::from_utf8(text).map_err(|_| malformed("a name that is not UTF-8"));
+    let name = utf8(name)?;
+    if !is_name(name, true) {
+        return Err(malformed(
+            "a metric's name with a character that may not be in it",
+        ));
+    }
+    let mut found = BTreeMap::new();
+    let inner = labels.map_or(&b""[..], |text| &text[1..text.len() - 1]);
+    let mut rest = utf8(inner)?.trim();
+    while !rest.is_empty() {
+        let (label, behind) = rest
+            .split_once('=')
+            .ok_or_else(|| malformed("a label without a value"))?;
+        let label = label.trim();
+        if !is_name(label, false) {
+            return Err(malformed(
+                "a label's name with a character that may not be in it",
+            ));
+        }
+        let (value, behind) = quoted(behind.trim_start())?;
+        if found.insert(label.to_owned(), value).is_some() {
+            return Err(malformed("a label that stands twice"));
+        }
+        rest = behind.trim_start();
+        if let Some(next) = rest.strip_prefix(',') {
+            rest = next.trim_start();
+        } else if !rest.is_empty() {
+            return Err(malformed("something behind a label's value"));
+        }
+    }
+    // an empty label is one that is not there
+    found.retain(|_, value| !value.is_empty());
+    found.extend(added.iter().cloned());
+    Ok((name.to_owned(), found))
+}
+
+/// A text in quotes, and what stands behind it.
+fn quoted(text: &str) -> Result<(String, &str), Wrong> {
+    let mut characters = text.char_indices();
+    if characters.next().map(|(_, c)| c) != Some('"') {
+        return Err(malformed("a label's value without quotes"));
+    }
+    let mut value = String::new();
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '"' => return Ok((value, &text[at + 1..])),
+            '\\' => match characters.next().map(|(_, c)| c) {
+                Some('n') => value.push('\n'),
+                Some(c @ ('"' | '\\')) => value.push(c),
+                Some(c) => value.extend(['\\', c]),
+                None => break,
+            },
+            c => value.push(c),
+        }
+    }
+    Err(malformed("a label's value without its end"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_labels_and_what_is_wrong() {
+        let text = b"# HELP a b\n# TYPE a counter\na{x=\"1\",y=\"a\\\"b}\\n\\\\\",} 3 1700000000123\nb 4\nc {z=\"\"} +Inf\n\
+                     d{x=\"1\" 3\ne\nf{x=1} 2\ng{x=\"1\",x=\"2\"} 2\n1h 2\ni 1 2 3\nj x\nk NaN\nl 1e3";
+        let mut reader = Reader::new(10, true);
+        let added = [("instance".to_owned(), "n-0".to_owned())];
+        read(&mut reader, text, 5, false, true, &added);
+        let batch = reader.take();
+        assert_eq!(
+            batch
+                .metrics
+                .iter()
+                .map(AsRef::as_ref)
+                .collect::<Vec<&str>>(),
+            ["a", "b", "l"]
+        );
+        assert_eq!(
+            &*batch.label_sets[0],
+            "{\"instance\":\"n-0\",\"x\":\"1\",\"y\":\"a\\\"b}\\n\\\\\"}"
+        );
+        assert_eq!(batch.utc_ns, [1_700_000_000_123_000_000, 5, 5]);
+        assert_eq!(batch.refused[&Refusal::Malformed], 7);
+        assert_eq!(batch.refused[&Refusal::NotFinite], 2);
+    }
+
+    #[test]
+    fn open_metrics_has_seconds_exemplars_and_an_end() {
+        let text = b"a_bucket{le=\"1\"} 17 1700000000.5 # {id=\"x\"} 0.3 170\nb 2 # {id=\"y\"} 1\n# EOF\nc 1\n";
+        let mut reader = Reader::new(10, true);
+        read(&mut reader, text, 5, true, true, &[]);
+        let batch = reader.take();
+        assert_eq!(batch.utc_ns, [1_700_000_000_500_000_000, 5]);
+        assert!(batch.refused.is_empty(), "{:?}", batch.told);
+    }
+}

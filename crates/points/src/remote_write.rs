@@ -1,0 +1,175 @@
+//! Prometheus remote write 1.0: a `WriteRequest` in protocol buffers, in both directions. Snappy is the caller's.
+//!
+//! ```text
+//! WriteRequest { repeated TimeSeries timeseries = 1; }
+//! TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+//! Label        { string name = 1; string value = 2; }
+//! Sample       { double value = 1; int64 timestamp = 2; }        // milliseconds
+//! ```
+//!
+//! Source: "Prometheus Remote-Write 1.0 specification".
+
+use std::collections::BTreeMap;
+
+use crate::columns::{Reader, Refusal, Spelled, Value};
+use crate::wire::{put_bytes, put_varint, Field, Fields};
+
+/// The label that holds the metric's name.
+const NAME: &str = "__name__";
+const MOST_SERIES_BYTES: usize = 1 << 16;
+const MS_NS: i64 = 1_000_000;
+
+/// Reads a message. The error says why it is none; what came before that is kept.
+pub fn read(reader: &mut Reader, message: &[u8]) -> Result<(), String> {
+    let mut spelling = Vec::new();
+    for (number, field) in Fields(message).enumerate() {
+        if let (1, Field::Bytes(series)) = field? {
+            one_series(reader, number + 1, series, &mut spelling)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_series(
+    reader: &mut Reader,
+    number: usize,
+    message: &[u8],
+    spelling: &mut Vec<u8>,
+) -> Result<(), String> {
+    spelling.clear();
+    for field in Fields(message) {
+        if let (1, Field::Bytes(label)) = field? {
+            put_bytes(spelling, 1, label);
+        }
+    }
+    let series = if spelling.len() > MOST_SERIES_BYTES {
+        Err((
+            Refusal::TooLong,
+            format!("labels of more than {MOST_SERIES_BYTES} bytes"),
+        ))
+    } else {
+        reader.series(spelling, || meaning(spelling))
+    };
+    for field in Fields(message) {
+        if let (2, Field::Bytes(sample)) = field? {
+            let (mut value, mut time_ms) = (0.0, 0);
+            for part in Fields(sample) {
+                match part? {
+                    (1, Field::Fixed64(bits)) => value = f64::from_bits(bits),
+                    (2, Field::Varint(ms)) => time_ms = ms as i64,
+                    _ => {}
+                }
+            }
+            match (&series, time_ms.checked_mul(MS_NS)) {
+                (Ok(series), Some(ns)) => reader.point(number, *series, ns, Value::Float(value)),
+                (Err((why, what)), _) => reader.refuse(number, *why, what),
+                (_, None) => reader.refuse(number, Refusal::Malformed, "a time out of range"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn meaning(spelling: &[u8]) -> Spelled {
+    let malformed = |what: String| (Refusal::Malformed, what);
+    let mut labels = BTreeMap::new();
+    for label in Fields(spelling) {
+        let (mut name, mut value) = (&b""[..], &b""[..]);
+        if let (1, Field::Bytes(label)) = label.map_err(malformed)? {
+            for part in Fields(label) {
+                match part.map_err(malformed)? {
+                    (1, Field::Bytes(text)) => name = text,
+                    (2, Field::Bytes(text)) => value = text,
+                    _ => {}
+                }
+            }
+        }
+        let text = |bytes: &[u8]| {
+            let text = std::str::from_utf8(bytes).map(str::to_owned);
+            text.map_err(|_| malformed("a label that is not UTF-8".into()))
+        };
+        if name.is_empty() {
+            return Err(malformed("a label without a name".into()));
+        }
+        if labels.insert(text(name)?, text(value)?).is_some() {
+            return Err(malformed("a label that stands twice".into()));
+        }
+    }
+    let metric = labels.remove(NAME);
+    let metric = metric.ok_or_else(|| malformed("a series without the label __name__".into()))?;
+    labels.retain(|_, value| !value.is_empty());
+    Ok((metric, labels))
+}
+
+/// One series to be sent: its labels without the name, times in milliseconds and values.
+pub struct Sent<'a> {
+    /// The metric's name.
+    pub metric: &'a str,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// When, and what.
+    pub samples: &'a [(i64, f64)],
+}
+
+/// Appends a series to a message; labels are sorted by name, as receivers want them.
+pub fn write(message: &mut Vec<u8>, series: &Sent<'_>) {
+    let mut all: BTreeMap<&str, &str> = series
+        .labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    all.insert(NAME, series.metric);
+    let mut body = Vec::new();
+    let mut part = Vec::new();
+    for (name, value) in all {
+        part.clear();
+        put_bytes(&mut part, 1, name.as_bytes());
+        put_bytes(&mut part, 2, value.as_bytes());
+        put_bytes(&mut body, 1, &part);
+    }
+    for &(time_ms, value) in series.samples {
+        part.clear();
+        part.push(1 << 3 | 1);
+        part.extend(value.to_le_bytes());
+        part.push(2 << 3);
+        put_varint(&mut part, time_ms as u64);
+        put_bytes(&mut body, 2, &part);
+    }
+    put_bytes(message, 1, &body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let labels = BTreeMap::from([("a".into(), "b".into()), ("z".into(), "é".into())]);
+        let mut message = Vec::new();
+        let samples = [(1_700_000_000_123, 1.5), (1_700_000_000_124, -0.25)];
+        write(
+            &mut message,
+            &Sent {
+                metric: "m",
+                labels: &labels,
+                samples: &samples,
+            },
+        );
+        let mut reader = Reader::new(10, true);
+        read(&mut reader, &message).unwrap();
+        let batch = reader.take();
+        assert_eq!(&*batch.label_sets[0], r#"{"a":"b","z":"é"}"#);
+        assert_eq!(
+            batch.utc_ns,
+            [1_700_000_000_123_000_000, 1_700_000_000_124_000_000]
+        );
+        assert_eq!(
+            batch.bits,
+            [1.5_f64.to_bits() as i64, (-0.25_f64).to_bits() as i64]
+        );
+        for end in 1..message.len() {
+            let mut reader = Reader::new(10, true);
+            assert!(read(&mut reader, &message[..end]).is_err(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""Collectors: what brings points of others into an experiment. One file each, by the table `COLLECTORS`."""

@@ -1,0 +1,65 @@
+"""How far the clock of a node is from ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.errors import BadInput
+
+#: exchanges of which the quickest counts
+LEAST_EXCHANGES = 8
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question for the time there: our clock before and after, theirs between [ns]."""
+
+    sent_ns: int
+    there_ns: int
+    received_ns: int
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a clock is ahead of ours, and the bound on how wrong that can be [ns]; of how many exchanges.
+
+    The bound holds whatever share of a round trip either way took.
+    """
+
+    offset_ns: int
+    bound_ns: int
+    exchanges: int
+
+    def warns(self, interval_ns: int) -> bool:
+        """Whether it is more than half an interval of sampling."""
+        return abs(self.offset_ns) + self.bound_ns > interval_ns / 2
+
+
+def offset_of(exchanges: Iterable[Exchange]) -> Offset:
+    """By the exchange of the shortest round trip (Cristian, Probabilistic clock synchronization, 1989).
+
+    BadInput for fewer than eight.
+    """
+    found = sorted(exchanges, key=lambda e: e.received_ns - e.sent_ns)
+    if len(found) < LEAST_EXCHANGES:
+        raise BadInput(f"found {len(found)} exchanges; expected at least {LEAST_EXCHANGES}")
+    best = found[0]
+    trip = best.received_ns - best.sent_ns
+    if trip < 0:
+        raise BadInput(
+            f"found an answer {-trip} ns before its question; expected a clock that goes on"
+        )
+    return Offset(best.there_ns - (best.sent_ns + trip // 2), (trip + 1) // 2, len(found))
+
+
+def measure(ask: Callable[[], int], exchanges: int = LEAST_EXCHANGES) -> Offset:
+    """Asks for the time there (UTC ns) again and again, by a clock of ours that takes no step meanwhile."""
+    begin = time.time_ns() - time.monotonic_ns()
+    found = []
+    for _ in range(exchanges):
+        sent = time.monotonic_ns() + begin
+        there = ask()
+        found.append(Exchange(sent, there, time.monotonic_ns() + begin))
+    return offset_of(found)

@@ -1,0 +1,198 @@
+"""Graphite's own protocols: lines over TCP and UDP, pickles over TCP. collectd needs only host and port.
+
+Settings: `port` (2003), `pickle_port` (2004, null is off), `udp` (true), `host`, `open`, `units` (metric →
+unit), `in_order` (true).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.observe.monitor.collectors.collector import Intake, Receipt, only, setting
+from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener
+from penstock.observe.monitor.points import Closed, Sink
+
+#: how long lines are gathered before they are kept [s], and at most how many [bytes]
+GATHERED_S = 0.2
+MOST_GATHERED = 8 << 20
+#: one line, one pickle [bytes]
+MOST_LINE = 1 << 16
+MOST_PICKLE = 1 << 20
+
+
+class GraphiteReceiver:
+    """Carbon's listeners."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order")
+        only(name, settings, known)
+        self.name = name
+        self._door = Door.of(name, settings, 2003, tokens=False)
+        port = settings.get("pickle_port", 2004)
+        self._pickle_door = (
+            None if port is None else Door.of(name, {**settings, "port": port}, 2004, tokens=False)
+        )
+        self._udp = setting(name, settings, "udp", bool, True)
+        self._units = setting(name, settings, "units", Mapping, {})
+        self._in_order = setting(name, settings, "in_order", bool, True)
+        self._gathered = bytearray()
+        self._room = asyncio.Event()
+        self._lines: Listener | None = None
+        self._pickles: Listener | None = None
+        self._datagrams: asyncio.DatagramTransport | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where lines are taken."""
+        assert self._lines is not None
+        return self._lines.address
+
+    @property
+    def pickle_address(self) -> tuple[str, int]:
+        """Where pickles are taken."""
+        assert self._pickles is not None
+        return self._pickles.address
+
+    async def start(self, sink: Sink) -> None:
+        unit = {str(m): str(u) for m, u in self._units.items()}
+        self.intake = Intake(
+            self.name, sink, in_order=self._in_order, unit=lambda metric: unit.get(metric, "")
+        )
+        self._room.set()
+        self._ending = False
+        self._lines = Listener(self._door, self._take_lines)
+        try:
+            await self._lines.start()
+            if self._pickle_door is not None:
+                self._pickles = Listener(self._pickle_door, self._take_pickles)
+                await self._pickles.start()
+            if self._udp:
+                receiver = self
+
+                class Datagrams(asyncio.DatagramProtocol):
+                    def datagram_received(self, data: bytes, _: object) -> None:
+                        receiver._take_datagram(data)
+
+                loop = asyncio.get_running_loop()
+                try:
+                    self._datagrams, _ = await loop.create_datagram_endpoint(
+                        Datagrams, local_addr=self._lines.address
+                    )
+                except OSError as error:
+                    raise PenstockError(f"{self.name}: UDP: {error}") from None
+        except BaseException:
+            await self._close()
+            raise
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def stop(self) -> Receipt:
+        # what is in the sockets already is of the time before
+        await asyncio.sleep(GATHERED_S)
+        await self._close()
+        self._ending = True
+        await self._keeping
+        return self.intake.receipt
+
+    async def _close(self) -> None:
+        for listener in (self._lines, self._pickles):
+            if listener is not None:
+                await listener.stop()
+                if hasattr(self, "intake") and listener.dropped:
+                    self.intake.receipt.counted["connections dropped"] += listener.dropped
+        if self._datagrams is not None:
+            self._datagrams.close()
+
+    async def _take_lines(
+        self,
+        reader: asyncio.StreamReader,
+        _: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> None:
+        rest = b""
+        while True:
+            await self._room.wait()
+            data = await reader.read(1 << 18)
+            if not data:
+                break
+            heard()
+            whole, newline, after = data.rpartition(b"\n")
+            if newline:
+                self._gather(rest + whole + newline)
+                rest = after
+            else:
+                rest += data
+            if len(rest) > MOST_LINE:
+                self.intake.refuse("too long", f"found a line of more than {MOST_LINE} bytes")
+                return
+        if rest:
+            # a line that its sender did not end may lack digits
+            self.intake.refuse("malformed", "found a last line without an end")
+
+    async def _take_pickles(
+        self,
+        reader: asyncio.StreamReader,
+        _: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> None:
+        while True:
+            length = int.from_bytes(await reader.readexactly(4), "big")
+            if length > MOST_PICKLE:
+                what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
+                self.intake.refuse("too long", what)
+                return
+            async with asyncio.timeout(PATIENCE_S):
+                data = await reader.readexactly(length)
+            heard()
+            while True:
+                try:
+                    await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
+                    break
+                except ValueError:
+                    return
+                except Closed:
+                    return
+                except PenstockError:
+                    self.intake.receipt.counted["not kept at first"] += 1
+                    await asyncio.sleep(1.0)
+
+    def _take_datagram(self, data: bytes) -> None:
+        if self._room.is_set():
+            self._gather(data if data.endswith(b"\n") else data + b"\n")
+        else:
+            self.intake.refuse("no room", "found no room for a datagram")
+
+    def _gather(self, lines: bytes) -> None:
+        self._gathered += lines
+        if len(self._gathered) > MOST_GATHERED:
+            self._room.clear()
+
+    async def _keep(self) -> None:
+        """Keeps what was gathered again and again; where that cannot be, nobody is read from until it can."""
+        while True:
+            ending = self._ending
+            if self._gathered:
+                lines, self._gathered = bytes(self._gathered), bytearray()
+                while True:
+                    try:
+                        await asyncio.to_thread(self.intake.read, "graphite", lines, time.time_ns())
+                        break
+                    except Closed:
+                        self.intake.refuse(
+                            "after the end", "found lines after the experiment's end"
+                        )
+                        break
+                    except PenstockError:
+                        self.intake.receipt.counted["not kept at first"] += 1
+                        if self._ending:
+                            raise
+                        self._room.clear()
+                        await asyncio.sleep(1.0)
+                self._room.set()
+            if ending:
+                return
+            if not self._ending:
+                await asyncio.sleep(GATHERED_S)

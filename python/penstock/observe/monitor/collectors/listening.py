@@ -1,0 +1,228 @@
+"""What listens on a port: so many connections and no more, and HTTP on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import resource
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.collector import setting
+
+#: connections at a time; one more takes the place of the one that was silent longest
+MOST_CONNECTIONS = 512
+#: how long a connection may be silent in the middle of a request [s]
+PATIENCE_S = 20.0
+#: the body of a request [bytes]
+MOST_BODY = 32 << 20
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where something listens, and what is asked of those who come: a token, or nothing."""
+
+    host: str
+    port: int
+    token: str | None
+
+    @classmethod
+    def of(cls, name: str, settings: Mapping[str, Any], port: int, *, tokens: bool) -> Door:
+        """By the settings `host` (default: loopback), `port`, `token` and `open`.
+
+        BadInput for another interface without a token or `open: true`.
+        """
+        host = setting(name, settings, "host", str, "127.0.0.1")
+        number = setting(name, settings, "port", int, port)
+        token = setting(name, settings, "token", str, None) if tokens else None
+        if not 0 <= number < 1 << 16:
+            raise BadInput(f"{name}: found port {number}; expected 0 to 65535")
+        try:
+            loopback = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = host == "localhost"
+        if not loopback and not token and not setting(name, settings, "open", bool, False):
+            asked = "a token, or open: true" if tokens else "open: true, as everyone may then send"
+            raise BadInput(f"{name}: found host {host}, which others reach; expected {asked}")
+        return cls(host, number, token)
+
+
+class Listener:
+    """A TCP server whose connections are bounded in number."""
+
+    def __init__(self, door: Door, handle: Handle) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(8, min(MOST_CONNECTIONS, soft // 4))
+        self._door, self._handle = door, handle
+        self._open: OrderedDict[asyncio.StreamWriter, asyncio.Task[None] | None] = OrderedDict()
+        self._server: asyncio.Server | None = None
+        #: connections that made room for others
+        self.dropped = 0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def start(self) -> None:
+        """PenstockError where the port cannot be had."""
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, self._door.host, self._door.port, limit=1 << 18, backlog=1024
+            )
+        except (OSError, OverflowError) as error:
+            raise PenstockError(f"{self._door.host}:{self._door.port}: {error}") from None
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        tasks = [task for task in self._open.values() if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while len(self._open) >= self._most:
+            silent, _ = self._open.popitem(last=False)
+            silent.transport.abort()
+            self.dropped += 1
+        self._open[writer] = asyncio.current_task()
+
+        def heard() -> None:
+            if writer in self._open:
+                self._open.move_to_end(writer)
+
+        try:
+            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+                await self._handle(reader, writer, heard)
+        finally:
+            self._open.pop(writer, None)
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.close()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked over HTTP; names of headers in small letters."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status, body and headers."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class _RefusedError(Exception):
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+
+class HttpListener(Listener):
+    """HTTP/1.1 on bounded connections, bodies bounded as well."""
+
+    def __init__(self, door: Door, answer: Callable[[Request], Awaitable[Answer]]) -> None:
+        super().__init__(door, self._talk)
+        self._answer = answer
+
+    async def _talk(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> None:
+        talk = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16)
+        while True:
+            try:
+                request = await self._request(talk, reader, writer, heard)
+                if request is None:
+                    return
+                answer = (
+                    await self._answer(request)
+                    if self._may(request)
+                    else Answer(401, b'{"error":"expected the token"}\n')
+                )
+            except h11.RemoteProtocolError as error:
+                answer = Answer(error.error_status_hint, b"")
+            except TimeoutError:
+                return
+            except _RefusedError as refused:
+                answer = refused.answer
+            if talk.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                return
+            headers = [("content-length", str(len(answer.body))), *answer.headers]
+            if answer.status == 204:
+                headers = list(answer.headers)
+            if talk.their_state is not h11.DONE:
+                headers.append(("connection", "close"))
+            sent = talk.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+            if answer.status != 204:
+                sent += talk.send(h11.Data(data=answer.body)) or b""
+            sent += talk.send(h11.EndOfMessage()) or b""
+            writer.write(sent)
+            async with asyncio.timeout(PATIENCE_S):
+                await writer.drain()
+            if (talk.our_state, talk.their_state) != (h11.DONE, h11.DONE):
+                return
+            talk.start_next_cycle()
+
+    def _may(self, request: Request) -> bool:
+        """The token as `Authorization: Token …` or `Bearer …`."""
+        token = self._door.token
+        if token is None or request.target == "/ping":
+            return True
+        given = request.headers.get("authorization", "").partition(" ")[2].strip()
+        return hmac.compare_digest(given.encode(), token.encode())
+
+    async def _request(
+        self,
+        talk: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> Request | None:
+        head: h11.Request | None = None
+        body = bytearray()
+        while True:
+            event = talk.next_event()
+            if event is h11.NEED_DATA:
+                if talk.they_are_waiting_for_100_continue:
+                    go_on = h11.InformationalResponse(status_code=100, headers=[])
+                    writer.write(talk.send(go_on) or b"")
+                waits = PATIENCE_S if head is not None or talk.trailing_data[0] else 3600.0
+                async with asyncio.timeout(waits):
+                    data = await reader.read(1 << 18)
+                heard()
+                talk.receive_data(data)
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > MOST_BODY:
+                    said = b'{"error":"expected a body of at most %d bytes"}\n' % MOST_BODY
+                    raise _RefusedError(Answer(413, said))
+            elif isinstance(event, h11.EndOfMessage):
+                assert head is not None
+                headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers}
+                method, target = head.method.decode("latin-1"), head.target.decode("latin-1")
+                return Request(method, target, headers, bytes(body))
+            else:
+                return None

@@ -1,0 +1,88 @@
+"""Several collectors at once, in an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.collector import Collector, Receipt
+from penstock.observe.monitor.points import Sink
+from penstock.plugins import COLLECTORS
+
+T = TypeVar("T")
+
+
+def collectors_of(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Collector]:
+    """Collectors by name, each of the kind that its settings say (`type`, or else the name).
+
+    BadInput for a kind that there is not and for wrong settings.
+    """
+    made: dict[str, Collector] = {}
+    for name, settings in wanted.items():
+        if not isinstance(settings, Mapping):
+            raise BadInput(f"collector {name}: found {settings!r}; expected its settings")
+        rest = {key: value for key, value in settings.items() if key != "type"}
+        made[name] = COLLECTORS.load(str(settings.get("type", name)))(name, rest)
+    return made
+
+
+class Collecting:
+    """Collectors at work on one sink:
+
+        with Collecting(collectors_of({"graphite": {"port": 2003}}), sink) as collecting:
+            …
+        collecting.receipts["graphite"].stored
+
+    Where one cannot start, those that had are stopped and its error is raised.
+    """
+
+    def __init__(self, collectors: Mapping[str, Collector], sink: Sink) -> None:
+        self.collectors = dict(collectors)
+        self.receipts: dict[str, Receipt] = {}
+        self._sink = sink
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="collectors", daemon=True
+        )
+        self._started: list[str] = []
+
+    def start(self) -> Collecting:
+        """Starts all of them."""
+        self._thread.start()
+        try:
+            for name, collector in self.collectors.items():
+                self._do(collector.start(self._sink))
+                self._started.append(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> dict[str, Receipt]:
+        """Stops all of them and gives their receipts. The first error is raised after all have stopped."""
+        failed: list[BaseException] = []
+        while self._started:
+            name = self._started.pop()
+            try:
+                self.receipts[name] = self._do(self.collectors[name].stop())
+            except Exception as error:
+                failed.append(error)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        if failed:
+            raise failed[0]
+        return self.receipts
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __enter__(self) -> Collecting:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,90 @@
+"""The protocol of readers of servers, and what they have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx
+import pyarrow as pa
+
+from penstock.errors import BadInput, PenstockError
+
+#: of one answer [bytes], and how long one may take [s]
+MOST_ANSWER = 256 << 20
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a server had: points, and what it was asked: the query as sent, the number of requests."""
+
+    points: pa.Table
+    query: str
+    requests: int
+
+
+class ServerReader(Protocol):
+    """Asks a server for the points of a window. Made once, asked as often as one likes."""
+
+    def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
+        """BadInput for settings that are wrong."""
+
+    def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
+        """Points from start to end, both counted [UTC ns]. A step without a value is no point.
+
+        BadInput where the server refuses the query, PenstockError where it does not answer as it should.
+        """
+
+
+class Server:
+    """HTTP to one server; what it answers is bounded, and has to be JSON."""
+
+    def __init__(self, url: str, *, user: str | None = None, password: str | None = None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise BadInput(f"found server {url!r}; expected http://HOST:PORT")
+        auth = (user, password or "") if user else None
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(timeout=PATIENCE_S, auth=auth, follow_redirects=False)
+        self.requests = 0
+
+    def ask(self, path: str, **words: str) -> Any:
+        """The JSON of an answer to a form that is posted."""
+        self.requests += 1
+        body = bytearray()
+        try:
+            with self._client.stream("POST", self.url + path, data=words) as answer:
+                for part in answer.iter_bytes():
+                    body += part
+                    if len(body) > MOST_ANSWER:
+                        raise PenstockError(f"{self.url}: found more than {MOST_ANSWER} bytes")
+                status = answer.status_code
+        except httpx.HTTPError as error:
+            raise PenstockError(f"{self.url}: {error or type(error).__name__}") from None
+        try:
+            found = json.loads(bytes(body))
+        except (ValueError, RecursionError):
+            began = bytes(body[:60]).decode("utf-8", "replace")
+            raise PenstockError(
+                f"{self.url}: found status {status} and {began!r}; expected JSON"
+            ) from None
+        if status in (400, 422):
+            what = found.get("error", found) if isinstance(found, dict) else found
+            raise BadInput(f"{self.url}: found {words.get('query', words)!r}; it says {what}")
+        if status != 200:
+            raise PenstockError(f"{self.url}: found status {status}; expected 200")
+        return found
+
+    def strange(self, what: str) -> PenstockError:
+        """The error of an answer that has not the form that it should."""
+        return PenstockError(f"{self.url}: found an answer without {what}")
+
+
+def check_window(start_ns: int, end_ns: int, step_ns: int) -> None:
+    """BadInput for a window that has no points."""
+    if step_ns <= 0 or end_ns < start_ns:
+        raise BadInput(
+            f"found start {start_ns}, end {end_ns}, step {step_ns}; expected start <= end and a step above 0"
+        )

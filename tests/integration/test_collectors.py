@@ -1,0 +1,464 @@
+"""Collectors and readers against the real programs: collectd, node_exporter, Prometheus, VictoriaMetrics,
+InfluxDB, Graphite."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
+from penstock.observe.monitor.collectors.http_push import (
+    InfluxReceiver,
+    RemoteWriteReceiver,
+    snapped,
+)
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.servers.graphite import GraphiteReader
+from penstock.observe.monitor.servers.influxdb import InfluxReader
+from penstock.observe.monitor.servers.prometheus import PrometheusReader
+from penstock.testing import MemorySink
+from tests.unit.test_collectors import exporting, native, post, until
+
+pytestmark = pytest.mark.host
+
+SECOND = 1_000_000_000
+
+
+def program(name: str, package: str) -> str:
+    """Where a program is; without it the test is not run, and says so."""
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if found is None:
+        pytest.skip(f"not run: {name} is not installed (Debian: {package})")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(words: Sequence[str], log: Path, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out, **more)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(url: str, status: int = 200) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return bool(answer.status == status)
+    except urllib.error.HTTPError as error:
+        return error.code == status
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------- what is collected
+
+COLLECTD = """
+Hostname "node"
+FQDNLookup false
+Interval 1
+BaseDir "{place}"
+PIDFile "{place}/pid"
+PluginDir "/usr/lib/collectd"
+TypesDB "/usr/share/collectd/types.db"
+LoadPlugin cpu
+LoadPlugin memory
+LoadPlugin load
+LoadPlugin csv
+LoadPlugin write_graphite
+<Plugin csv>
+  DataDir "{place}/csv"
+  StoreRates false
+</Plugin>
+<Plugin write_graphite>
+  <Node "penstock">
+    Host "127.0.0.1"
+    Port "{port}"
+    Protocol "tcp"
+    StoreRates false
+    LogSendErrors true
+  </Node>
+</Plugin>
+"""
+
+
+def written(folder: Path) -> dict[tuple[str, str], dict[int, float]]:
+    """What collectd wrote to its own files: value by second, by identifier and data source."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for path in sorted(folder.rglob("*-20*")):
+        with path.open() as lines:
+            rows = list(csv.reader(lines))
+        name = ".".join([path.parent.name, path.name[: -len("-2026-11-25")]])
+        for column, source in enumerate(rows[0][1:], 1):
+            values = found.setdefault((name, source), {})
+            for row in rows[1:]:
+                if len(row) == len(rows[0]) and row[column] != "nan":
+                    values[int(float(row[0]))] = float(row[column])
+    return found
+
+
+def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
+    collectd = program("collectd", "collectd-core")
+    sink = MemorySink()
+    receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
+    with Collecting({"collectd": receiver}, sink):
+        config = tmp_path / "collectd.conf"
+        config.write_text(COLLECTD.format(place=tmp_path, port=receiver.address[1]))
+        with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
+            until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= 5, 120)
+        # at its end it sends and writes what it holds back
+        until(lambda: receiver.intake.receipt.stored == receiver.intake.receipt.received)
+        time.sleep(1.0)
+    assert not receiver.intake.receipt.refused, receiver.intake.receipt.told
+    truth = written(tmp_path / "csv")
+    assert len(truth) >= 12
+    kept: dict[str, dict[int, float]] = {}
+    for row in sink.rows():
+        kept.setdefault(str(row["metric"]), {})[int(str(row["utc_ns"])) // SECOND] = float(
+            str(row["float"])
+        )
+    compared = 0
+    for (name, source), values in truth.items():
+        metric = f"node.{name}" + ("" if source == "value" else f".{source}")
+        assert set(kept[metric]) == set(values), metric
+        for second, value in values.items():
+            # both print it with so many digits
+            assert kept[metric][second] == pytest.approx(value, rel=1e-5, abs=1e-5), metric
+            compared += 1
+    assert compared >= 5 * 12
+    assert len(kept) == len(truth)
+
+
+def test_node_exporter_is_scraped_on_a_grid_without_a_miss(tmp_path: Path) -> None:
+    exporter = program("prometheus-node-exporter", "prometheus-node-exporter")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/metrics"
+    sink = MemorySink()
+    log = tmp_path / "log"
+    with running([exporter, f"--web.listen-address=127.0.0.1:{port}"], log):
+        until(lambda: answers(url))
+        wanted = {"nodes": {"type": "scrape", "targets": [url], "interval_s": 0.5}}
+        with Collecting(collectors_of(wanted), sink) as collecting:
+            until(lambda: collecting.collectors["nodes"].targets[0].due >= 6)  # type: ignore[attr-defined]
+        (target,) = collecting.collectors["nodes"].targets  # type: ignore[attr-defined]
+    rows = sink.points().to_pandas()
+    good = rows[rows.metric == "scrape_success"].float
+    assert good.sum() == len(good) >= 5
+    assert target.failed == 0
+    cpu = rows[rows.metric == "node_cpu_seconds_total"]
+    assert set(cpu.unit) == {"s"}
+    modes = {json.loads(labels)["mode"] for labels in cpu.labels}
+    assert {"user", "system", "idle", "iowait"} <= modes
+    assert len({json.loads(labels)["cpu"] for labels in cpu.labels}) == os.cpu_count()
+
+
+def test_four_sources_at_once_and_a_planted_loss(tmp_path: Path) -> None:
+    """collectd, a scraper, line protocol and remote write in one run; of 1,000 points 5 are left out."""
+    collectd = program("collectd", "collectd-core")
+    sink = MemorySink()
+    lost = {17, 400, 401, 402, 999}
+    lines = [f"power watts={n} {n * 10_000_000 + SECOND}\n" for n in range(1001) if n not in lost]
+    with exporting(text=b"app_ratio 0.25\n") as url:
+        wanted = {
+            "collectd": {"type": "graphite", "port": 0, "pickle_port": None},
+            "app": {"type": "scrape", "targets": [url], "interval_s": 0.1},
+            "power": {"type": "influxdb", "port": 0},
+            "prometheus": {"type": "remote-write", "port": 0},
+        }
+        collectors = collectors_of(wanted)
+        with Collecting(collectors, sink):
+            of: Any = collectors
+            config = tmp_path / "collectd.conf"
+            config.write_text(COLLECTD.format(place=tmp_path, port=of["collectd"].address[1]))
+            with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
+                for at in range(0, len(lines), 100):
+                    body = "".join(lines[at : at + 100]).encode()
+                    assert post(of["power"].address, "/write?db=x", body)[0] == 204
+                message = native.remote_write_message(
+                    [("q", {})], [[(k, float(k)) for k in range(50)]]
+                )
+                assert post(of["prometheus"].address, "/api/v1/write", snapped(message))[0] == 204
+                until(lambda: len(sink.rows("collectd")) >= 20, 120)
+    by = Counter(source for source, _ in sink.batches)
+    assert set(by) == set(wanted)
+    times = sink.points("power")["utc_ns"].to_numpy()
+    due = (times.max() - times.min()) // 10_000_000 + 1
+    assert due - len(times) == len(lost)
+    assert sink.points("prometheus").num_rows == 50
+    app = sink.points("app").to_pandas()
+    assert (app[app.metric == "app_ratio"].float == 0.25).all()
+
+
+# ---------------------------------------------------------------- what servers kept
+
+BEGIN = 1_700_000_000
+
+
+@contextlib.contextmanager
+def prometheus(place: Path, config: str, *words: str) -> Iterator[str]:
+    server = program("prometheus", "prometheus")
+    port = free_port()
+    (place / "p.yml").write_text(config)
+    line = [
+        server,
+        f"--config.file={place / 'p.yml'}",
+        f"--storage.tsdb.path={place / 'tsdb'}",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address=127.0.0.1:{port}",
+        *words,
+    ]
+    with running(line, place / "prometheus.log"):
+        url = f"http://127.0.0.1:{port}"
+        until(lambda: answers(f"{url}/-/ready"))
+        yield url
+
+
+def pushed(url: str, name: str, seconds: Sequence[int], begin: int) -> None:
+    """Points of value = second, by remote write of our own."""
+    for at in range(0, len(seconds), 5000):
+        samples = [((begin + s) * 1000, float(s)) for s in seconds[at : at + 5000]]
+        message = native.remote_write_message([(name, {"dev": "sda"})], [samples])
+        host, port = url.removeprefix("http://").split(":")
+        words = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+        status, said = post((host, int(port)), "/api/v1/write", snapped(message), **words)
+        assert status in (200, 204), said
+
+
+def check_seven_hours(
+    reader: PrometheusReader, begin: int, kept: np.ndarray[Any, Any], name: str
+) -> None:
+    whole = reader.read(name, begin * SECOND, (begin + 25_200) * SECOND, SECOND)
+    assert whole.query == name
+    assert whole.requests == 3
+    times = whole.points["utc_ns"].to_numpy()
+    assert (times == (begin + kept) * SECOND).all()
+    assert (whole.points["float"].to_numpy() == kept).all()
+    assert set(whole.points["labels"].to_pylist()) == {'{"dev":"sda"}'}
+
+
+def test_seven_hours_of_prometheus_come_whole_in_three_requests(tmp_path: Path) -> None:
+    program("prometheus", "prometheus")
+    begin = int(time.time()) - 25_200 - 60
+    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=1s")
+    with prometheus(tmp_path, "global: {}\n", *words) as url:
+        pushed(url, "whole", range(25_201), begin)
+        reader = PrometheusReader(url, {})
+        check_seven_hours(reader, begin, np.arange(25_201), "whole")
+        # a hole stays a hole
+        seconds = [s for s in range(100) if not 40 <= s < 50]
+        pushed(url, "holed", seconds, begin)
+        holed = reader.read("holed", begin * SECOND, (begin + 99) * SECOND, SECOND).points
+        assert (holed["utc_ns"].to_numpy() // SECOND - begin).tolist() == seconds
+        with pytest.raises(BadInput, match=r"found 'holed\{'; it says"):
+            reader.read("holed{", 0, SECOND, SECOND)
+
+
+def test_prometheus_itself_sends_to_us_what_it_scraped(tmp_path: Path) -> None:
+    program("prometheus", "prometheus")
+    sink = MemorySink()
+    receiver = RemoteWriteReceiver("prometheus", {"port": 0})
+    with (
+        exporting(text=b'app_read_bytes_total{dev="sda"} 4096\n') as target,
+        Collecting({"p": receiver}, sink),
+    ):
+        host = urllib.parse.urlsplit(target).netloc
+        config = (
+            "scrape_configs: [{job_name: app, scrape_interval: 200ms, scrape_timeout: 200ms, "
+            f'static_configs: [{{targets: ["{host}"]}}]}}]\n'
+            f'remote_write: [{{url: "http://127.0.0.1:{receiver.address[1]}/api/v1/write"}}]\n'
+        )
+        with prometheus(tmp_path, config) as url:
+            until(
+                lambda: len([r for r in sink.rows() if r["metric"] == "app_read_bytes_total"]) >= 5,
+                120,
+            )
+            truth = json.loads(
+                urllib.request.urlopen(f"{url}/api/v1/query?query=app_read_bytes_total[10m]").read()
+            )["data"]["result"][0]["values"]
+    rows = [r for r in sink.rows() if r["metric"] == "app_read_bytes_total"]
+    assert {(r["labels"], r["unit"], r["float"]) for r in rows} == {
+        (f'{{"dev":"sda","instance":"{host}","job":"app"}}', "B", 4096.0)
+    }
+    theirs = {round(t * 1000) * 1_000_000 for t, _ in truth}
+    ours = [int(str(r["utc_ns"])) for r in rows]
+    assert len(set(ours)) == len(ours)
+    assert {t for t in ours if t <= max(theirs)} == {t for t in theirs if t <= max(ours)}
+
+
+def test_seven_hours_of_victoriametrics(tmp_path: Path) -> None:
+    server = program("victoria-metrics", "victoria-metrics")
+    port = free_port()
+    line = [
+        server,
+        f"-storageDataPath={tmp_path / 'v'}",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        "-retentionPeriod=100y",
+        "-search.latencyOffset=0s",
+        "-search.maxStalenessInterval=1s",
+    ]
+    begin = int(time.time()) - 25_200 - 600
+    with running(line, tmp_path / "log"):
+        url = f"http://127.0.0.1:{port}"
+        until(lambda: answers(f"{url}/health"))
+        pushed(url, "whole", range(25_201), begin)
+        urllib.request.urlopen(f"{url}/internal/force_flush").read()
+        check_seven_hours(PrometheusReader(url, {}), begin, np.arange(25_201), "whole")
+
+
+def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Path) -> None:
+    server = program("influxd", "influxdb")
+    port, rpc = free_port(), free_port()
+    (tmp_path / "i.conf").write_text(
+        f'reporting-disabled = true\nbind-address = "127.0.0.1:{rpc}"\n'
+        f'[meta]\n  dir = "{tmp_path}/meta"\n'
+        f'[data]\n  dir = "{tmp_path}/data"\n  wal-dir = "{tmp_path}/wal"\n'
+        f'[http]\n  bind-address = "127.0.0.1:{port}"\n'
+    )
+    sink = MemorySink()
+    ours = InfluxReceiver("i", {"port": 0})
+    with (
+        running([server, "-config", str(tmp_path / "i.conf")], tmp_path / "log"),
+        Collecting({"i": ours}, sink),
+    ):
+        url = f"http://127.0.0.1:{port}"
+        until(lambda: answers(f"{url}/ping", 204))
+        words = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert post(("127.0.0.1", port), "/query", b"q=CREATE+DATABASE+x", **words)[0] == 200
+        texts = [
+            b'disk,host=a,dev=sd\\ a busy=0.5,ops=3i,name="a b",up=t 1700000000123456789\n',
+            b"power,outlet=1 value=1.5 1700000001000000000\n" * 2,
+            b"power,outlet=1 value=2.5 1700000003000000000\n",
+            b"nothing\n",
+            b"a value=nan 1\n",
+            b"a value=1 x\n",
+            b"a,=b value=1 1\n",
+            b"good value=1 1700000000000000000\nbad\n",
+            b"",
+        ]
+        for text in texts:
+            theirs = post(("127.0.0.1", port), "/write?db=x", text)[0]
+            assert post(ours.address, "/write?db=x", text)[0] == theirs, text
+        reader = InfluxReader(url, {"database": "x"})
+        start, end = 1_700_000_000 * SECOND, 1_700_000_003 * SECOND
+        query = "SELECT * FROM %s WHERE time >= $start AND time <= $end GROUP BY *"
+        found = [reader.read(query % m, start, end, SECOND) for m in ("disk", "power", "good", "a")]
+        with pytest.raises(BadInput, match="it says"):
+            reader.read("SELECT $start $end", start, end, SECOND)
+    assert [one.requests for one in found] == [1] * 4
+    assert str(start) in found[0].query
+
+    def plain(rows: Any) -> set[Any]:
+        # numbers of either kind are floats in its JSON
+        return {
+            (
+                r["metric"],
+                r["labels"],
+                r["utc_ns"],
+                next(
+                    v for v in (r["text"], r["boolean"], r["float"], r["integer"]) if v is not None
+                ),
+            )
+            for r in rows
+        }
+
+    theirs_all = plain([row for one in found for row in one.points.to_pylist()])
+    assert theirs_all == plain(sink.points("i").to_pylist())
+    assert len(theirs_all) == 4 + 2 + 1
+
+
+def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
+    cache = program("carbon-cache", "graphite-carbon")
+    program("graphite-manage", "graphite-web")
+    lines, pickles, query = free_port(), free_port(), free_port()
+    for name in ("whisper", "log", "run"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "carbon.conf").write_text(
+        f"[cache]\nSTORAGE_DIR = {tmp_path}\nLOCAL_DATA_DIR = {tmp_path}/whisper\nCONF_DIR = {tmp_path}\n"
+        f"LOG_DIR = {tmp_path}/log\nPID_DIR = {tmp_path}/run\nLINE_RECEIVER_INTERFACE = 127.0.0.1\n"
+        f"LINE_RECEIVER_PORT = {lines}\nPICKLE_RECEIVER_INTERFACE = 127.0.0.1\n"
+        f"PICKLE_RECEIVER_PORT = {pickles}\n"
+        f"CACHE_QUERY_INTERFACE = 127.0.0.1\nCACHE_QUERY_PORT = {query}\nMAX_CREATES_PER_MINUTE = inf\n"
+        "ENABLE_LOGROTATION = False\nMAX_CACHE_SIZE = inf\nENABLE_TAGS = False\n"
+    )
+    (tmp_path / "storage-schemas.conf").write_text("[all]\npattern = .*\nretentions = 1s:1d\n")
+    (tmp_path / "storage-aggregation.conf").write_text(
+        "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = average\n"
+    )
+    begin = int(time.time()) - 1000
+    kept = [s for s in range(100) if not 30 <= s < 40]
+    log = tmp_path / "carbon.log"
+    line = [cache, f"--config={tmp_path / 'carbon.conf'}", "--nodaemon", "start"]
+    web = (
+        "import sys; sys.path[:0] = ['/usr/share/graphite-web', %r, '/usr/lib/python3/dist-packages']\n"
+        "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'graphite.settings'\n"
+        "from wsgiref.simple_server import make_server\n"
+        "from graphite.wsgi import application\n"
+        "make_server('127.0.0.1', %d, application).serve_forever()\n"
+    )
+    settings = (
+        f"SECRET_KEY = 'x'\nSTORAGE_DIR = {str(tmp_path)!r}\nWHISPER_DIR = '{tmp_path}/whisper'\n"
+        f"LOG_DIR = '{tmp_path}/log'\n"
+        f"CARBONLINK_HOSTS = ['127.0.0.1:{query}:a']\nSTANDARD_DIRS = ['{tmp_path}/whisper']\n"
+        f"INDEX_FILE = '{tmp_path}/index'\n"
+        "ALLOWED_HOSTS = ['*']\nTIME_ZONE = 'UTC'\n"
+        "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', "
+        f"'NAME': '{tmp_path}/db'}}}}\n"
+    )
+    (tmp_path / "local_settings.py").write_text(settings)
+    port = free_port()
+    with running(line, log):
+        until(lambda: _listens(lines))
+        with socket.create_connection(("127.0.0.1", lines)) as sent:
+            sent.sendall("".join(f"a.b {s} {begin + s}\n" for s in kept).encode())
+        until(lambda: (tmp_path / "whisper" / "a" / "b.wsp").exists(), 120)
+        words = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        served = ["/usr/bin/python3", "-c", web % (str(tmp_path), port)]
+        with running(served, tmp_path / "web.log", env=words):
+            until(lambda: _listens(port), 120)
+            reader = GraphiteReader(f"http://127.0.0.1:{port}", {})
+            until(
+                lambda: (
+                    reader.read(
+                        "a.b", begin * SECOND, (begin + 99) * SECOND, SECOND
+                    ).points.num_rows
+                    == len(kept)
+                )
+            )
+            found = reader.read("a.b", begin * SECOND, (begin + 99) * SECOND, SECOND)
+    assert (found.points["utc_ns"].to_numpy() // SECOND - begin).tolist() == kept
+    assert found.points["float"].to_pylist() == kept
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+        return True
+    return False

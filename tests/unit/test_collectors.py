@@ -1,0 +1,567 @@
+"""Collectors against what anyone may send: points that are kept, what is refused, and that they live."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import importlib
+import json
+import pickle
+import random
+import resource
+import socket
+import struct
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.clock_offset import Exchange, offset_of
+from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
+from penstock.observe.monitor.collectors.http_push import (
+    InfluxReceiver,
+    RemoteWriteReceiver,
+    snapped,
+)
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.collectors.scrape import Scraper
+from penstock.observe.monitor.servers.prometheus import MOST_POINTS, ranges
+from penstock.testing import MemorySink
+
+native: Any = importlib.import_module("penstock._native")
+
+SECOND = 1_000_000_000
+
+
+def until(true: Callable[[], object], wait_s: float = 60.0) -> None:
+    """Waits for something that comes by itself."""
+    end = time.monotonic() + wait_s
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def at_work(collector: Any, sink: MemorySink) -> Iterator[Any]:
+    with Collecting({"it": collector}, sink):
+        yield collector
+
+
+def post(address: tuple[str, int], path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
+    url = f"http://{address[0]}:{address[1]}{path}"
+    asked = urllib.request.Request(url, data=body, method="POST", headers=headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+# ---------------------------------------------------------------- Graphite
+
+
+def test_lines_of_graphite_become_points_whatever_packets_they_come_in() -> None:
+    sink = MemorySink()
+    lines = "".join(
+        f"host.cpu-{n % 4}.idle {n / 8} {1_700_000_000 + n // 4}\n" for n in range(4000)
+    )
+    receiver = GraphiteReceiver(
+        "g", {"port": 0, "pickle_port": None, "units": {"host.cpu-0.idle": "%"}}
+    )
+    with at_work(receiver, sink):
+        with socket.create_connection(receiver.address) as sent:
+            for at in range(0, len(lines), 777):
+                sent.sendall(lines[at : at + 777].encode())
+        until(lambda: receiver.intake.receipt.stored == 4000)
+    table = sink.points("g")
+    assert set(table["metric"].to_pylist()) == {f"host.cpu-{n}.idle" for n in range(4)}
+    rows = zip(*(table[c].to_pylist() for c in ("metric", "utc_ns", "float", "unit")), strict=True)
+    for metric, utc_ns, value, unit in rows:
+        n = round(value * 8)
+        assert (metric, utc_ns) == (f"host.cpu-{n % 4}.idle", (1_700_000_000 + n // 4) * SECOND)
+        assert unit == ("%" if n % 4 == 0 else "")
+
+
+def test_datagrams_and_pickles() -> None:
+    sink = MemorySink()
+    receiver = GraphiteReceiver("g", {"port": 0, "pickle_port": 0})
+    entries = [("a.b;host=x", (1_700_000_000 + n, n / 2)) for n in range(50)]
+    with at_work(receiver, sink):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sent:
+            sent.sendto(b"u.v 1 1700000000\nu.v 2 1700000001", receiver.address)
+        with socket.create_connection(receiver.pickle_address) as sent:
+            for protocol, part in zip(range(5), (entries[n::5] for n in range(5)), strict=True):
+                data = pickle.dumps(sorted(part), protocol)
+                sent.sendall(struct.pack("!L", len(data)) + data)
+        # the parts are interleaved: what is before the newest is refused, and counted
+        until(lambda: receiver.intake.receipt.received == 52)
+    receipt = receiver.intake.receipt
+    assert receipt.stored + receipt.refused["backwards"] == 52
+    kept = {(r["utc_ns"], r["float"]) for r in sink.rows("g") if r["metric"] == "a.b"}
+    assert kept >= {(1_700_000_000 * SECOND + n * SECOND, n / 2) for n in range(0, 50, 5)}
+    assert {r["labels"] for r in sink.rows("g") if r["metric"] == "a.b"} == {'{"host":"x"}'}
+    assert len([r for r in sink.rows("g") if r["metric"] == "u.v"]) == 2
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("import os; os._exit(7)",))
+
+
+def test_what_is_no_point_is_refused_and_counted_and_the_receiver_lives() -> None:
+    sink = MemorySink()
+    receiver = GraphiteReceiver("g", {"port": 0, "pickle_port": 0})
+    bad = [
+        b"\xff\xfe\x00 1 1\n",
+        b"a b c\n",
+        b"one two\n",
+        b"x nan 1700000000\n",
+        b"x inf 1700000000\n",
+        b"y 1 1700000005\n",
+        b"y 2 1700000004\n",
+        b"y 3 1700000005\n",
+        b"z;" + b"t=" + b"v" * 5000 + b" 1 1700000000\n",
+        b"<html><body>no</body></html>\n",
+        b"w 1 99999999999999999999\n",
+    ]
+    evil = pickle.dumps(_Evil())
+    with at_work(receiver, sink):
+        with socket.create_connection(receiver.address) as sent:
+            sent.sendall(b"".join(bad))
+        with socket.create_connection(receiver.address) as sent:
+            sent.sendall(b"x" * 100_000)
+        with socket.create_connection(receiver.address) as sent:
+            sent.sendall(b"cut 1 17000000")
+        with socket.create_connection(receiver.pickle_address) as sent:
+            sent.sendall(struct.pack("!L", len(evil)) + evil)
+        with socket.create_connection(receiver.pickle_address) as sent:
+            sent.sendall(struct.pack("!L", 1 << 31))
+        until(lambda: receiver.intake.receipt.refused.total() >= 14)
+        with socket.create_connection(receiver.address) as sent:
+            sent.sendall(b"alive 1 1700000000\n")
+        until(lambda: "alive" in sink.points("g")["metric"].to_pylist())
+    refused = receiver.intake.receipt.refused
+    assert refused == {
+        "malformed": 4 + 1 + 1 + 1,
+        "not finite": 2,
+        "backwards": 1,
+        "duplicate": 1,
+        "too long": 1 + 1 + 1,
+    }
+    assert sorted(set(sink.points("g")["metric"].to_pylist())) == ["alive", "y"]
+
+
+def test_points_wait_for_a_disk_that_is_full() -> None:
+    sink = MemorySink()
+    receiver = GraphiteReceiver("g", {"port": 0, "pickle_port": None, "udp": False})
+    with at_work(receiver, sink):
+        sink.fails = 2
+        with socket.create_connection(receiver.address) as sent:
+            sent.sendall(b"a 1 1700000000\na 2 1700000001\n")
+        until(lambda: receiver.intake.receipt.stored == 2)
+    assert receiver.intake.receipt.counted["not kept at first"] == 2
+    assert not receiver.intake.receipt.refused
+    assert [r["float"] for r in sink.rows()] == [1.0, 2.0]
+
+
+@pytest.mark.host
+def test_ten_thousand_connections_that_say_nothing_leave_room_for_one_that_does() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 20_000:
+        pytest.skip("fewer than 20,000 files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sink = MemorySink()
+    receiver, influx = (
+        GraphiteReceiver("g", {"port": 0, "pickle_port": None}),
+        InfluxReceiver("i", {"port": 0}),
+    )
+    silent = []
+    try:
+        with Collecting({"g": receiver, "i": influx}, sink):
+            for n in range(10_000):
+                silent.append(socket.create_connection((receiver if n % 2 else influx).address))
+                if not n % 2 and n % 8 == 0:
+                    with contextlib.suppress(OSError):
+                        silent[-1].sendall(b"POST /write HTTP/1.1\r\nHost:")
+            with socket.create_connection(receiver.address) as sent:
+                sent.sendall(b"alive 1 1700000000\n")
+            assert post(influx.address, "/write?db=x", b"alive value=1 1")[0] == 204
+            until(lambda: sink.points("g").num_rows == 1)
+            assert receiver._lines is not None
+            assert receiver._lines.dropped >= 4000
+    finally:
+        for one in silent:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# ---------------------------------------------------------------- InfluxDB's line protocol
+
+
+def test_write_answers_as_influxdb_does() -> None:
+    sink = MemorySink()
+    influx = InfluxReceiver("i", {"port": 0})
+    with at_work(influx, sink):
+        at = influx.address
+        assert (
+            post(at, "/write?db=x&precision=ms", b"disk,host=a busy=0.5,ops=3i 1700000000123\n")[0]
+            == 204
+        )
+        status, said = post(at, "/write?db=x", b"good value=1 5\nbad\nbad value=nan 5\n")
+        assert status == 400
+        assert json.loads(said)["error"].startswith("partial write: ")
+        assert json.loads(said)["error"].endswith("dropped=2")
+        assert post(at, "/write?db=x", b"good value=1 5\n")[0] == 204, "sent once more"
+        assert post(at, "/write?db=x&precision=days", b"good value=1 5\n")[0] == 400
+        assert post(at, "/write?db=x", b"")[0] == 200
+        assert post(at, "/else", b"")[0] == 404
+        assert post(at, "/query", b"q=CREATE+DATABASE+x")[0] == 200
+        packed = __import__("gzip").compress(b"packed value=2 6\n")
+        assert post(at, "/write?db=x", packed, **{"Content-Encoding": "gzip"})[0] == 204
+        assert post(at, "/write?db=x", packed[:-9], **{"Content-Encoding": "gzip"})[0] == 400
+        bomb = __import__("gzip").compress(b"\n" * (64 << 20))
+        assert post(at, "/write?db=x", bomb, **{"Content-Encoding": "gzip"})[0] == 400
+        sink.fails = 1
+        assert post(at, "/write?db=x", b"later value=1 7\n")[0] == 503
+        assert post(at, "/write?db=x", b"later value=1 7\n")[0] == 204
+        sink.closed = True
+        assert post(at, "/write?db=x", b"later value=1 8\n")[0] == 410
+    assert sink.rows() == [
+        {
+            "metric": "disk_busy",
+            "labels": '{"host":"a"}',
+            "utc_ns": 1_700_000_000_123_000_000,
+            "float": 0.5,
+        },
+        {
+            "metric": "disk_ops",
+            "labels": '{"host":"a"}',
+            "utc_ns": 1_700_000_000_123_000_000,
+            "integer": 3,
+        },
+        {"metric": "good", "labels": "{}", "utc_ns": 5, "float": 1.0},
+        {"metric": "packed", "labels": "{}", "utc_ns": 6, "float": 2.0},
+        {"metric": "later", "labels": "{}", "utc_ns": 7, "float": 1.0},
+    ]
+
+
+def test_a_numbered_batch_that_is_sent_again_doubles_nothing() -> None:
+    sink = MemorySink()
+    influx = InfluxReceiver("i", {"port": 0})
+    body = "".join(f"offset value={n}i {n}\n" for n in range(1000)).encode()
+    with at_work(influx, sink):
+        for number in (0, 1, 1, 0):
+            words = {"X-Penstock-Batch": f"fio {number}"}
+            assert post(influx.address, "/write?db=x", body, **words)[0] == 204
+        assert post(influx.address, "/write?db=x", body, **{"X-Penstock-Batch": "fio"})[0] == 400
+    assert sink.points("fio").num_rows == 2000
+    assert (influx.intake.receipt.stored, influx.intake.receipt.repeated) == (2000, 2)
+
+
+def test_others_need_the_token() -> None:
+    with pytest.raises(BadInput, match=r"found host 0\.0\.0\.0, which others reach"):
+        InfluxReceiver("i", {"host": "0.0.0.0"})
+    with pytest.raises(BadInput, match="expected open: true"):
+        GraphiteReceiver("g", {"host": "0.0.0.0"})
+    influx = InfluxReceiver("i", {"port": 0, "token": "s3cret"})
+    with at_work(influx, MemorySink()):
+        at = influx.address
+        assert post(at, "/write?db=x", b"a value=1 1")[0] == 401
+        assert post(at, "/write?db=x", b"a value=1 1", Authorization="Token wrong")[0] == 401
+        assert post(at, "/write?db=x", b"a value=1 1", Authorization="Token s3cret")[0] == 204
+        assert post(at, "/write?db=x", b"a value=1 2", Authorization="Bearer s3cret")[0] == 204
+
+
+def test_what_is_no_http_is_answered_or_hung_up_on() -> None:
+    influx = InfluxReceiver("i", {"port": 0})
+    sink = MemorySink()
+    with at_work(influx, sink):
+        for raw in (
+            b"\x16\x03\x01\x02\x00" * 50,
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+            b"POST /write HTTP/1.1\r\n" + b"X: y\r\n" * 100_000,
+            b"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000000\r\n\r\nabc",
+        ):
+            with socket.create_connection(influx.address) as sent, contextlib.suppress(OSError):
+                sent.sendall(raw)
+                sent.shutdown(socket.SHUT_WR)
+                sent.settimeout(60)
+                said = sent.recv(100)
+                assert said == b"" or said.startswith(b"HTTP/1.1 4"), said
+        assert post(influx.address, "/write?db=x", b"alive value=1 1")[0] == 204
+
+
+# ---------------------------------------------------------------- remote write
+
+
+def write_request() -> Any:
+    """The message as the protocol's own library has it."""
+    file = descriptor_pb2.FileDescriptorProto(name="w.proto", package="w", syntax="proto3")
+    kinds = {"string": 9, "double": 1, "int64": 3, "message": 11}
+    for message, fields in {
+        "Label": [("name", 1, "string", ""), ("value", 2, "string", "")],
+        "Sample": [("value", 1, "double", ""), ("timestamp", 2, "int64", "")],
+        "TimeSeries": [("labels", 1, "message", "Label"), ("samples", 2, "message", "Sample")],
+        "WriteRequest": [("timeseries", 1, "message", "TimeSeries")],
+    }.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind, of in fields:
+            made.field.add(
+                name=name,
+                number=number,
+                type=kinds[kind],
+                label=3 if of else 1,
+                type_name=f".w.{of}" if of else None,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("w.WriteRequest"))
+
+
+def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way() -> None:
+    made = write_request()()
+    for n in range(3):
+        series = made.timeseries.add()
+        for name, value in (
+            ("__name__", "disk_read_bytes_total"),
+            ("dev", f"sd{n}"),
+            ("empty", ""),
+        ):
+            series.labels.add(name=name, value=value)
+        for k in range(4):
+            series.samples.add(value=n + k / 4, timestamp=1_700_000_000_000 + k)
+    made.timeseries[0].samples.add(value=float("nan"), timestamp=1_700_000_000_009)
+    sink = MemorySink()
+    receiver = RemoteWriteReceiver("r", {"port": 0})
+    with at_work(receiver, sink):
+        at = receiver.address
+        assert post(at, "/api/v1/write", snapped(made.SerializeToString()))[0] == 204
+        assert post(at, "/api/v1/write", made.SerializeToString())[0] == 400, "not compressed"
+        assert post(at, "/api/v1/write", snapped(b"\x0a\xff\xff"))[0] == 400
+        assert post(at, "/api/v1/write", b"\xff\xff\xff\xff\x0f" + b"x" * 10)[0] == 400, "4 GiB"
+    rows = sink.rows("r")
+    assert len(rows) == 12
+    assert rows[5] == {
+        "metric": "disk_read_bytes_total",
+        "labels": '{"dev":"sd1"}',
+        "utc_ns": 1_700_000_000_001_000_000,
+        "float": 1.25,
+        "unit": "B",
+    }
+    assert receiver.intake.receipt.refused["not finite"] == 1
+    sent = native.remote_write_message(
+        [("m", {"a": "b"}), ("n", {})], [[(1, 0.5), (-2, 1.5)], [(3, float("inf"))]]
+    )
+    back = write_request().FromString(sent)
+    assert [(one.name, one.value) for one in back.timeseries[0].labels] == [
+        ("__name__", "m"),
+        ("a", "b"),
+    ]
+    assert [(s.timestamp, s.value) for s in back.timeseries[0].samples] == [(1, 0.5), (-2, 1.5)]
+    assert back.timeseries[1].samples[0].value == float("inf")
+
+
+# ---------------------------------------------------------------- scraper
+
+_name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+_label = st.dictionaries(
+    _name.filter(lambda n: n != "le"),
+    st.text(
+        st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(' "\\\n{}=,#'),
+        min_size=1,
+        max_size=8,
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(_name, _label, st.floats(allow_nan=False, allow_infinity=False)), max_size=8)
+)
+def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> None:
+    def escaped(text: str) -> str:
+        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    lines = [
+        f"{name}{{{','.join(f'{k}={chr(34)}{escaped(v)}{chr(34)}' for k, v in labels.items())}}} {value!r}\n"
+        for name, labels, value in rows
+    ]
+    text = "".join(lines)
+    expected = [
+        (s.name, s.labels, s.value)
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    ]
+    columns = native.PointReader(in_order=False).exposition(text.encode(), 5, False, False, {})
+    assert not columns["refused"], columns["told"]
+    found = [
+        (columns["metrics"][m], json.loads(columns["label_sets"][ls]), value)
+        for m, ls, value in zip(
+            np.frombuffer(columns["metric"], np.int32),
+            np.frombuffer(columns["labels"], np.int32),
+            np.frombuffer(columns["bits"], np.float64).tolist(),
+            strict=True,
+        )
+    ]
+
+    def ordered(rows: list[Any]) -> list[Any]:
+        return sorted(((m, sorted(ls.items()), v) for m, ls, v in rows), key=repr)
+
+    assert ordered(found) == ordered(expected)
+
+
+class Exporter(http.server.BaseHTTPRequestHandler):
+    """An exporter in ten lines."""
+
+    protocol_version = "HTTP/1.1"
+    text, kind, status, wait_s = b"up 1\n", "text/plain; version=0.0.4", 200, 0.0
+
+    def do_GET(self) -> None:
+        time.sleep(self.wait_s)
+        self.send_response(self.status)
+        self.send_header("Content-Type", self.kind)
+        self.send_header("Content-Length", str(len(self.text)))
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextlib.contextmanager
+def exporting(**words: Any) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (Exporter,), words))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_scrapes_sit_on_a_grid_and_are_accounted_for() -> None:
+    sink = MemorySink()
+    with exporting(text=b"busy_ratio 0.5\nbad line here x\n") as url:
+        scraper = Scraper("s", {"targets": [{"url": url, "instance": "n-0"}], "interval_s": 0.05})
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].due >= 20)
+    receipt = scraper.intake.receipt
+    rows = sink.points("s").to_pandas()
+    good = rows[rows.metric == "scrape_success"]
+    assert receipt.counted["due"] == len(good) + receipt.counted["missed"] + (
+        scraper.targets[0].due - len(good) - receipt.counted["missed"]
+    )
+    late = rows[rows.metric == "scrape_lateness_seconds"].float
+    offsets = good.utc_ns.to_numpy() - np.round(late.to_numpy() * 1e9).astype(np.int64)
+    steps = (offsets - offsets[0]) / 50e6
+    # due times lie on a grid: what is left is the time between two readings of a clock
+    assert np.abs(steps - np.rint(steps)).max() < 0.5
+    assert set(rows[rows.metric == "busy_ratio"].unit) == {"1"}
+    assert set(rows.labels) == {'{"instance":"n-0"}'}
+    accounts = [a for b in sink.batches.values() for a in b.accounts]
+    (busy,) = [a for a in accounts if a.metric == "busy_ratio"]
+    assert busy.interval_ns == 50_000_000
+    assert busy.expected == scraper.targets[0].due
+    assert receipt.refused["malformed"] >= 19
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"text": b"<html>", "kind": "text/html"}, "found a page in HTML"),
+        ({"status": 500}, "found HTTP status 500"),
+        ({"wait_s": 3.0}, "TimeoutError"),
+    ],
+)
+def test_a_target_that_does_not_show_metrics_fails_and_others_go_on(words: Any, said: str) -> None:
+    sink = MemorySink()
+    with exporting(**words) as bad, exporting() as good:
+        asked = {"targets": [bad, good], "interval_s": 0.2, "timeout_s": 0.3}
+        if "wait_s" not in words:
+            asked["timeout_s"] = 60
+        scraper = Scraper("s", asked)
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
+    assert any(said in told for told in scraper.intake.receipt.told), scraper.intake.receipt.told
+    rows = sink.points("s").to_pandas()
+    of = rows[rows.metric == "scrape_success"].groupby("labels", observed=True).float
+    assert of.max().min() == 0.0
+    assert of.max().max() == 1.0
+
+
+def test_wrong_settings_are_told() -> None:
+    for settings_of, said in (
+        ({"targets": []}, "found 0 targets"),
+        ({"targets": ["ftp://x"]}, "expected http://HOST:PORT/PATH"),
+        ({"targets": ["http://x:99999"]}, "expected http://HOST:PORT/PATH"),
+        ({"targets": ["x"], "interval_s": 0.001}, r"expected 0\.01 to 86400"),
+        ({"targets": ["x"], "every": 1}, "found every; expected targets"),
+        ({}, "found no targets"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            collectors_of({"s": {"type": "scrape", **settings_of}})
+    with pytest.raises(BadInput, match="found collector 'nothing'; expected scrape"):
+        collectors_of({"nothing": {}})
+
+
+def test_a_port_in_use_stops_those_that_had_started() -> None:
+    first = InfluxReceiver("a", {"port": 0})
+    with at_work(first, MemorySink()):
+        second, third = (
+            GraphiteReceiver("b", {"port": 0}),
+            InfluxReceiver("c", {"port": first.address[1]}),
+        )
+        with pytest.raises(PenstockError, match="address already in use"):
+            Collecting({"b": second, "c": third}, MemorySink()).start()
+
+
+# ---------------------------------------------------------------- clocks, ranges, units
+
+
+def test_the_offset_of_a_clock_is_that_of_the_quickest_exchange() -> None:
+    draw = random.Random(1)
+    exchanges = []
+    for _ in range(8):
+        there, back = draw.randrange(1000, 90_000), draw.randrange(1000, 90_000)
+        sent = draw.randrange(10**12)
+        exchanges.append(Exchange(sent, sent + there + 300_000_000, sent + there + back))
+    found = offset_of(exchanges)
+    assert abs(found.offset_ns - 300_000_000) <= found.bound_ns
+    assert found.bound_ns == min((e.received_ns - e.sent_ns + 1) // 2 for e in exchanges)
+    with pytest.raises(BadInput, match="found 7 exchanges; expected at least 8"):
+        offset_of(exchanges[:7])
+
+
+@pytest.mark.parametrize("steps", [0, 1, MOST_POINTS - 1, MOST_POINTS, 25_200, 3 * MOST_POINTS - 1])
+def test_ranges_cover_each_step_once(steps: int) -> None:
+    start, step = 1_700_000_000_000_000_000, 1_000_000_000
+    found = list(ranges(start, start + steps * step + step // 2, step))
+    times = [t for first, last in found for t in range(first, last + 1, step)]
+    assert times == [start + k * step for k in range(steps + 1)]
+    assert max((last - first) // step + 1 for first, last in found) <= MOST_POINTS
+    assert len(found) == -(-(steps + 1) // MOST_POINTS)
+
+
+def test_units_by_name_and_unprintable_names() -> None:
+    asked = ["node_cpu_seconds_total", "go_memstats_alloc_bytes", "up", "a_ratio", "x_total"]
+    assert [unit_of(m) for m in asked] == ["s", "B", "", "1", ""]
+    columns = native.PointReader().graphite("ok 1 1\nbad\u200b 1 1\n".encode(), 5)
+    table, odd = table_of(columns)
+    assert (table["metric"].to_pylist(), odd) == (["ok"], 1)
+    empty, _ = table_of(native.PointReader().graphite(b"", 5))
+    assert empty.num_rows == 0
+    assert pa.types.is_dictionary(table["metric"].type)
