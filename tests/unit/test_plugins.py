@@ -89,6 +89,15 @@ def test_the_toys_keep_to_their_protocols() -> None:
         "testing.check_parser(WORKLOAD_PARSERS.load('toy'), stdout='toy: 12\\n', gives={'toys'})\n"
         "testing.check_design(DESIGNS.load('toy'))\n"
         "testing.check_observer(OBSERVERS.load('toy'), {})\n"
+        "import numpy as np\n"
+        "from penstock.archive.series import Recorded, Series\n"
+        "drawn = Recorded([Series('a', np.arange(3.0), np.arange(3.0), 'W')])\n"
+        "testing.check_figure(FIGURE_KINDS.load('toy'), drawn)\n"
+        "from pathlib import Path\n"
+        "import tempfile\n"
+        "log = Path(tempfile.mkdtemp()) / 'log'\n"
+        "log.write_text('# toys\\n1700000000 3\\n')\n"
+        "testing.check_metric_reader(METRIC_READERS.load('toy'), log)\n"
     )
     done = with_toys("-c", code)
     assert done.returncode == 0, done.stderr
