@@ -27,7 +27,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     names = layers.names_of(recorded)
     rows = [mine[0] for mine in names.values()]
     room = layout.text * _NAMED_ROWS / 72
-    inches = min(max(1.1, len(rows) * room), layout.panel * 1.9)
+    inches = min(max(1.1, 0.55 * layout.panel, len(rows) * room), layout.panel * 1.9)
     (axes,) = layout.panels(1, inches / layout.panel)
     layout.grow(0.35)
     low, high = layers.span(rows)
