@@ -341,3 +341,28 @@ def _part(text: str) -> str:
 
 def _path(text: str) -> str:
     return quote(text.lstrip("/"), safe="/")
+
+
+def download(url: str, most_bytes: int) -> bytes:
+    """What lies at an address, `most_bytes` of it at most.
+
+    Raises PenstockError where there is no answer, BadInput where it is no success, or longer.
+    """
+    parts: list[bytes] = []
+    total = 0
+    try:
+        with httpx.stream("GET", url, timeout=httpx.Timeout(60.0, connect=10.0)) as answer:
+            if answer.status_code != 200:
+                raise BadInput(f"{url}: found status {answer.status_code}; expected 200")
+            for part in answer.iter_bytes():
+                total += len(part)
+                if total > most_bytes:
+                    raise BadInput(
+                        f"{url}: found more than {most_bytes} bytes; expected that at most"
+                    )
+                parts.append(part)
+    except httpx.InvalidURL as error:
+        raise BadInput(f"{url}: {error}; expected the address of an export") from None
+    except httpx.HTTPError as error:
+        raise PenstockError(f"{url}: {error}") from error
+    return b"".join(parts)

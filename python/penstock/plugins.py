@@ -139,6 +139,21 @@ TRACE_IMPORTERS = Table(
     },
 )
 
+#: what reads a log or statistics that a program left; the first that knows a file is taken
+METRIC_READERS = Table(
+    "metric-readers",
+    "reader of metrics",
+    {
+        "spark": "penstock.workload.metrics.spark",
+        "redis": "penstock.workload.metrics.redis",
+        "postgresql": "penstock.workload.metrics.postgresql",
+        "sar": "penstock.workload.metrics.sar",
+        "kube-burner": "penstock.workload.metrics.kube_burner",
+        "described": "penstock.workload.metrics.described",
+        "csv": "penstock.workload.metrics.table",
+    },
+)
+
 #: how a number is found in a text that a program left: a study's `from: {KIND: …}`
 RESPONSE_KINDS = Table(
     "response-kinds",
@@ -250,6 +265,22 @@ METRIC_SERVERS = Table("metric-servers", "type of server", {})
 #: from factors to treatments
 DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
 
+#: a figure of series: what `penstock plot` draws of a bundle, an export or CSV
+FIGURE_KINDS = Table(
+    "figure-kinds",
+    "figure",
+    {
+        "lines": "penstock.report.figures.kinds.lines",
+        "multi-y": "penstock.report.figures.kinds.multi_y",
+        "stacked": "penstock.report.figures.kinds.stacked",
+        "scatter": "penstock.report.figures.kinds.scatter",
+        "cdf": "penstock.report.figures.kinds.cdf",
+        "sequence": "penstock.report.figures.kinds.sequence",
+        "heatmap": "penstock.report.figures.kinds.heatmap",
+        "bands": "penstock.report.figures.kinds.bands",
+    },
+)
+
 TABLES = (
     DISK_BACKENDS,
     NODE_RUNTIMES,
@@ -267,4 +298,6 @@ TABLES = (
     STORE_HINTS,
     METRIC_SERVERS,
     DESIGNS,
+    FIGURE_KINDS,
+    METRIC_READERS,
 )

@@ -10,6 +10,7 @@ tests of a package that adds something, and hold for our own rows:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
+from penstock.archive.series import Recorded as RecordedSeries
 from penstock.archive.trace_tables import TraceTables
 from penstock.emulate.backends.base import Backend, Owner, Place
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
@@ -43,6 +45,9 @@ from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.plugins import NODE_RUNTIMES, STORE_HINTS
+from penstock.report import render, style
+from penstock.report.figures.chart import Chart
+from penstock.report.figures.layers import Layout
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.spec.privileges import parse_privilege
 from penstock.spec.store import PARAMETERS, How
@@ -54,6 +59,7 @@ from penstock.store.store import Store
 from penstock.workload.document import document_of
 from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
+from penstock.workload.metrics import COLUMNS, HEAD_BYTES
 from penstock.workload.workflow import Hints, Workload
 
 #: any file that a program may leave, and that no parser may take for its report
@@ -104,6 +110,40 @@ def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
             assert len(seen) > 1, f"the factor {place} has one level only"
         again = np.asarray(design(levels, dict(options or {}), 7))
         assert np.array_equal(made, again), "another matrix from the same seed"
+
+
+def check_metric_reader(reader: Any, path: Path) -> None:
+    """A reader of metrics: it knows this file, gives samples in UTC, and refuses what is no such report."""
+    assert str(reader.WHAT), "WHAT: expected what is said where no reader knows a file"
+    assert reader.matches(path, path.read_bytes()[:HEAD_BYTES]), f"{path}: it does not know its own"
+    found = reader.read(path, {})
+    assert list(found.samples.columns) == list(COLUMNS), f"samples: found {list(found.samples)}"
+    assert len(found.samples) or found.tables, "found neither samples nor tables"
+    assert found.samples["utc_ns"].is_monotonic_increasing, (
+        "samples: expected them in order of time"
+    )
+    for text in _NOT_A_REPORT:
+        with tempfile.TemporaryDirectory(prefix="penstock-check-") as folder:
+            other = Path(folder) / "other"
+            other.write_text(text)
+            assert not reader.matches(other, text.encode()), f"it takes {text!r} for its own"
+            with contextlib.suppress(PenstockError):
+                reader.read(other, {})
+
+
+def check_figure(kind: Any, recorded: RecordedSeries) -> None:
+    """A kind of figures: it draws these series alike twice, with labels on its axes; it says what it is."""
+    assert str(kind.WHAT), "WHAT: expected a line of help"
+    assert set(kind.AXES) <= {"time", "index", "value"}, f"AXES: found {kind.AXES}"
+    drawn = []
+    for _ in range(2):
+        with style.look():
+            fig = style.figure(7.0, 2.5)
+            kind.draw(Layout(fig, 7.0, 2.5, 8.5), Chart("checked", axis=recorded.axis), recorded)
+            drawn.append(render.published(style.settled(fig), "svg"))
+    assert drawn[0] == drawn[1], "the same series gave another picture"
+    labels = [text for axes in fig.axes for text in (axes.get_xlabel(), axes.get_ylabel())]
+    assert any(labels), "no axis has a label"
 
 
 def check_response_kind(kind: Any, expression: str, text: str, number: float) -> None:

@@ -22,6 +22,7 @@ from penstock.analyse.blame import blamed
 from penstock.analyse.expectation import expectation_of
 from penstock.analyse.measured_rows import read_measured
 from penstock.analyse.oracle import judge_all
+from penstock.archive.series import of_csv
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
@@ -44,6 +45,7 @@ from penstock.predict.measured_runs import runs_of
 from penstock.profile.model import StorageProfile
 from penstock.report.check import document
 from penstock.study.load import read_study
+from penstock.workload import metrics
 from penstock.workload.described import workload_of
 from penstock.workload.document import document_of
 from penstock.workload.formats import format_of
@@ -100,6 +102,23 @@ def _imported(place: Path) -> Iterator[Feed]:
             raise
 
     yield feed
+
+
+def _reported(reader: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+    """A reader of metrics, and its readings in a bundle's columns."""
+
+    @contextlib.contextmanager
+    def target(place: Path) -> Iterator[Feed]:
+        given = place / "given"
+
+        def feed(data: bytes) -> None:
+            given.write_bytes(data)
+            found = metrics.read(given, reader)
+            assert list(found.samples.columns) == list(metrics.COLUMNS)
+
+        yield feed
+
+    return target
 
 
 def _blktrace() -> list[bytes]:
@@ -676,6 +695,31 @@ def all_targets() -> list[Target]:
             _remote_write,
             ValueError,
             BadInput,
+        ),
+        *(
+            Target(
+                f"metrics-{name}",
+                make(*_text(f"tests/golden/metrics/{files}")),
+                _reported(reader),
+                (BadInput,),
+                cost=20,
+            )
+            for name, reader, files, make in (
+                ("spark", "spark", "spark-log", of.of_text),
+                ("spark-compressed", "spark", "spark.[lsz]*", of.of_bytes),
+                ("redis", "redis", "redis-info.txt", of.of_text),
+                ("postgresql", "postgresql", "pg-*.csv", of.of_text),
+                ("sar", "sar", "sar.json", of.of_text),
+            )
+        ),
+        _plain(
+            "series-csv",
+            of.of_text(
+                _text("tests/golden/metrics/pg-database.csv")[0], b"time,a (B),b\n0,1,\n1,2,3\n"
+            ),
+            lambda d: bool(of_csv(d, "fuzzed").series),
+            BadInput,
+            cost=4,
         ),
         _plain(
             "distem-platform",

@@ -92,6 +92,15 @@ def test_the_toys_keep_to_their_protocols() -> None:
         "assert len(testing.check_collector(COLLECTORS.load('toy'), {}).rows()) == 2\n"
         "server = METRIC_SERVERS.load('toy')('toy', {})\n"
         "testing.check_metric_server(server, 'q', 0, 3_000_000_000)\n"
+        "import numpy as np\n"
+        "from penstock.archive.series import Recorded, Series\n"
+        "drawn = Recorded([Series('a', np.arange(3.0), np.arange(3.0), 'W')])\n"
+        "testing.check_figure(FIGURE_KINDS.load('toy'), drawn)\n"
+        "from pathlib import Path\n"
+        "import tempfile\n"
+        "log = Path(tempfile.mkdtemp()) / 'log'\n"
+        "log.write_text('# toys\\n1700000000 3\\n')\n"
+        "testing.check_metric_reader(METRIC_READERS.load('toy'), log)\n"
     )
     done = with_toys("-c", code)
     assert done.returncode == 0, done.stderr

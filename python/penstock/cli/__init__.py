@@ -61,7 +61,7 @@ GROUPS = {
         "monitor": "Record experiments: marks, points, what a program does.",
         "replay": "Run the calls of a trace again on another storage.",
         "export": "Give a trace to Perfetto, Paraver or fio.",
-        "import": "Judge a trace of blktrace, Darshan or fio.",
+        "import": "Judge a trace of blktrace, Darshan or fio; take in a program's metrics.",
     },
     "Emulate storage and clusters": {
         "profile": "Put a device into numbers, by measuring it or from a table.",

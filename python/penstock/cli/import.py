@@ -1,36 +1,135 @@
-"""penstock import: another tool's trace as a bundle."""  # noqa: N999 - named after the verb
+"""penstock import: another tool's trace, or what a program reported, as a bundle."""  # noqa: N999 - the verb
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from penstock.plugins import TRACE_IMPORTERS
+from penstock.plugins import METRIC_READERS, TRACE_IMPORTERS
 
 
 def command(
     files: list[Path] = typer.Argument(
-        metavar="FILE", help="The trace; of blktrace all its files, or their common name."
+        metavar="FILE",
+        help="The trace (of blktrace all its files, or their common name), or one log or table of metrics.",
     ),
     output: Path = typer.Option(..., "-o", "--output", help="Where the bundle goes."),
     form: str = typer.Option(
         None,
         "--format",
-        help=f"{', '.join(TRACE_IMPORTERS)}; found out by itself if left away.",
+        help=f"Of traces {', '.join(TRACE_IMPORTERS)}; of metrics {', '.join(METRIC_READERS)}; "
+        "found out by itself if left away.",
+    ),
+    beside: Path = typer.Option(
+        None, "--with", help="Of metrics: a run whose tables the bundle has as well, on its clock."
+    ),
+    words: Path = typer.Option(
+        None, "--words", help="Of a table: a YAML file that says what its columns are."
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
-    """Make a trace bundle of blktrace's files, darshan-dxt-parser's text or fio's I/O logs, and judge it.
+    """Make a bundle of another tool's trace and judge it, or of what a program reported of itself.
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
+    from penstock.workload.metrics import reader_of
+
+    described = "described" if words is not None and form is None else form
+    if described in METRIC_READERS or (
+        form is None and len(files) == 1 and (reader_of(files[0]) is not None)
+    ):
+        _metrics(files, output, described, beside, words, as_json)
+        return
+    from penstock.errors import BadInput
     from penstock.observe.trace.foreign.importers import import_trace
     from penstock.observe.trace.foreign.summary import as_document, show
 
+    if beside is not None:
+        raise BadInput(
+            "--with: found a trace; expected metrics, which can be put on another run's clock"
+        )
     judged = import_trace(files, output, form)
     if as_json:
         print(json.dumps(as_document(judged)))
     else:
         show(judged)
+
+
+def _metrics(
+    files: list[Path],
+    output: Path,
+    form: str | None,
+    beside: Path | None,
+    words: Path | None,
+    as_json: bool,
+) -> None:
+    from penstock.archive.selection import select
+    from penstock.errors import BadInput
+    from penstock.workload.metrics import import_metrics
+
+    if len(files) != 1:
+        raise BadInput(
+            f"found {len(files)} files of metrics; expected one (--with adds it to a bundle)"
+        )
+    if output.exists():
+        raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    run = select(beside).one if beside is not None else None
+    bundle, found = import_metrics(files[0], output, form, _words(words), run)
+    said: dict[str, Any] = {
+        "bundle": str(bundle.path),
+        "samples": len(found.samples),
+        "series": int(found.samples.groupby(["source", "entity", "metric"]).ngroups),
+        "tables": {name: len(rows) for name, rows in found.tables.items()},
+        "facts": found.facts,
+        "notes": found.notes,
+    }
+    if as_json:
+        print(json.dumps(said))
+        return
+    print(f"{said['samples']:,} samples of {said['series']:,} series: {said['bundle']}")
+    for name, rows in said["tables"].items():
+        print(f"{name}: {rows:,} rows")
+    if "spark" in found.facts:
+        _spark(found.facts["spark"])
+    for note in found.notes:
+        print(f"note: {note}")
+
+
+def _spark(facts: dict[str, Any]) -> None:
+    """What the application did, and what latency would cost it."""
+    from penstock.workload.waves import CAVEAT, Sensitivity
+
+    lost = ", ".join(f"{n} {what}" for what, n in facts["not_succeeded"].items())
+    print(
+        f"{facts['application']}: {facts['tasks']} tasks in {facts['waves']} waves"
+        + (f"; {lost}" if lost else "")
+    )
+    if facts["run_time_s"] is None:
+        return
+    cost = Sensitivity(facts["waves"], facts["run_time_s"])
+    print(f"{cost.run_time_s:.2f} s, of which {facts['post_job_s'] or 0:.2f} s after the last job")
+    print(
+        f"a wave takes {cost.mean_wave_s:.4g} s; 1 ms more in each: {cost.longer_s():.3g} s, "
+        f"{cost.longer_percent():.2g} % longer ({CAVEAT})"
+    )
+
+
+def _words(path: Path | None) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    from penstock.errors import BadInput
+    from penstock.workload.metrics import text_of
+
+    if path is None:
+        return {}
+    try:
+        said = YAML(typ="safe", pure=True).load(text_of(path))
+    except YAMLError as error:
+        raise BadInput(f"{path}: {' '.join(str(error).split())}; expected YAML") from None
+    if not isinstance(said, dict):
+        raise BadInput(f"{path}: found {type(said).__name__}; expected keys and values")
+    return said

@@ -5,64 +5,261 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.plugins import FIGURE_KINDS
+
+if TYPE_CHECKING:
+    from penstock.archive.series import Recorded
+
 
 def command(
-    out: Path = typer.Argument(
+    out: str = typer.Argument(
         ...,
-        metavar="OUT",
-        help="The directory of a study's results, a run or treatment of it (OUT:r001, OUT:t01), or a trace.",
+        metavar="INPUT",
+        help="What to draw from: a monitored run, a study's results, a run or treatment of it (OUT:r001, "
+        "OUT:t01), a trace, a CSV, JSON Lines or Parquet file, `-` for CSV on stdin, the address of an "
+        "export (http://…), or a figure's .json, which gives the figure again.",
     ),
     kind: str = typer.Argument(
-        ...,
+        None,
         metavar="KIND",
-        help="Of a study: effects, pareto, interactions, responses, costs, predictions, fraction, "
-        "offsets, utilisation or fidelity. Of a trace: offsets, offsets-time, clock or before-after.",
+        help=f"Of series: {', '.join(FIGURE_KINDS.own)}. Of a study: effects, pareto, interactions, "
+        "responses, costs, predictions, fraction, offsets, utilisation or fidelity. Of a trace: offsets, "
+        "offsets-time, clock or before-after.",
     ),
     output: Path | None = typer.Option(
         None,
         "-o",
         "--output",
-        help="Where to: .svg, .pdf or .png (default OUT/figures/KIND.svg; of a trace, the terminal).",
+        help="Where to: .svg, .pdf or .png, of series also .pgf or .html (default KIND.svg in INPUT/figures, "
+        "or here; of a trace, the terminal).",
     ),
+    series: list[str] = typer.Option(
+        [], "--series", "-s", help="Which series, by name or quantity (* and ?); may be repeated."
+    ),
+    x: str | None = typer.Option(
+        None, help="The column of the horizontal axis; of `scatter` the series that is across."
+    ),
+    phase: str | None = typer.Option(None, help="Only what lies in this phase of the run."),
+    table: str | None = typer.Option(
+        None, help="Of a run: utilisation (default), samples, io_events or spark_tasks."
+    ),
+    node: str = typer.Option(
+        "", help="What in a series' name is its node: a regular expression with one group."
+    ),
+    unit: list[str] = typer.Option([], help="NAME=UNIT of a series or quantity; may be repeated."),
+    join: str = typer.Option(
+        "nearest", help="How points of two series belong together: exact, nearest or last."
+    ),
+    title: str = typer.Option("", help="A title above it."),
+    code: bool = typer.Option(False, "--code", help="Write the Python that draws it, too."),
     response: str | None = typer.Option(None, help="The response (default: the study's first)."),
     run: list[str] = typer.Option([], help="Runs to show (offsets, utilisation); may be repeated."),
     file: str | None = typer.Option(
         None, "--file", help="Of a trace: which file, by its path or the end of it."
     ),
-    beside: Path | None = typer.Option(
-        None, "--beside", help="Of a trace: a second one, drawn beside it on the same axes."
+    beside: list[str] = typer.Option(
+        [],
+        "--beside",
+        help="Of a trace: a second one on the same axes. Of series: further inputs, as replicates.",
     ),
-    width: float = typer.Option(7.2, min=2.0, max=40.0, help="Width in inches."),
-    as_json: bool = typer.Option(False, "--json", help="Print the file's name as JSON."),
+    width: str = typer.Option(
+        "double", help="single (3.5 inches), double (7.16), slide (10), or a number of inches."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the files' names as JSON."),
 ) -> None:
-    """Draw one figure from the tables in OUT."""
+    """Draw one figure: of recorded series, of a study's tables, or of a trace.
+
+    A figure of series comes with its data (.data.csv) and a .json that gives it again, byte for byte.
+    """
+    from penstock.errors import BadInput
+    from penstock.report.style import NotDrawn
+
+    try:
+        if kind is None or kind in FIGURE_KINDS:
+            sources = [out, *beside]
+            asked = (series, phase, table, node, unit)
+            target, files = _of_series(
+                sources, kind, output, asked, code, width=width, title=title, x=x or "", join=join
+            )
+        else:
+            drawn = _of_tables(
+                Path(out),
+                kind,
+                output,
+                response,
+                run,
+                file,
+                [Path(b) for b in beside],
+                width,
+                as_json,
+            )
+            if drawn is None:
+                return
+            target, files = drawn
+    except NotDrawn as missing:
+        raise BadInput(f"{kind or out} cannot be drawn: {missing}") from None
+    _write(target, files, as_json)
+
+
+def _write(target: Path, files: dict[str, bytes], as_json: bool) -> None:
+    from penstock.writing import whole_folder
+
+    with whole_folder(target.parent) as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    paths = [str(target.parent / name) for name in files]
+    print(json.dumps({"figure": paths[0], "files": paths}) if as_json else "\n".join(paths[:1]))
+
+
+def _of_series(
+    sources: list[str],
+    kind: str | None,
+    output: Path | None,
+    asked: tuple[list[str], str | None, str | None, str, list[str]],
+    code: bool,
+    *,
+    width: str,
+    title: str,
+    x: str,
+    join: str,
+) -> tuple[Path, dict[str, bytes]]:
+    from dataclasses import replace
+
+    from penstock.errors import BadInput
+    from penstock.report.figures.chart import chart_of, read_figure, size_of
+    from penstock.report.figures.ship import shipped
+
+    first = Path(sources[0])
+    if kind is None:
+        if first.suffix != ".json":
+            raise BadInput(f"found no KIND for {first}; expected one of {', '.join(FIGURE_KINDS)}")
+        chart, recorded = read_figure(first)
+        target = output or first.with_suffix(".svg")
+        return target, shipped(chart, recorded, target.name, code)
+    size_of(width)
+    globs, phase, table, node, units = asked
+    column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
+    recorded = _read(sources, kind, table, column)
+    if units or node:
+        pairs = [u.partition("=") for u in units]
+        for name, equals, of in pairs:
+            if not (name and equals and of):
+                raise BadInput(f"--unit: found {name}{equals}{of}; expected NAME=UNIT")
+        recorded = recorded.named(node, {name: of for name, _, of in pairs})
+    if phase is not None:
+        recorded = recorded.within(phase)
+    # what is across is not to be chosen as well
+    recorded = recorded.chosen([*globs, *([x] if globs and x and kind == "scatter" else [])])
+    if (
+        not globs
+        and table is None
+        and _holds_runs(sources[0])
+        and kind not in ("sequence", "multi-y")
+    ):
+        shares = [s for s in recorded.series if s.unit == "%"]
+        recorded = replace(recorded, series=shares or recorded.series)
+    across = x if kind == "scatter" and _is_series(x, recorded) else ""
+    chart = chart_of(
+        kind,
+        recorded,
+        width=width,
+        title=title,
+        join=join,
+        x=across,
+    )
+    target = output or _default(sources[0], kind)
+    return target, shipped(chart, recorded, target.name, code)
+
+
+def _is_series(x: str, recorded: Recorded) -> bool:
+    from fnmatch import fnmatchcase
+
+    return bool(x) and any(fnmatchcase(n, x) for s in recorded.series for n in (s.name, s.quantity))
+
+
+def _holds_runs(source: str) -> bool:
+    from penstock.archive.selection import names_runs
+
+    return names_runs(source)
+
+
+def _default(source: str, kind: str) -> Path:
+    """Where a figure goes without -o: to the run or the study, else here."""
+    path = Path(source)
+    if path.is_dir():
+        return path / "figures" / f"{kind}.svg"
+    name = "" if source == "-" or "://" in source else path.stem.replace(":", "-") + "-"
+    return Path(f"{name}{kind}.svg")
+
+
+def _read(sources: list[str], kind: str, table: str | None, x: str | None) -> Recorded:
+    from dataclasses import replace
+
+    from penstock.archive import series
+    from penstock.archive.selection import select
+
+    found = []
+    for number, source in enumerate(sources):
+        if source == "-":
+            content = sys.stdin.buffer.read(series.MOST_BYTES + 1)
+            one = series.of_csv(content, "stdin", x)
+        elif source.startswith(("http://", "https://")):
+            from penstock.client import download
+
+            one = series.of_csv(download(source, series.MOST_BYTES), source, x)
+        elif _holds_runs(source):
+            requests = "io_events" if kind == "sequence" else None
+            one = series.of_selection(select(source), table or requests)
+        else:
+            one = series.of_file(Path(source), x)
+        if len(sources) > 1:
+            name = Path(source).stem if source != "-" else "stdin"
+            label = (
+                f"{name}"
+                if len({Path(s).stem for s in sources}) == len(sources)
+                else f"#{number + 1}"
+            )
+            one = replace(one, series=[replace(s, run=s.run or label) for s in one.series])
+        found.append(one)
+    phases = found[0].phases if len(found) == 1 else []
+    return replace(found[0], series=[s for one in found for s in one.series], phases=phases)
+
+
+def _of_tables(
+    out: Path,
+    kind: str,
+    output: Path | None,
+    response: str | None,
+    run: list[str],
+    file: str | None,
+    beside: list[Path],
+    width: str,
+    as_json: bool,
+) -> tuple[Path, dict[str, bytes]] | None:
+    """Where to and the files of a figure of a study or a trace; None where it went to the terminal."""
     from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
     from penstock.errors import BadInput
-    from penstock.report import style
+    from penstock.report.figures.chart import size_of
 
+    inches = size_of(width).width
     if is_study(out):
         target = output or out / "figures" / f"{kind}.svg"
-        try:
-            content = _of_study(out, kind, width, response, run, target.suffix.lstrip("."))
-        except style.NotDrawn as missing:
-            raise BadInput(f"{kind} cannot be drawn: {missing}") from None
-    else:
-        with reading(out, *([beside] if beside else [])) as traces:
-            if output is None and kind == "offsets" and beside is None and not as_json:
-                _in_terminal(traces[0], file)
-                return
-            target = output or traces[0] / "figures" / f"{kind}.svg"
-            try:
-                content = _of_trace(traces, kind, width, file, target.suffix.lstrip("."))
-            except style.NotDrawn as missing:
-                raise BadInput(f"{kind} cannot be drawn: {missing}") from None
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    print(json.dumps({"figure": str(target)}) if as_json else target)
+        content = _of_study(out, kind, inches, response, run, target.suffix.lstrip("."))
+        return target, {target.name: content}
+    if len(beside) > 1:
+        raise BadInput(f"--beside: found {len(beside)} traces; expected one")
+    with reading(out, *beside) as traces:
+        if output is None and kind == "offsets" and not beside and not as_json:
+            _in_terminal(traces[0], file)
+            return None
+        target = output or traces[0] / "figures" / f"{kind}.svg"
+        content = _of_trace(traces, kind, inches, file, target.suffix.lstrip("."))
+    return target, {target.name: content}
 
 
 def _of_study(

@@ -23,14 +23,17 @@ _METADATA: dict[str, dict[str, Any]] = {
 _CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png": FigureCanvasAgg}
 
 
-def published(fig: Figure, extension: str) -> bytes:
-    """The figure as `svg`, `pdf` or `png`: text embedded, no date, equal input gives equal bytes."""
+def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
+    """The figure as `svg`, `pdf` or `png`: text embedded, no date, equal input gives equal bytes.
+
+    `dpi` is of a PNG, and of what the others hold as a raster.
+    """
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
     sink = io.BytesIO()
     with style.look(svg_fonttype="path"):
         canvas = _CANVAS[extension](fig)
-        canvas.print_figure(sink, format=extension, dpi=150, metadata=_METADATA[extension])
+        canvas.print_figure(sink, format=extension, dpi=dpi, metadata=_METADATA[extension])
     return sink.getvalue()
 
 
@@ -40,15 +43,16 @@ _POINT = re.compile(r"M ([\d.]+) ([\d.]+) L ([\d.]+) \2 (?=M|\"|$)")
 _ID = re.compile(r'(\bid="|xlink:href="#|url\(#)([^")]+)')
 
 
-def inline(fig: Figure, name: str, title: str) -> str:
+def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     """The figure as an SVG element for the page: themed by CSS variables, selectable text, hover texts.
 
-    `name` keeps its identifiers apart from other figures'; `title` is read by screen readers.
+    `name` keeps its identifiers apart from other figures'; `title` is read by screen readers; `dpi` is of
+    what is a raster in it.
     """
     sink = io.StringIO()
     with style.look(svg_fonttype="none"):
         FigureCanvasSVG(fig).print_figure(
-            sink, format="svg", metadata={"Date": None}, facecolor="none"
+            sink, format="svg", dpi=dpi, metadata={"Date": None}, facecolor="none"
         )
     text = sink.getvalue()
     text = text[text.index("<svg") :]

@@ -1,0 +1,517 @@
+"""Series to draw or to compare: of a bundle, of runs of a study, of an exported table, of CSV on a pipe.
+
+A series is what one metric of one node did in one run. Its `x` is the time since the run began in seconds, or
+the place in a sequence; series are never joined by position, only by time (`joined`).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.bundle import Bundle, read_accesses
+from penstock.archive.completeness import check_manifest
+from penstock.archive.selection import Selection
+from penstock.errors import BadInput, printable
+
+Array = npt.NDArray[np.float64]
+Axis = Literal["time", "index", "value"]
+
+#: what one table may hold
+MOST_BYTES = 2 << 30
+MOST_SERIES = 20_000
+MOST_NAME = 500
+#: names of a first column that holds times; the others of `_INDEX` hold places in a sequence
+_TIMES = re.compile(
+    r"(?i)^(time|timestamp|t|date|datetime|utc|when|elapsed|duration)(_?(ns|us|ms|s))?$"
+)
+_INDEX = re.compile(r"(?i)^(index|sample|seq|sequence|n|#|request)$")
+_UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]{1,30})[)\]]$")
+_LABELLED = re.compile(r"^([^{}]+)\{(.*)\}$")
+_LABEL = re.compile(r'[A-Za-z_][A-Za-z0-9_]*="((?:[^"\\]|\\.)*)"')
+#: the unit that a metric's name ends with, after the conventions of Prometheus
+_SUFFIXES = {
+    "bytes": "B",
+    "seconds": "s",
+    "percent": "%",
+    "watts": "W",
+    "joules": "J",
+    "celsius": "°C",
+    "volts": "V",
+    "hertz": "Hz",
+}
+_PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a run: its begin and end in seconds since the run began."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: no value there).
+
+    `node` is what it is about (a host, a disk), `quantity` what was measured of it, `run` the run or
+    replicate, `group` what its replicates have in common (the treatment).
+    """
+
+    name: str
+    x: Array
+    y: Array
+    unit: str = ""
+    node: str = ""
+    quantity: str = ""
+    run: str = ""
+    group: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its replicates are called alike."""
+        return self.group, self.name, self.unit
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Series on one axis, and the phases of the run that they are of."""
+
+    series: list[Series]
+    axis: Axis = "time"
+    axis_name: str = ""
+    axis_unit: str = ""
+    phases: list[Phase] = field(default_factory=list)
+    #: the time at 0, since 1970-01-01 UTC [ns], where it is known
+    start_utc_ns: int | None = None
+
+    @property
+    def units(self) -> list[str]:
+        """Units in the order of their first series."""
+        return list(dict.fromkeys(s.unit for s in self.series))
+
+    @property
+    def points(self) -> int:
+        """How many points all series have together."""
+        return sum(len(s.x) for s in self.series)
+
+    def chosen(self, globs: Sequence[str]) -> Recorded:
+        """The series whose name or quantity one of the patterns (`*`, `?`) matches. BadInput for none."""
+        if not globs:
+            return self
+        kept = [
+            s
+            for s in self.series
+            if any(
+                fnmatch.fnmatchcase(n, g) for g in globs for n in (s.name, s.quantity, s.node) if n
+            )
+        ]
+        if not kept:
+            names = list(dict.fromkeys(s.name for s in self.series))
+            shown = ", ".join(printable(n) for n in names[:12])
+            more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+            raise BadInput(
+                f"--series: found none called {' or '.join(globs)}; expected {shown}{more}"
+            )
+        return replace(self, series=kept)
+
+    def within(self, phase: str) -> Recorded:
+        """What lies in one phase, whose begin becomes 0. BadInput where there is no such phase."""
+        found = next((p for p in self.phases if p.name == phase), None)
+        if found is None:
+            known = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
+            raise BadInput(f"--phase: found {phase}; expected one of the run's phases: {known}")
+        return replace(
+            self,
+            series=[_cut(s, found.start_s, found.end_s) for s in self.series],
+            phases=[
+                Phase(p.name, p.start_s - found.start_s, p.end_s - found.start_s)
+                for p in self.phases
+                if p is not found and p.start_s >= found.start_s and p.end_s <= found.end_s
+            ],
+        )
+
+    def named(self, node: str, units: dict[str, str]) -> Recorded:
+        """With the node that a pattern finds in each name (its first group), and units by their names."""
+        try:
+            pattern = re.compile(node) if node else None
+        except re.error as error:
+            raise BadInput(
+                f"--node: found {node!r}, {error}; expected a regular expression"
+            ) from None
+        return replace(self, series=[_named(s, pattern, units) for s in self.series])
+
+
+def _cut(series: Series, start_s: float, end_s: float) -> Series:
+    use = (series.x >= start_s) & (series.x <= end_s)
+    return replace(series, x=series.x[use] - start_s, y=series.y[use])
+
+
+def _named(series: Series, pattern: re.Pattern[str] | None, units: dict[str, str]) -> Series:
+    found = pattern.search(series.name) if pattern else None
+    if found:
+        node = found.group(1) if found.re.groups else found.group(0)
+        rest = series.name[: found.start()] + series.name[found.end() :]
+        series = replace(series, node=node, quantity=rest.strip(" _-:./") or series.quantity)
+    for name in (series.name, series.quantity):
+        if name in units:
+            return replace(series, unit=units[name])
+    return series
+
+
+def joined(x: Series, y: Series, how: str = "nearest") -> tuple[Array, Array]:
+    """Values of two series at the same time: of each point of `y` that of `x`.
+
+    `exact`: the same instant; `nearest`: within half a step of `x` (its median); `last`: the last value
+    before. Points without a partner are left out.
+    """
+    if how not in ("exact", "nearest", "last"):
+        raise BadInput(f"--join: found {how}; expected exact, nearest or last")
+    if not len(x.x) or not len(y.x):
+        return np.empty(0), np.empty(0)
+    after = np.searchsorted(x.x, y.x, side="right")
+    before = np.clip(after - 1, 0, len(x.x) - 1)
+    after = np.clip(after, 0, len(x.x) - 1)
+    if how == "nearest":
+        step = float(np.median(np.diff(x.x))) if len(x.x) > 1 else 0.0
+        closer = np.abs(x.x[after] - y.x) < np.abs(x.x[before] - y.x)
+        which = np.where(closer, after, before)
+        use = np.abs(x.x[which] - y.x) <= step / 2
+    else:
+        which = before
+        use = x.x[which] == y.x if how == "exact" else x.x[which] <= y.x
+    one, other = x.y[which][use], y.y[use]
+    whole = np.isfinite(one) & np.isfinite(other)
+    return one[whole], other[whole]
+
+
+def median_step(series: Iterable[Series]) -> float:
+    """The median distance of neighbouring points over all series, 1 where there is none."""
+    steps = [np.diff(s.x) for s in series if len(s.x) > 1]
+    every = np.concatenate(steps) if steps else np.empty(0)
+    every = every[every > 0]
+    return float(np.median(every)) if len(every) else 1.0
+
+
+def names_a_time(column: str) -> bool:
+    """Whether a column is called as one of times."""
+    return _TIMES.match(_parted(column)[0]) is not None
+
+
+def of_selection(selection: Selection, table: str | None = None) -> Recorded:
+    """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
+
+    `table`: `utilisation` (the default where there is one), `samples`, `spark_tasks`, or
+    `io_events` (offsets by the number of the request). Raises BadInput where a run has none.
+    """
+    found: list[Recorded] = []
+    for path in selection.runs:
+        found.append(_of_bundle(path, table, several=len(selection.runs) > 1))
+    if not found:
+        raise BadInput(f"{selection.name}: found no valid run; expected one")
+    axes = {r.axis for r in found}
+    return Recorded(
+        [s for r in found for s in r.series],
+        axis=axes.pop(),
+        phases=found[0].phases if len(found) == 1 else [],
+        axis_name=found[0].axis_name,
+    )
+
+
+def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
+    check_manifest(path / "manifest.json")
+    bundle = Bundle.open(path)
+    have = [t for t in ("utilisation", "samples", "io_events", "spark_tasks") if t in bundle.tables]
+    if table is None:
+        table = have[0] if have else "utilisation"
+    if table not in have:
+        raise BadInput(
+            f"{path}: found no table {table}; expected one of {', '.join(have) or 'a monitored run'}"
+        )
+    run = str(bundle.manifest.get("run_id") or path.name) if several else ""
+    levels = bundle.manifest.get("levels") or {}
+    group = ", ".join(str(v) for v in levels.values()) if several else ""
+    if table == "io_events":
+        return _requests(bundle, run, group)
+    if table == "spark_tasks":
+        return _tasks(bundle, run, group)
+    phases = _phases(bundle)
+    rows = bundle.table(table).to_pandas()
+    begin = _begin_ns(bundle, rows)
+    of = "kind" if table == "utilisation" else "source"
+    series = []
+    keys = [of, "entity", "metric", "unit"]
+    # a run has a node's name in its rows, where its nodes were watched one by one
+    if "node_id" in rows and rows["node_id"].astype(str).nunique() > 1:
+        keys = ["node_id", *keys]
+    for names, mine in rows.groupby([rows[k].astype(str) for k in keys], sort=False):
+        host, (kind, entity, metric, unit) = (names[0] if len(keys) == 5 else "", names[-4:])
+        mine = mine.sort_values("t_ns", kind="stable")
+        y = mine["value"].to_numpy(float)
+        x = (mine["t_ns"].to_numpy(np.int64) - begin) / 1e9
+        if table == "samples" and bool(mine["cumulative"].iloc[0]):
+            x, y, unit = _rate(x, y, unit)
+        node = f"{host} {entity}".strip()
+        quantity = f"{kind} {metric}".replace("_", " ")
+        name = f"{host} {kind} {entity} {metric}".strip()
+        series.append(Series(name, x, y, unit, node, quantity, run, group))
+    _bounded(len(series), path)
+    return Recorded(series, phases=phases)
+
+
+def _rate(x: Array, y: Array, unit: str) -> tuple[Array, Array, str]:
+    """A counter as its rate between readings; no value where it went backwards."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.diff(y) / np.diff(x)
+    rate[~np.isfinite(rate) | (rate < 0)] = np.nan
+    return x[1:], rate, "1/s" if unit in ("", "1") else f"{unit}/s"
+
+
+def _begin_ns(bundle: Bundle, rows: pd.DataFrame) -> int:
+    if "phases" in bundle.tables:
+        phases = bundle.table("phases").to_pandas()
+        mine = phases[phases["phase_id"].astype(str) == "workload"]
+        if len(mine):
+            return int(mine["start_ns"].iloc[0])
+    return int(rows["t_ns"].min()) if len(rows) else 0
+
+
+def _phases(bundle: Bundle) -> list[Phase]:
+    if "phases" not in bundle.tables:
+        return []
+    rows = bundle.table("phases").to_pandas()
+    begin = _begin_ns(bundle, rows.rename(columns={"start_ns": "t_ns"}))
+    return [
+        Phase(str(r["phase_id"]), (r["start_ns"] - begin) / 1e9, (r["end_ns"] - begin) / 1e9)
+        for r in rows.to_dict("records")
+    ]
+
+
+def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
+    """Offsets of each file by the number of its request, in the order in which they were recorded."""
+    table = read_accesses(
+        bundle.path / "io_events.parquet", ["seq", "file_id", "offset_bytes", "direction"]
+    )
+    rows = table.to_pandas().sort_values("seq", kind="stable")
+    names: dict[int, str] = {}
+    if "files" in bundle.tables:
+        files = bundle.table("files", ["file_id", "path"]).to_pandas()
+        names = dict(zip(files["file_id"], files["path"].astype(str), strict=True))
+    series = []
+    for file_id, mine in rows.groupby("file_id"):
+        name = names.get(int(file_id)) or f"file {file_id}"
+        number = np.arange(len(mine), dtype=float)
+        offset = mine["offset_bytes"].to_numpy(float)
+        series.append(Series(name, number, offset, "B", name, "offset", run, group))
+    series.sort(key=lambda s: -len(s.x))
+    _bounded(len(series), bundle.path)
+    return Recorded(series, axis="index", axis_name="request")
+
+
+def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:
+    """Times of the tasks of each stage of a Spark application, in the order of their launch."""
+    rows = bundle.table("spark_tasks").to_pandas()
+    rows = rows[rows["time_s"].notna()].sort_values("launch_ns", kind="stable")
+    series = []
+    for stage, mine in rows.groupby("stage_id"):
+        number = np.arange(len(mine), dtype=float)
+        time = mine["time_s"].to_numpy(float)
+        name = f"stage {stage}"
+        series.append(Series(name, number, time, "s", name, "task time", run, group))
+    _bounded(len(series), bundle.path)
+    return Recorded(series, axis="index", axis_name="task")
+
+
+def of_file(path: Path, x: str | None = None) -> Recorded:
+    """The series of a CSV, JSON Lines or Parquet file with a column of times or of places in a sequence.
+
+    Raises BadInput naming the file and what is wrong with it.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(
+                f"{path}: found {path.stat().st_size} bytes; expected {MOST_BYTES} at most"
+            )
+        if path.suffix == ".parquet":
+            return of_frame(_parquet(path), str(path), x)
+        if path.suffix in (".jsonl", ".ndjson"):
+            return of_frame(pd.read_json(path, lines=True), str(path), x)
+        with path.open("rb") as file:
+            return of_csv(file.read(MOST_BYTES + 1), str(path), x)
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror or error}; expected a table that can be read"
+        ) from None
+    except pa.ArrowException as error:
+        raise BadInput(f"{path}: found no Parquet ({error}); expected a table") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: {str(error).splitlines()[0]}; expected a table") from None
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    table = pq.read_table(path)
+    units = {f.name: (f.metadata or {}).get(b"unit", b"").decode() for f in table.schema}
+    frame: pd.DataFrame = table.to_pandas()
+    named = {n: f"{n} ({u})" for n, u in units.items() if u and not _UNIT.match(n)}
+    return frame.rename(columns=named)
+
+
+def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
+    """The series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are no value."""
+    if len(content) > MOST_BYTES:
+        raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
+    try:
+        # columns read whole: a column is numbers, or it is text
+        frame = pd.read_csv(io.BytesIO(content), encoding="utf-8-sig", low_memory=False)
+    except pd.errors.EmptyDataError:
+        raise BadInput(f"{name}: found nothing; expected CSV with a header row") from None
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())
+        raise BadInput(f"{name}: found {said}; expected CSV with a header row") from None
+    return of_frame(frame, name, x)
+
+
+def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
+    """The series of a table: `x` or the first column that looks like a time or an index, and numbers.
+
+    A column `metric`, `labels` and a value beside the time make a series of each metric with its labels.
+    """
+    frame = frame.rename(columns=str)
+    _bounded(len(frame.columns), name)
+    if not len(frame.columns):
+        raise BadInput(f"{name}: found no column; expected a time and a value at least")
+    at, axis = _axis_column(frame, name, x)
+    values = frame[at]
+    start: int | None = None
+    if axis == "time":
+        where, start = _seconds(values, at, name)
+    else:
+        where = _numbers(values, at, name)
+    others = [c for c in frame.columns if c != at]
+    series = []
+    for column in others:
+        y = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
+        given = frame[column].notna().to_numpy()
+        if not given.any() or not np.isfinite(y[given]).any():
+            continue  # texts
+        use = given & np.isfinite(where)
+        order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
+        series.append(_of_column(column, where[use][order], y[use][order]))
+    if not series:
+        raise BadInput(f"{name}: found no column of numbers beside {at}; expected one at least")
+    label, unit = _parted(at)
+    return Recorded(series, axis, label, unit, start_utc_ns=start)
+
+
+def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Axis]:
+    plain = {c: (m.group(1) if (m := _UNIT.match(c)) else c) for c in frame.columns}
+    if x is not None:
+        named = [c for c in frame.columns if x in (c, plain[c])]
+        if not named:
+            shown = ", ".join(printable(c) for c in list(frame.columns)[:12])
+            raise BadInput(f"--x: found {x}; expected a column of {name}: {shown}")
+        column = named[0]
+        return column, (
+            "time"
+            if _TIMES.match(plain[column])
+            else "index"
+            if _INDEX.match(plain[column])
+            else "value"
+        )
+    for column in frame.columns:
+        if _TIMES.match(plain[column]):
+            return column, "time"
+    for column in frame.columns:
+        if _INDEX.match(plain[column]):
+            return column, "index"
+    return frame.columns[0], "value"
+
+
+def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int | None]:
+    """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers of a unit.
+
+    The unit is what the column's name ends with, else what the size of the numbers says; numbers too small
+    for a time since 1970 are times since some begin, and stay as they are.
+    """
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    given = values.notna().to_numpy()
+    if given.any() and np.isfinite(numbers[given]).all():
+        whole = pd.to_numeric(values, errors="coerce")
+        first = whole.min()
+        largest = float(np.nanmax(np.abs(numbers)))
+        ending = re.search(r"[_ (\[](ns|us|ms|s)[)\]]?$", column)
+        per = _PER_SECOND[ending.group(1)] if ending else _by_size(largest)
+        if largest * per < 1e8:  # a time since the begin
+            return np.asarray(whole.to_numpy(float) * per), None
+        since = np.asarray((whole - first).to_numpy(float) * per)
+        exact = pd.api.types.is_integer_dtype(whole)
+        return since, int(first) * round(per * 1e9) if exact else round(float(first) * per * 1e9)
+    times = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+    bad = times.isna() & values.notna()
+    if bad.any():
+        row = int(np.flatnonzero(bad.to_numpy())[0])
+        raise BadInput(
+            f"{name}:{row + 2}: found {printable(str(values.iloc[row])[:60])!r} in column {column}; "
+            "expected a time: seconds, nanoseconds since 1970 or ISO 8601"
+        )
+    first = times.min()
+    since = (times - first).dt.total_seconds().to_numpy(float)
+    return np.asarray(since), int(first.as_unit("ns").value)
+
+
+def _by_size(largest: float) -> float:
+    """Seconds in a unit of time since 1970, told by the size of its numbers."""
+    if largest > 1e17:
+        return 1e-9
+    if largest > 1e14:
+        return 1e-6
+    return 1e-3 if largest > 1e11 else 1.0
+
+
+def _numbers(values: pd.Series[Any], column: str, name: str) -> Array:
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    bad = values.notna().to_numpy() & ~np.isfinite(numbers)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise BadInput(
+            f"{name}:{row + 2}: found {printable(str(values.iloc[row])[:60])!r} in column {column}; "
+            "expected a number (or --x COLUMN with the times)"
+        )
+    return numbers
+
+
+def _parted(column: str) -> tuple[str, str]:
+    found = _UNIT.match(column)
+    return (found.group(1), found.group(2)) if found else (column, "")
+
+
+def _of_column(column: str, x: Array, y: Array) -> Series:
+    name, unit = _parted(column)
+    labelled = _LABELLED.match(name)
+    node, quantity = "", name
+    if labelled:
+        quantity = labelled.group(1)
+        node = " ".join(_LABEL.findall(labelled.group(2))) or labelled.group(2)
+    if not unit:
+        words = quantity.removesuffix("_total").rsplit("_", 1)
+        unit = _SUFFIXES.get(words[-1], "") if len(words) > 1 else ""
+        quantity = words[0] if unit else quantity
+    return Series(name, x, y, unit, node, quantity)
+
+
+def _bounded(series: int, name: Path | str) -> None:
+    if series > MOST_SERIES:
+        raise BadInput(f"{name}: found {series} series; expected {MOST_SERIES} at most")

@@ -1,0 +1,271 @@
+"""A figure of series as a document: the kind, how wide, which data; drawing it is a function of both.
+
+`fig.json` says what `fig.data.csv` is drawn as. Both are written beside `fig.pdf` and give its bytes again,
+without the bundle or the server that the series came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from penstock.archive.series import MOST_BYTES, Array, Phase, Recorded, Series
+from penstock.errors import BadInput, printable
+from penstock.plugins import FIGURE_KINDS
+from penstock.report import style
+from penstock.report.figures.layers import Layout
+
+SCHEMA = "penstock/figure/1"
+
+
+@dataclass(frozen=True)
+class Size:
+    """Width of a figure [inches], height of one panel [inches], size of its text [points]."""
+
+    width: float
+    panel: float
+    text: float
+    lines: float = 1.0
+
+
+#: one column and two columns of a conference paper (IEEE: 3.5 and 7.16 inches), a slide of 16:9
+PRESETS = {
+    "single": Size(3.5, 2.0, 7.5, 1.0),
+    "double": Size(7.16, 2.6, 8.5, 1.2),
+    "slide": Size(10.0, 4.4, 16.0, 2.4),
+}
+
+
+def size_of(width: str) -> Size:
+    """A preset by name, or that of a width in inches. BadInput for anything else."""
+    if width in PRESETS:
+        return PRESETS[width]
+    try:
+        inches = float(width)
+    except ValueError:
+        inches = math.nan
+    if not 2 <= inches <= 40:
+        raise BadInput(f"--width: found {width}; expected {', '.join(PRESETS)}, or 2 to 40 inches")
+    nearest = PRESETS["single"] if inches < 5 else PRESETS["double"]
+    return replace(nearest, width=inches)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a figure is, besides its data: everything that `fig.json` says."""
+
+    kind: str
+    width: str = "double"
+    title: str = ""
+    axis: str = "time"
+    axis_name: str = ""
+    axis_unit: str = ""
+    join: str = "nearest"
+    x: str = ""
+    phases: tuple[Phase, ...] = ()
+    #: where a threshold lies, by name [unit of the vertical axis]
+    lines_at: Mapping[str, float] = field(default_factory=dict)
+
+    def document(self, data: str, content: bytes) -> dict[str, Any]:
+        """`fig.json` of a figure whose data lie in the file `data`."""
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "phases": [
+                {"name": p.name, "start_s": float(p.start_s), "end_s": float(p.end_s)}
+                for p in self.phases
+            ],
+            "data": data,
+            "data_sha256": hashlib.sha256(content).hexdigest(),
+        }
+
+
+class Kind(Protocol):
+    """A kind of figure: a module, a row of `plugins.FIGURE_KINDS`.
+
+    `WHAT` is its line of help; `AXES` the axes that it can draw over. `draw` puts axes into an empty figure
+    (`layout.panels`), with the units of the series on them; NotDrawn where the series do not suffice.
+    It is a pure function: equal charts and series give equal bytes.
+    """
+
+    WHAT: str
+    AXES: tuple[str, ...]
+
+    def draw(self, layout: Layout, chart: Chart, recorded: Recorded) -> None: ...
+
+
+def chart_of(kind: str, recorded: Recorded, **more: Any) -> Chart:
+    """The chart of a kind over such series. BadInput for an unknown kind, or one that has another axis."""
+    known: Kind = FIGURE_KINDS.load(kind)
+    if recorded.axis not in known.AXES:
+        raise BadInput(
+            f"{kind}: found series over {_AXIS_WORDS[recorded.axis]}; expected them over "
+            f"{' or '.join(_AXIS_WORDS[a] for a in known.AXES)} (--x COLUMN says which column that is)"
+        )
+    return Chart(
+        kind,
+        axis=recorded.axis,
+        axis_name=recorded.axis_name,
+        axis_unit=recorded.axis_unit,
+        phases=tuple(recorded.phases),
+        **more,
+    )
+
+
+_AXIS_WORDS = {"time": "time", "index": "a sequence", "value": "values of a column"}
+
+
+def draw(chart: Chart, recorded: Recorded) -> Figure:
+    """Draws a chart of series; NotDrawn where there is nothing to draw."""
+    size = size_of(chart.width)
+    recorded = replace(
+        recorded,
+        series=[_shown(s) for s in recorded.series if np.isfinite(s.y).any()],
+        phases=[replace(p, name=_text(p.name)) for p in recorded.phases],
+    )
+    if not recorded.series:
+        raise style.NotDrawn("the series hold no value")
+    with style.look(**_looks(size)):
+        fig = style.figure(size.width, size.panel)
+        layout = Layout(fig, size.width, size.panel, size.text)
+        FIGURE_KINDS.load(chart.kind).draw(layout, chart, recorded)
+        if chart.title:
+            fig.suptitle(
+                style.wrapped(_text(chart.title), size.width, size.text + 1), x=0.01, ha="left"
+            )
+        return style.settled(fig)
+
+
+def _shown(series: Series) -> Series:
+    names = (series.unit, series.node, series.quantity, series.run, series.group)
+    return Series(_text(series.name), series.x, series.y, *map(_text, names))
+
+
+def _text(name: str) -> str:
+    """A name as text: no control characters, and no formula between dollars."""
+    return printable(name).replace("$", r"\$")
+
+
+def _looks(size: Size) -> dict[str, Any]:
+    text = size.text
+    return {
+        "font_size": text,
+        "axes_titlesize": text,
+        "axes_labelsize": text,
+        "xtick_labelsize": text - 0.5,
+        "ytick_labelsize": text - 0.5,
+        "legend_fontsize": text - 0.5,
+        "figure_titlesize": text + 1,
+        "lines_linewidth": size.lines,
+        "lines_markersize": 3.0 * size.lines,
+        "legend_handlelength": 2.4,
+        "legend_columnspacing": 1.2,
+        "legend_borderpad": 0.2,
+        "agg_path.chunksize": 20_000,
+    }
+
+
+_COLUMNS = ["group", "run", "series", "node", "quantity", "unit"]
+
+
+def data_of(recorded: Recorded) -> bytes:
+    """The data of a figure as CSV: a row for each point, with its series; numbers in shortest exact form."""
+    parts = []
+    for s in recorded.series:
+        names = (s.group, s.run, s.name, s.node, s.quantity, s.unit)
+        parts.append(
+            pd.DataFrame({"x": s.x, "y": s.y}).assign(**dict(zip(_COLUMNS, names, strict=True)))
+        )
+    frame = (
+        pd.concat(parts, ignore_index=True)
+        if parts
+        else pd.DataFrame(columns=[*_COLUMNS, "x", "y"])
+    )
+    sink = io.StringIO()
+    frame[[*_COLUMNS, "x", "y"]].to_csv(sink, index=False, lineterminator="\n")
+    return sink.getvalue().encode()
+
+
+def read_figure(path: Path) -> tuple[Chart, Recorded]:
+    """The chart and the series of a `fig.json` and the data beside it.
+
+    Raises BadInput that names the file where they are not what `penstock plot` leaves, or were changed.
+    """
+    document = _document(path)
+    names = {f.name for f in fields(Chart)}
+    try:
+        phases = tuple(
+            Phase(str(p["name"]), float(p["start_s"]), float(p["end_s"]))
+            for p in document["phases"]
+        )
+        given = {k: v for k, v in document.items() if k in names and k != "phases"}
+        chart = Chart(**given, phases=phases)
+        data = path.parent / Path(str(document["data"])).name
+        digest = str(document["data_sha256"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: found {error!r}; expected a figure of `penstock plot`") from None
+    try:
+        if data.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{data}: found more than {MOST_BYTES} bytes; expected at most that")
+        content = data.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{data}: {error.strerror}; expected the data of {path}") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise BadInput(
+            f"{data}: found other bytes than {path.name} was written with; expected those"
+        )
+    return chart, _recorded(chart, content, data)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > 16 << 20:
+            raise BadInput(f"{path}: found more than 16 MiB; expected a figure of `penstock plot`")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a figure of `penstock plot`") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path}: found no JSON; expected a figure of `penstock plot`") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise BadInput(f"{path}: found schema {found!r}; expected {SCHEMA}")
+    return document
+
+
+def _series(key: Any, x: Array, y: Array) -> Series:
+    group, run, name, node, quantity, unit = key
+    return Series(name, x, y, unit, node, quantity, run, group)
+
+
+def _recorded(chart: Chart, content: bytes, path: Path) -> Recorded:
+    try:
+        frame = pd.read_csv(
+            io.BytesIO(content),
+            dtype=dict.fromkeys(_COLUMNS, str),
+            keep_default_na=False,
+            na_values={"x": [""], "y": [""]},
+            float_precision="round_trip",
+        )
+        series = [
+            _series(key, mine["x"].to_numpy(float), mine["y"].to_numpy(float))
+            for key, mine in frame.groupby(_COLUMNS, sort=False)
+        ]
+    except (KeyError, ValueError) as error:
+        raise BadInput(f"{path}: found {error}; expected the data of a figure") from None
+    return Recorded(
+        series,
+        axis=chart.axis,  # type: ignore[arg-type]
+        axis_name=chart.axis_name,
+        axis_unit=chart.axis_unit,
+        phases=list(chart.phases),
+    )

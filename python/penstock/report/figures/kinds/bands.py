@@ -1,0 +1,100 @@
+"""Replicates aligned at their start: the median, the central 95 % of the runs, and runs that lie outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.archive.series import Array, Recorded, Series, median_step
+from penstock.report import style
+from penstock.report.figures import layers
+from penstock.report.figures.chart import Chart
+from penstock.report.figures.kinds.heatmap import MOST_BINS, binned
+
+WHAT = "Replicates aligned at their start: median, central 95 %, outlying runs named."
+AXES = ("time", "index")
+#: as many MADs from the median make a run an outlier (ten standard deviations of a normal distribution)
+FAR = 14.826
+FEWEST_TO_JUDGE = 5
+
+
+def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
+    """A band for each series with replicates."""
+    aligned = [replace(s, x=s.x - s.x[0]) for s in recorded.series]
+    groups: dict[tuple[str, str, str], list[Series]] = {}
+    for s in aligned:
+        groups.setdefault(s.key, []).append(s)
+    several = {k: v for k, v in groups.items() if len(v) > 1}
+    if not several:
+        raise style.NotDrawn(
+            "no series has replicates: name a study's results or a treatment (OUT, OUT:t01), "
+            "or several exports of one experiment"
+        )
+    if len(several) > layers.MOST_NAMED:
+        raise style.NotDrawn(
+            f"{len(several)} series have replicates; at most 12 bands can be told apart"
+        )
+    units = list(dict.fromkeys(k[2] for k in several))
+    panels = dict(zip(units, layout.panels(len(units)), strict=True))
+    looks = layers.looks(len(several))
+    handles, names, outside = [], [], []
+    for look, ((group, name, unit), runs) in zip(looks, several.items(), strict=True):
+        axes = panels[unit]
+        at, low, middle, high = band(runs)
+        shade = axes.fill_between(at, low, high, color=look.colour, alpha=0.2, lw=0)
+        (median,) = axes.plot(at, middle, color=look.colour, ls=look.line, lw=look.width)
+        handles.append((shade, median))
+        names.append(f"{' '.join(p for p in (group, name) if p)} (n = {len(runs)})")
+        for run in outliers(runs):
+            axes.plot(run.x, run.y, color=look.colour, lw=look.width * 0.5, ls=(0, (1, 1)))
+            last = int(np.flatnonzero(np.isfinite(run.y))[-1])
+            axes.annotate(
+                run.run,
+                (run.x[last], run.y[last]),
+                (2, 0),
+                textcoords="offset points",
+                fontsize=layout.text - 1.5,
+                color=look.colour,
+                va="center",
+            )
+            outside.append(run.run)
+    for unit, axes in panels.items():
+        layers.y_axis(axes, [s for k, v in several.items() if k[2] == unit for s in v])
+    layers.over_time(layout, list(panels.values()), replace(recorded, series=aligned))
+    said = "line: median; band: central 95 % of the runs"
+    if outside:
+        said += f"; outlying: {', '.join(sorted(set(outside)))}"
+    next(iter(panels.values())).set_title(
+        style.wrapped(said, layout.width - 0.6, layout.text - 1, bold=False),
+        fontweight="normal",
+        fontsize=layout.text - 0.5,
+    )
+    layout.legend(handles, names)
+
+
+def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
+    """x, and of the runs at each x the 2.5 %, 50 % and 97.5 % quantile (linear, type 7).
+
+    Each run is aligned at its own start and put into bins of a median step; a bin needs two runs.
+    """
+    moved = [Series(s.name, s.x - s.x[0], s.y) for s in runs if len(s.x)]
+    step = median_step(moved)
+    end = max(float(s.x[-1]) for s in moved)
+    bins = int(np.clip(round(end / step) + 1, 1, MOST_BINS))
+    width = max(step, end / max(1, bins - 1))
+    edges: Array = np.asarray(width * (np.arange(bins + 1) - 0.5), float)
+    grid = np.vstack([binned(s, edges) for s in moved])
+    enough = np.isfinite(grid).sum(axis=0) > 1
+    low, middle, high = np.nanquantile(grid[:, enough], [0.025, 0.5, 0.975], axis=0)
+    return (width * np.arange(bins))[enough], low, middle, high
+
+
+def outliers(runs: Sequence[Series]) -> list[Series]:
+    """Runs whose mean lies more than 14.826 MADs from the median of the means; none of fewer than five."""
+    means = np.array([float(np.nanmean(s.y)) for s in runs])
+    off = np.abs(means - np.median(means))
+    if len(runs) < FEWEST_TO_JUDGE:
+        return []
+    return [s for s, far in zip(runs, off > FAR * np.median(off), strict=True) if far]

@@ -1,0 +1,165 @@
+"""Readers of what programs report of themselves, logs and statistics: rows of `plugins.METRIC_READERS`.
+
+`read` finds the reader of a file and gives its `Readings`, in UTC; `into_bundle` puts them on a run's clock.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import check_manifest
+from penstock.archive.schemas import TABLES
+from penstock.errors import BadInput
+from penstock.plugins import METRIC_READERS
+
+#: bytes of a file's beginning by which its format is told
+HEAD_BYTES = 1 << 16
+MOST_BYTES = 1 << 30
+COLUMNS = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What a program reported: `samples` with the columns of `COLUMNS`, times in ns since 1970-01-01 UTC.
+
+    `tables`: further tables by name; columns `utc_…_ns` are times, which a bundle has on the clock of its run
+    and as `…_ns`. `facts` go into its manifest, `notes` are said to the user.
+    """
+
+    samples: pd.DataFrame
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class MetricReader(Protocol):
+    """Reads one program's report: a module.
+
+    `WHAT` is said where no reader knows a file. `matches` sees the path and its first 64 KiB; `read` gives
+    all of it, `words` being what the user said of the file. Raises BadInput that names the file; is bounded,
+    whatever the file holds.
+    """
+
+    WHAT: str
+
+    def matches(self, path: Path, head: bytes) -> bool: ...
+
+    def read(self, path: Path, words: Mapping[str, Any]) -> Readings: ...
+
+
+def reader_of(path: Path) -> str | None:
+    """The name of the first reader that knows a file, None where none does."""
+    try:
+        head = b""
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
+    for name in METRIC_READERS:
+        if METRIC_READERS.load(name).matches(path, head):
+            return name
+    return None
+
+
+def read(path: Path, form: str | None = None, words: Mapping[str, Any] | None = None) -> Readings:
+    """What a file reports; `form` is its reader, found by how the file begins if not given."""
+    if not path.exists():
+        raise BadInput(f"{path}: No such file; expected {path.name} to be one")
+    name = form or reader_of(path)
+    if name is None:
+        wanted = "; or ".join(METRIC_READERS.load(n).WHAT for n in METRIC_READERS)
+        raise BadInput(f"{path}: found nothing known at its beginning; expected {wanted}")
+    found: Readings = METRIC_READERS.load(name).read(path, words or {})
+    if found.samples.empty and not found.tables:
+        raise BadInput(f"{path}: found no value; expected some ({name})")
+    return found
+
+
+def text_of(path: Path) -> str:
+    """A file of text, at most `MOST_BYTES`. BadInput where it is none."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{path}: found more than {MOST_BYTES} bytes; expected that at most")
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path}: found bytes that are no UTF-8 at {error.start}; expected text"
+        ) from None
+
+
+def samples(rows: Any) -> pd.DataFrame:
+    """Samples from rows (tuples in the order of `COLUMNS`), sorted by time."""
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = frame.astype({"utc_ns": "int64", "value": "float64", "cumulative": "bool"})
+    return frame.sort_values("utc_ns", kind="stable", ignore_index=True)
+
+
+def import_metrics(
+    path: Path, output: Path, form: str | None, words: Mapping[str, Any], beside: Path | None
+) -> tuple[Bundle, Readings]:
+    """Makes a bundle of what a program reported; with `beside`, a run, on its clock and with its tables."""
+    found = read(path, form, words)
+    manifest: dict[str, Any] = {"command": [], "run_id": "r001"}
+    if beside is not None:
+        manifest = dict(check_manifest(beside / "manifest.json"))
+        manifest.pop("schema", None)
+    manifest["imported"] = [
+        *manifest.get("imported", []),
+        {"file": path.name, "reader": form or reader_of(path), **found.facts},
+    ]
+    with Bundle.create(output, manifest) as bundle:
+        if beside is not None:
+            for table in sorted(beside.glob("*.parquet")):
+                shutil.copyfile(table, bundle.path / table.name)
+        into_bundle(bundle, found)
+    return bundle, found
+
+
+def into_bundle(bundle: Bundle, found: Readings) -> None:
+    """Writes readings into a bundle, times on its clock: that of its table `clocks`, else UTC itself."""
+    offset_ns = _offset_ns(bundle)
+    if offset_ns is None:
+        offset_ns = 0
+        every = found.samples["utc_ns"]
+        ends = [("start", every.min()), ("end", every.max())] if len(every) else []
+        rows = [
+            dict.fromkeys(("monotonic_ns", "realtime_ns", "boottime_ns"), int(t))
+            | {"point": point, "offset_ns": 0, "offset_bound_ns": 0}
+            for point, t in ends
+        ]
+        if rows:
+            bundle.write_table("clocks", pa.Table.from_pylist(rows))
+    mine = found.samples.rename(columns={"utc_ns": "t_ns"})
+    mine["t_ns"] -= offset_ns
+    table = pa.Table.from_pandas(mine, schema=TABLES["samples"].arrow, preserve_index=False)
+    if "samples" in bundle.tables:
+        before = bundle.table("samples", TABLES["samples"].arrow.names)
+        table = pa.concat_tables([before.cast(table.schema), table]).sort_by("t_ns")
+    bundle.write_table("samples", table)
+    for name, frame in found.tables.items():
+        times = {c: c.removeprefix("utc_") for c in map(str, frame) if c.startswith("utc_")}
+        own = frame.assign(**{c: frame[c] - offset_ns for c in times}).rename(columns=times)
+        schema = TABLES[name].arrow if name in TABLES else None
+        bundle.write_table(name, pa.Table.from_pandas(own, schema=schema, preserve_index=False))
+
+
+def _offset_ns(bundle: Bundle) -> int | None:
+    """UTC less the monotonic clock of the run, None for a bundle without clocks."""
+    if "clocks" not in bundle.tables:
+        return None
+    rows = bundle.table("clocks").to_pandas()
+    if not len(rows):
+        return None
+    return int(np.round((rows["realtime_ns"] - rows["monotonic_ns"]).mean()))

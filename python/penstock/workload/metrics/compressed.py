@@ -1,0 +1,129 @@
+"""Lines of a log that may be compressed as Spark does it, and may end in the middle.
+
+zstd and gzip are streams of their own formats. Spark's lz4 is the block stream of lz4-java, its snappy the
+stream of snappy-java; neither is the frame format of the same name.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import cramjam
+import pyarrow as pa
+
+from penstock.errors import BadInput
+
+MOST_LINE = 64 << 20
+MOST_TOTAL = 16 << 30
+_MOST_BLOCK = 64 << 20
+_LZ4, _SNAPPY, _ZSTD, _GZIP = b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+
+
+class Lines:
+    """The lines of a file; `truncated` once they ended before the file's own end mark, or within a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.truncated = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        total = 0
+        for part in self._parts():
+            total += len(part)
+            if total > MOST_TOTAL:
+                raise BadInput(
+                    f"{self.path}: found more than {MOST_TOTAL} bytes; expected that at most"
+                )
+            lines = (rest + part).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > MOST_LINE:
+                raise BadInput(
+                    f"{self.path}: found a line over {MOST_LINE} bytes; expected JSON lines"
+                )
+            yield from lines
+        if rest:
+            # a writer ends each line: this one was cut, or is the last of a file that somebody trimmed
+            yield rest
+
+    def _parts(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            head = file.read(16)
+            file.seek(0)
+            if head.startswith(_LZ4):
+                yield from self._lz4(file)
+            elif head.startswith(_SNAPPY):
+                file.read(16)
+                yield from self._snappy(file)
+            elif head.startswith((_ZSTD, _GZIP)):
+                yield from self._stream(file, "zstd" if head.startswith(_ZSTD) else "gzip")
+            else:
+                while part := file.read(1 << 20):
+                    yield part
+
+    def _stream(self, file: BinaryIO, codec: str) -> Iterator[bytes]:
+        with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as stream:
+            while True:
+                try:
+                    part = stream.read(1 << 16)
+                except (OSError, pa.ArrowException):
+                    self.truncated = True
+                    return
+                if not part:
+                    return
+                yield part
+
+    def _lz4(self, file: BinaryIO) -> Iterator[bytes]:
+        """Blocks of lz4-java: magic, token (method, level), both sizes and a check sum, little-endian."""
+        while head := file.read(21):
+            if len(head) < 21:
+                self.truncated = True
+                return
+            magic, token, packed, size, _check = struct.unpack("<8sBiii", head)
+            if magic != _LZ4 or not 0 <= size <= _MOST_BLOCK or not 0 <= packed <= _MOST_BLOCK:
+                raise BadInput(
+                    f"{self.path}: found a damaged block of LZ4 before byte {file.tell()}"
+                )
+            content = file.read(packed)
+            if len(content) < packed:
+                self.truncated = True
+                return
+            yield (
+                content
+                if token & 0xF0 == 0x10
+                else self._unpacked(
+                    lambda c=content, n=size: cramjam.lz4.decompress_block(c, output_len=n)
+                )
+                if size
+                else b""
+            )
+
+    def _snappy(self, file: BinaryIO) -> Iterator[bytes]:
+        """Blocks of snappy-java: their size, big-endian, and raw snappy."""
+        while head := file.read(4):
+            size = int.from_bytes(head, "big")
+            if len(head) == 4 and head == _SNAPPY[:4]:  # a stream that was opened again
+                file.read(12)
+                continue
+            if size > _MOST_BLOCK:
+                raise BadInput(
+                    f"{self.path}: found a damaged block of snappy before byte {file.tell()}"
+                )
+            content = file.read(size)
+            if len(head) < 4 or len(content) < size:
+                self.truncated = True
+                return
+            if cramjam.snappy.decompress_raw_len(content) > _MOST_BLOCK:
+                raise BadInput(
+                    f"{self.path}: found a block of snappy that grows beyond {_MOST_BLOCK} bytes"
+                )
+            yield self._unpacked(lambda c=content: cramjam.snappy.decompress_raw(c))
+
+    def _unpacked(self, unpack: object) -> bytes:
+        try:
+            return bytes(unpack())  # type: ignore[operator]
+        except cramjam.DecompressionError as error:
+            raise BadInput(f"{self.path}: found a damaged block: {error}") from None

@@ -1,0 +1,113 @@
+"""Any CSV or JSON Lines, by a few words of YAML: which column is the time, which names, which values.
+
+time: {column: ts, unit: ms}      # unit s, ms, us or ns since 1970; without a unit ISO 8601
+source: my-bench
+entity: [host, device]            # columns whose texts name what a row is about
+values: {lat: us, iops: 1/s}      # column: unit
+counters: [bytes]                 # those of the values that only grow
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from penstock.errors import BadInput, printable
+from penstock.workload.metrics import Readings, samples, text_of
+
+WHAT = "CSV or JSON Lines, with --words FILE.yaml that says what its columns are"
+_KEYS = {"time", "source", "entity", "values", "counters"}
+_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Never by itself: its words are needed."""
+    return False
+
+
+def read(path: Path, words: Mapping[str, Any]) -> Readings:
+    """The values that the words name."""
+    time, unit = _time(words)
+    values, counters = _values(words)
+    text = text_of(path)
+    try:
+        if text.lstrip().startswith("{"):
+            frame = pd.DataFrame([json.loads(line) for line in text.splitlines() if line.strip()])
+        else:
+            frame = pd.read_csv(io.StringIO(text), low_memory=False)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: found {str(error).splitlines()[0]}; expected {WHAT}") from None
+    entity = words.get("entity") or []
+    entity = [entity] if isinstance(entity, str) else [str(e) for e in entity]
+    lacking = [c for c in (time, *entity, *values) if c not in frame]
+    if lacking:
+        shown = ", ".join(map(str, list(frame)[:12]))
+        raise BadInput(f"{path}: found no column {lacking[0]!r}; expected one of {shown}")
+    utc_ns = _utc_ns(frame[time], unit, path)
+    named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
+    parts = []
+    for column, of in values.items():
+        number = pd.to_numeric(frame[column], errors="coerce")
+        bad = number.isna() & frame[column].notna()
+        if bad.any():
+            row = int(bad.to_numpy().argmax())
+            text = printable(str(frame[column][row])[:60])
+            raise BadInput(f"{path}: row {row + 1}: found {text!r} in {column}; expected a number")
+        part = pd.DataFrame({"utc_ns": utc_ns, "value": number}).assign(
+            source=str(words.get("source") or path.stem),
+            entity=named,
+            metric=column,
+            unit=of,
+            cumulative=column in counters,
+        )
+        parts.append(part[number.notna()])
+    whole = pd.concat(parts, ignore_index=True)
+    return Readings(
+        samples(whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])
+    )
+
+
+def _time(words: Mapping[str, Any]) -> tuple[str, str]:
+    strange = set(words) - _KEYS
+    if strange:
+        raise BadInput(
+            f"--words: found {', '.join(sorted(strange))}; expected {', '.join(sorted(_KEYS))}"
+        )
+    given = words.get("time")
+    given = {"column": given} if isinstance(given, str) else given
+    if not isinstance(given, Mapping) or not isinstance(given.get("column"), str):
+        raise BadInput(f"--words: found time {given!r}; expected {{column: NAME, unit: ms}}")
+    unit = str(given.get("unit") or "")
+    if unit and unit not in _PER_UNIT:
+        raise BadInput(
+            f"--words: found time in {unit}; expected {', '.join(_PER_UNIT)}, or none for ISO 8601"
+        )
+    return given["column"], unit
+
+
+def _values(words: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
+    values = words.get("values")
+    if not isinstance(values, Mapping) or not values:
+        raise BadInput(f"--words: found values {values!r}; expected {{COLUMN: UNIT, …}}")
+    counters = words.get("counters") or []
+    if not isinstance(counters, list) or not set(map(str, counters)) <= set(map(str, values)):
+        raise BadInput(f"--words: found counters {counters!r}; expected some of the values")
+    return {str(k): str(v) for k, v in values.items()}, set(map(str, counters))
+
+
+def _utc_ns(column: pd.Series[Any], unit: str, path: Path) -> Any:
+    try:
+        if unit:
+            number = pd.to_numeric(column)
+            if pd.api.types.is_integer_dtype(number):
+                return (number * _PER_UNIT[unit]).astype("int64")
+            return (number * _PER_UNIT[unit]).round().astype("int64")
+        times = pd.to_datetime(column, utc=True, format="ISO8601")
+        return times.astype("datetime64[ns, UTC]").astype("int64")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadInput(f"{path}: found {error} in {column.name}; expected times") from None

@@ -1,0 +1,366 @@
+"""Spark's event log: a file, or the directory of a rolled one; compressed, cut off, still being written.
+
+A line of the log is an event of the scheduler, one or two for each task, not one of an I/O operation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.errors import BadInput
+from penstock.workload.metrics import Readings, samples
+from penstock.workload.metrics.compressed import Lines
+from penstock.workload.waves import Executor, slots_at, stragglers, waves
+
+WHAT = "an event log of Spark (a file, or a directory eventlog_v2_…)"
+_ROLLED = re.compile(r"^events_(\d+)_")
+_MS = 1_000_000
+MOST_TASKS = 20_000_000
+#: events that are read; of the others only the first words are looked at
+_READ = {
+    b"ApplicationStart",
+    b"ApplicationEnd",
+    b"EnvironmentUpdate",
+    b"ExecutorAdded",
+    b"ExecutorRemoved",
+    b"JobStart",
+    b"JobEnd",
+    b"StageSubmitted",
+    b"StageCompleted",
+    b"TaskStart",
+    b"TaskEnd",
+}
+_EVENT = re.compile(rb'^\{"Event":"SparkListener(\w+)"')
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Whether it is one: by its first event, also of a compressed one, or by the names of a rolled log."""
+    if path.is_dir():
+        return any(_ROLLED.match(p.name) for p in path.iterdir())
+    if head.startswith((b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")):
+        try:
+            first = next(iter(Lines(path)), b"")
+        except (BadInput, OSError):
+            return False
+        return _EVENT.match(first) is not None
+    return head.startswith(b'{"Event":"SparkListener')
+
+
+def read(path: Path, words: Mapping[str, Any]) -> Readings:
+    """Tables `spark_tasks` and `spark_stages`, running tasks over time, and the run as facts.
+
+    A log without an end (in progress, or cut) is read as far as it goes, and said to be so.
+    """
+    log = _Log(path)
+    for line in _lines(path, log):
+        log.take(line)
+    return log.readings()
+
+
+def _lines(path: Path, log: _Log) -> Iterator[bytes]:
+    parts = [path]
+    if path.is_dir():
+        rolled = [p for p in path.iterdir() if _ROLLED.match(p.name)]
+        parts = sorted(rolled, key=lambda p: int(_ROLLED.match(p.name).group(1)))  # type: ignore[union-attr]
+        numbers = [int(_ROLLED.match(p.name).group(1)) for p in parts]  # type: ignore[union-attr]
+        if numbers and numbers != list(range(1, numbers[-1] + 1)):
+            log.notes.append(f"parts of the rolled log are missing: found {numbers}")
+    for part in parts:
+        lines = Lines(part)
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):
+                log.place = f"{part}:{number}"
+                yield line
+        except OSError as error:
+            raise BadInput(f"{part}: {error.strerror or error}; expected an event log") from None
+        if lines.truncated:
+            log.notes.append(f"{part.name} ends in the middle, after {number} events")
+
+
+class _Log:
+    """What the events of one application say, so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = str(path)
+        self.notes: list[str] = []
+        self.name = ""
+        self.start_ms: int | None = None
+        self.end_ms: int | None = None
+        self.job_ends_ms: list[int] = []
+        self.jobs = 0
+        self.task_cpus = 1
+        self.executors: dict[str, Executor] = {}
+        self.stages: dict[tuple[int, int], dict[str, Any]] = {}
+        self.tasks: list[dict[str, Any]] = []
+        self.running: dict[int, dict[str, Any]] = {}
+        self._cut = ""
+
+    def take(self, line: bytes) -> None:
+        """Takes one line of the log. BadInput for one that is no event, unless it is the last."""
+        if self._cut:
+            raise BadInput(f"{self._cut}: found no JSON; expected an event of Spark")
+        named = _EVENT.match(line)
+        if named is not None and named.group(1) not in _READ:
+            return
+        if not line.strip():
+            return
+        try:
+            event = json.loads(line)
+            kind = event["Event"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._cut = self.place  # a mistake if more follows, else a log that is still written
+            return
+        take = getattr(self, f"_{str(kind).removeprefix('SparkListener')}", None)
+        if take is None:
+            return
+        try:
+            take(event)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInput(
+                f"{self.place}: found {kind} with {error!r}; expected one of Spark"
+            ) from None
+
+    def _ApplicationStart(self, event: dict[str, Any]) -> None:  # noqa: N802 - named after the event
+        self.name, self.start_ms = str(event["App Name"]), int(event["Timestamp"])
+
+    def _ApplicationEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
+        self.end_ms = int(event["Timestamp"])
+
+    def _EnvironmentUpdate(self, event: dict[str, Any]) -> None:  # noqa: N802
+        properties = event.get("Spark Properties") or {}
+        self.task_cpus = max(1, int(properties.get("spark.task.cpus", 1)))
+
+    def _ExecutorAdded(self, event: dict[str, Any]) -> None:  # noqa: N802
+        name = str(event["Executor ID"])
+        cores = int(event["Executor Info"]["Total Cores"])
+        self.executors[name] = Executor(name, cores, int(event["Timestamp"]) * _MS)
+
+    def _ExecutorRemoved(self, event: dict[str, Any]) -> None:  # noqa: N802
+        gone = self.executors.get(str(event["Executor ID"]))
+        if gone is not None:
+            at = int(event["Timestamp"]) * _MS
+            self.executors[gone.name] = Executor(gone.name, gone.cores, gone.start_ns, at)
+
+    def _JobStart(self, event: dict[str, Any]) -> None:  # noqa: N802
+        self.jobs += 1
+
+    def _JobEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
+        self.job_ends_ms.append(int(event["Completion Time"]))
+
+    def _StageSubmitted(self, event: dict[str, Any]) -> None:  # noqa: N802
+        info = event["Stage Info"]
+        stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
+        stage["name"], stage["tasks"] = str(info["Stage Name"]), int(info["Number of Tasks"])
+        stage["start_ms"] = info.get("Submission Time")
+
+    def _StageCompleted(self, event: dict[str, Any]) -> None:  # noqa: N802
+        self._StageSubmitted(event)
+        info = event["Stage Info"]
+        stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
+        stage["end_ms"] = info.get("Completion Time")
+        stage["reason"] = str(info.get("Failure Reason") or "")
+
+    def _stage(self, stage: int, attempt: int) -> dict[str, Any]:
+        return self.stages.setdefault(
+            (stage, attempt),
+            {"name": "", "tasks": 0, "start_ms": None, "end_ms": None, "reason": ""},
+        )
+
+    def _TaskStart(self, event: dict[str, Any]) -> None:  # noqa: N802
+        row = self._task(event)
+        self.running[row["task_id"]] = row
+
+    def _TaskEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
+        row = self._task(event)
+        self.running.pop(row["task_id"], None)
+        reason = str(event["Task End Reason"]["Reason"])
+        killed = bool(event["Task Info"].get("Killed")) or reason == "TaskKilled"
+        row["state"] = "success" if reason == "Success" else "killed" if killed else "failed"
+        row["reason"] = "" if reason == "Success" else reason
+        row["utc_finish_ns"] = int(event["Task Info"]["Finish Time"]) * _MS
+        metrics = event.get("Task Metrics") or {}
+        read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
+        fetched = metrics.get("Shuffle Read Metrics") or {}
+        row["run_ms"] = int(metrics.get("Executor Run Time", 0))
+        row["cpu_ns"] = int(metrics.get("Executor CPU Time", 0))
+        row["gc_ms"] = int(metrics.get("JVM GC Time", 0))
+        row["read_bytes"] = int(read.get("Bytes Read", 0))
+        row["written_bytes"] = int(written.get("Bytes Written", 0))
+        row["shuffle_read_bytes"] = sum(
+            int(fetched.get(k, 0)) for k in ("Remote Bytes Read", "Local Bytes Read")
+        )
+        shuffled = metrics.get("Shuffle Write Metrics") or {}
+        row["shuffle_written_bytes"] = int(shuffled.get("Shuffle Bytes Written", 0))
+        row["spilled_bytes"] = int(metrics.get("Disk Bytes Spilled", 0))
+        self.tasks.append(row)
+        if len(self.tasks) > MOST_TASKS:
+            raise BadInput(
+                f"{self.place}: found more than {MOST_TASKS} tasks; expected that at most"
+            )
+
+    def _task(self, event: dict[str, Any]) -> dict[str, Any]:
+        info = event["Task Info"]
+        return {
+            "stage_id": int(event["Stage ID"]),
+            "stage_attempt": int(event["Stage Attempt ID"]),
+            "task_id": int(info["Task ID"]),
+            "task_index": int(info["Index"]),
+            "task_attempt": int(info["Attempt"]),
+            "executor": str(info["Executor ID"]),
+            "host": str(info["Host"]),
+            "utc_launch_ns": int(info["Launch Time"]) * _MS,
+            "state": "running",
+            "reason": "",
+        }
+
+    def readings(self) -> Readings:
+        """Tables, samples and facts of what was read."""
+        if self._cut:
+            self.notes.append(f"{self._cut} is cut: the log is still written, or lost its end")
+        if self.end_ms is None:
+            self.notes.append("the application has not ended in this log")
+        tasks = pd.DataFrame([*self.tasks, *self.running.values()], columns=_TASK_COLUMNS)
+        tasks["time_s"] = np.where(
+            tasks["state"] == "success",
+            (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]) / 1e9,
+            np.nan,
+        )
+        for column in _WHOLE:
+            tasks[column] = tasks[column].astype("Int64")
+        stages = self._stage_rows(tasks)
+        facts = self._facts(tasks, stages)
+        return Readings(
+            _running(tasks),
+            {"spark_tasks": tasks, "spark_stages": stages},
+            {"spark": facts},
+            self.notes,
+        )
+
+    def _stage_rows(self, tasks: pd.DataFrame) -> pd.DataFrame:
+        rows = []
+        by_stage = dict(list(tasks.groupby(["stage_id", "stage_attempt"])))
+        executors = list(self.executors.values())
+        late = False
+        for (stage_id, attempt), stage in sorted(self.stages.items()):
+            mine = by_stage.get((stage_id, attempt), tasks.iloc[:0])
+            done = mine[mine["state"] == "success"]["time_s"].to_numpy(float)
+            start_ms = stage["start_ms"]
+            start_ns = int(start_ms) * _MS if start_ms is not None else None
+            slots = slots_at(executors, start_ns, self.task_cpus) if start_ns is not None else 0
+            if not slots and len(mine):
+                # the first executors came after the stage was submitted: those at its last launch count
+                launched = mine["utc_launch_ns"].max()
+                slots = max(slots_at(executors, int(launched), self.task_cpus), 1)
+                late = True
+            rows.append(
+                {
+                    "stage_id": stage_id,
+                    "stage_attempt": attempt,
+                    "name": stage["name"],
+                    "tasks": stage["tasks"],
+                    "slots": slots,
+                    "waves": waves(stage["tasks"], slots) if slots else 0,
+                    "utc_start_ns": start_ns,
+                    "utc_end_ns": int(stage["end_ms"]) * _MS
+                    if stage["end_ms"] is not None
+                    else None,
+                    "failed": int((mine["state"] == "failed").sum()),
+                    "killed": int((mine["state"] == "killed").sum()),
+                    "stragglers": stragglers(done.tolist()),
+                    **{
+                        name: float(np.quantile(done, q)) if len(done) else np.nan
+                        for name, q in (
+                            ("p50_s", 0.5),
+                            ("p95_s", 0.95),
+                            ("p99_s", 0.99),
+                            ("most_s", 1.0),
+                        )
+                    },
+                    "reason": stage["reason"],
+                }
+            )
+        if late:
+            self.notes.append(
+                "no executor was there when a stage was submitted: its slots are those at its last launch"
+            )
+        frame = pd.DataFrame(rows, columns=_STAGE_COLUMNS)
+        for column in ("utc_start_ns", "utc_end_ns"):
+            frame[column] = frame[column].astype("Int64")
+        return frame
+
+    def _facts(self, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, Any]:
+        start, end = self.start_ms, self.end_ms
+        whole = start is not None and end is not None
+        bad = tasks[tasks["state"].isin(["failed", "killed"])]
+        named = (bad["state"] + " " + bad["reason"]).sort_values()
+        return {
+            "application": self.name,
+            "complete": whole and not self.running and not self._cut,
+            "run_time_s": (end - start) / 1e3 if start is not None and end is not None else None,
+            "post_job_s": (end - max(self.job_ends_ms)) / 1e3
+            if end is not None and self.job_ends_ms
+            else None,
+            "jobs": self.jobs,
+            "tasks": int((tasks["state"] == "success").sum()),
+            "not_succeeded": {
+                str(what): int(n) for what, n in named.value_counts(sort=False).items()
+            },
+            "running": len(self.running),
+            "waves": int(stages["waves"].sum()),
+            "task_cpus": self.task_cpus,
+        }
+
+
+_WHOLE = (
+    "utc_finish_ns",
+    "run_ms",
+    "cpu_ns",
+    "gc_ms",
+    "read_bytes",
+    "written_bytes",
+    "shuffle_read_bytes",
+    "shuffle_written_bytes",
+    "spilled_bytes",
+)
+_TASK_COLUMNS = [
+    *("stage_id", "stage_attempt", "task_id", "task_index", "task_attempt", "executor", "host"),
+    *("utc_launch_ns", "utc_finish_ns", "state", "reason"),
+    *_WHOLE[1:],
+]
+_STAGE_COLUMNS = [
+    *("stage_id", "stage_attempt", "name", "tasks", "slots", "waves", "utc_start_ns", "utc_end_ns"),
+    *("failed", "killed", "stragglers", "p50_s", "p95_s", "p99_s", "most_s", "reason"),
+]
+
+
+def _running(tasks: pd.DataFrame) -> pd.DataFrame:
+    """How many tasks ran at a time, at each change, in all and for each executor."""
+    parts = []
+    for name, mine in [("all", tasks), *tasks.groupby("executor")]:
+        begun = mine["utc_launch_ns"].to_numpy(np.int64)
+        ended = mine["utc_finish_ns"].dropna().to_numpy(np.int64)
+        at = np.concatenate([begun, ended])
+        step = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
+        order = np.argsort(at, kind="stable")
+        times, last = np.unique(at[order][::-1], return_index=True)
+        count = np.cumsum(step[order])[len(at) - 1 - last]
+        parts.append(
+            pd.DataFrame({"utc_ns": times, "value": count}).assign(
+                source="spark",
+                entity=str(name),
+                metric="running_tasks",
+                unit="tasks",
+                cumulative=False,
+            )
+        )
+    frame = pd.concat(parts, ignore_index=True)
+    return samples(frame[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])

@@ -1,0 +1,410 @@
+"""Figures of series: equal input gives equal bytes in every format, and all of it is drawn."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from penstock import testing
+from penstock.archive.bundle import Bundle
+from penstock.archive.selection import select
+from penstock.archive.series import Phase, Recorded, Series, joined, of_csv, of_selection
+from penstock.cli import _build
+from penstock.errors import BadInput
+from penstock.plugins import FIGURE_KINDS
+from penstock.report import style
+from penstock.report.figures import layers
+from penstock.report.figures.chart import chart_of, data_of, draw, read_figure
+from penstock.report.figures.kinds import bands, cdf, stacked
+from penstock.report.figures.ship import FORMATS, shipped
+
+
+def series(n: int = 3, points: int = 60, unit: str = "%", **more: Any) -> list[Series]:
+    rng = np.random.default_rng(7)
+    return [
+        Series(
+            f"disk{i}",
+            np.arange(float(points)),
+            rng.uniform(0, 90, points),
+            unit,
+            f"n{i}",
+            "disk",
+            **more,
+        )
+        for i in range(n)
+    ]
+
+
+def for_kind(kind: str) -> Recorded:
+    """Series that a kind can draw."""
+    mine = series()
+    if kind == "multi-y":
+        mine[1] = Series("power", mine[1].x, mine[1].y, "W", "n1", "power")
+    if kind == "bands":
+        mine = [Series("disk", s.x, s.y, "%", "", "disk", f"r{i}") for i, s in enumerate(mine)]
+    if kind == "sequence":
+        return Recorded(series(1, unit="B"), "index", "request")
+    return Recorded(
+        mine, phases=[Phase("load", 5, 20), Phase("measure", 20, 55), Phase("a", 25, 40)]
+    )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", FIGURE_KINDS.own)
+def test_equal_input_gives_equal_bytes(kind: str, form: str) -> None:
+    once, again = (
+        shipped(chart_of(kind, for_kind(kind), width="single"), for_kind(kind), f"fig.{form}")
+        for _ in "ab"
+    )
+    assert once == again
+    other = for_kind(kind)
+    other.series[0].y[3] += 5.0
+    changed = shipped(chart_of(kind, other, width="single"), other, f"fig.{form}")
+    pictures = [n for n in once if not n.endswith((".csv", ".json"))]
+    assert any(changed[n] != once[n] for n in pictures)
+
+
+@pytest.mark.parametrize("kind", FIGURE_KINDS.own)
+def test_a_figure_is_given_again_by_what_lies_beside_it(kind: str, tmp_path: Path) -> None:
+    files = shipped(chart_of(kind, for_kind(kind)), for_kind(kind), "fig.svg", code=True)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for name in ("fig.json", "fig.data.csv", "fig.py"):
+        (moved / name).write_bytes(files[name])
+    assert shipped(*read_figure(moved / "fig.json"), "fig.svg", code=True) == files
+    subprocess.run([sys.executable, str(moved / "fig.py")], check=True, timeout=120)
+    assert (moved / "fig.svg").read_bytes() == files["fig.svg"]
+
+
+@pytest.mark.parametrize("width", ["single", "double", "slide"])
+@pytest.mark.parametrize("kind", FIGURE_KINDS.own)
+def test_no_text_is_clipped_and_axes_have_units(kind: str, width: str) -> None:
+    testing.check_figure(FIGURE_KINDS.load(kind), for_kind(kind))
+    fig = draw(chart_of(kind, for_kind(kind), width=width, title="A title"), for_kind(kind))
+    inside, box = fig.get_tightbbox(), fig.get_size_inches()
+    assert min(inside.x0, inside.y0) > -0.03
+    assert inside.x1 < box[0] + 0.03
+    assert inside.y1 < box[1] + 0.03
+
+
+def peers(n: int = 100) -> bytes:
+    at = np.arange(0, 600, 5)
+    columns = {
+        f'completion_percent{{peer="p{i:02d}"}}': np.clip((at - i) / 5, 0, 100) for i in range(n)
+    }
+    return pd.DataFrame({"timestamp": 1.7e9 + at, **columns}).to_csv(index=False).encode()
+
+
+def test_a_hundred_lines_are_a_hundred_curves(tmp_path: Path) -> None:
+    recorded = of_csv(peers(), "peers")
+    picture = shipped(chart_of("lines", recorded, width="single"), recorded, "fig.svg")[
+        "fig.svg"
+    ].decode()
+    curves = re.findall(r'<g id="(series-[^"]+)">\s*<path d="([^"]+)"', picture)
+    assert len(curves) == 100
+    assert len({name for name, _ in curves}) == 100
+    assert len({path for _, path in curves}) == 100
+    looks = layers.looks(100)
+    assert len({(k.colour, str(k.line)) for k in looks}) == 100
+
+
+def test_from_a_file_from_a_pipe_and_from_a_server_the_figure_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "peers.csv").write_bytes(peers())
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(tmp_path))
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        made = []
+        for name, source in (
+            ("a", str(tmp_path / "peers.csv")),
+            ("b", f"{url}/peers.csv"),
+            ("c", "-"),
+        ):
+            target = tmp_path / name / "fig.pdf"
+            done = CliRunner().invoke(
+                _build(), ["plot", source, "lines", "-o", str(target)], input=peers()
+            )
+            assert done.exit_code == 0, done.output
+            made.append(target.read_bytes())
+        assert made[0] == made[1] == made[2]
+        missing = CliRunner().invoke(_build(), ["plot", f"{url}/no.csv", "lines"])
+        assert isinstance(missing.exception, BadInput)
+        assert "404" in str(missing.exception)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_million_points_are_all_in_a_small_raster_below_vector_axes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    n = 1_000_000
+    x, y = rng.normal(0, 1, n), rng.normal(0, 1, n)
+    x[0], y[0] = 9.0, 9.0  # a lonely point far off
+    recorded = Recorded([Series("v (ms)", x, y, "ms")], "value", "size", "B")
+    counted = []
+    histogram = np.histogram2d
+    monkeypatch.setattr(
+        np, "histogram2d", lambda *a, **k: counted.append(histogram(*a, **k)) or counted[-1]
+    )
+    chart = chart_of("scatter", recorded)
+    fig = draw(chart, recorded)
+    assert counted[0][0].sum() == n
+    image = fig.axes[0].images[0].get_array()
+    assert image[-20:, -60:, 3].any(), "the lonely point is not to be seen"
+    svg, pdf = (shipped(chart, recorded, f"fig.{f}")[f"fig.{f}"] for f in ("svg", "pdf"))
+    assert svg.count(b"<image ") == 1
+    assert len(svg) < 3_000_000
+    assert len(pdf) < 3_000_000
+    assert b'<g id="matplotlib.axis_1">' in svg
+
+
+def test_fonts_are_embedded_and_sizes_are_those_of_a_column() -> None:
+    files = {
+        form: shipped(
+            chart_of("lines", for_kind("lines"), width="single"), for_kind("lines"), f"f.{form}"
+        )
+        for form in ("pdf", "svg", "png")
+    }
+    assert b"/FontFile2" in files["pdf"]["f.pdf"]
+    assert b"<text" not in files["svg"]["f.svg"]  # letters are outlines
+    assert Image.open(io.BytesIO(files["png"]["f.png"])).width == round(3.5 * 300)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_takes_the_pgf(tmp_path: Path) -> None:
+    hostile = Recorded([Series(r"a_b#c %&{}~^ \input{x} $5", np.arange(4.0), np.arange(4.0), "%")])
+    for name, recorded in (("fig", for_kind("scatter")), ("names", hostile)):
+        kind = "scatter" if name == "fig" else "lines"
+        for file, content in shipped(chart_of(kind, recorded), recorded, f"{name}.pgf").items():
+            (tmp_path / file).write_bytes(content)
+    heat = for_kind("heatmap")
+    for file, content in shipped(chart_of("heatmap", heat), heat, "heat.pgf").items():
+        (tmp_path / file).write_bytes(content)
+    text = r"\documentclass{article}\usepackage{pgf}\begin{document}"
+    text += r"\input{fig.pgf} \input{names.pgf} \input{heat.pgf}\end{document}"
+    (tmp_path / "paper.tex").write_text(text)
+    line = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        "-no-shell-escape",
+        "paper.tex",
+    ]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-1500:]
+    assert (tmp_path / "paper.pdf").stat().st_size > 10_000
+
+
+def monitored(path: Path, run: str = "r001", shift: float = 0.0) -> Path:
+    with Bundle.create(
+        path, {"run_id": run, "treatment_id": "t01", "levels": {"disk": "hdd"}}
+    ) as bundle:
+        at = (1_000 + np.arange(40)) * 1_000_000_000
+        rows = [
+            {
+                "t_ns": int(t),
+                "kind": "disk",
+                "entity": e,
+                "metric": m,
+                "unit": u,
+                "value": v,
+                "reset": False,
+            }
+            for t in at
+            for e, m, u, v in (
+                ("vda", "busy", "%", 40 + shift),
+                ("vda", "read_rate", "B/s", 5e6),
+                ("vdb", "busy", "%", 20.0),
+            )
+        ]
+        bundle.write_table("utilisation", pa.Table.from_pylist(rows))
+        phases = [("workload", 1_000, 1_040), ("load", 1_005, 1_015), ("measure", 1_015, 1_035)]
+        bundle.write_table(
+            "phases",
+            pa.Table.from_pylist(
+                [{"phase_id": p, "start_ns": a * 10**9, "end_ns": b * 10**9} for p, a, b in phases]
+            ),
+        )
+    return path
+
+
+def test_a_monitored_run_is_read_from_its_begin_with_its_phases(tmp_path: Path) -> None:
+    recorded = of_selection(select(monitored(tmp_path / "B")))
+    assert [(s.name, s.unit) for s in recorded.series] == [
+        ("disk vda busy", "%"),
+        ("disk vda read_rate", "B/s"),
+        ("disk vdb busy", "%"),
+    ]
+    assert recorded.series[0].x[0] == 0.0
+    inner = recorded.within("measure")
+    assert inner.series[0].x[0] == 0.0
+    assert len(inner.series[0].x) == 21
+    with pytest.raises(BadInput, match=r"--phase: found rest; expected .*workload, load, measure"):
+        recorded.within("rest")
+    with pytest.raises(BadInput, match=r"found none called cpu.*expected disk vda busy"):
+        recorded.chosen(["cpu*"])
+
+
+def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
+    for number, shift in enumerate((0, 1, 2, 3, 50)):
+        monitored(tmp_path / "OUT" / "runs" / f"r00{number + 1}", f"r00{number + 1}", shift)
+    (tmp_path / "OUT" / "plan.json").write_text("{}")
+    target = tmp_path / "fig.svg"
+    line = [
+        "plot",
+        f"{tmp_path}/OUT:t01",
+        "bands",
+        "-s",
+        "disk vda busy",
+        "-o",
+        str(target),
+        "--json",
+    ]
+    done = CliRunner().invoke(_build(), line)
+    assert done.exit_code == 0, done.output
+    names = [Path(f).name for f in json.loads(done.stdout)["files"]]
+    assert names == ["fig.svg", "fig.data.csv", "fig.json"]
+    assert "r005" in (tmp_path / "fig.data.csv").read_text()
+    recorded = of_selection(select(f"{tmp_path}/OUT:t01")).chosen(["disk vda busy"])
+    _at, low, middle, high = bands.band(recorded.series)
+    assert np.allclose(middle, 42)
+    # type 7: of five values 0.1 of the way between the extreme one and its neighbour
+    assert np.allclose(low, 40.1)
+    assert np.allclose(high, 90 - 0.1 * 47)
+    assert [s.run for s in bands.outliers(recorded.series)] == ["r005"]
+
+
+def test_points_are_joined_by_time_and_never_by_position() -> None:
+    x = Series("x", np.array([0.0, 1, 2, 3]), np.array([10.0, 11, np.nan, 13]))
+    y = Series("y", np.array([1.0, 2.0, 3.4, 9.0]), np.array([1.0, 2, 3, 4]))
+    assert [a.tolist() for a in joined(x, y, "exact")] == [[11], [1]]
+    assert [a.tolist() for a in joined(x, y, "nearest")] == [[11, 13], [1, 3]]
+    assert [a.tolist() for a in joined(x, y, "last")] == [[11, 13, 13], [1, 3, 4]]
+    with pytest.raises(BadInput, match="--join"):
+        joined(x, y, "position")
+
+
+def test_a_distribution_counts_values_at_or_below() -> None:
+    value, share = cdf.steps(np.array([3.0, 1, np.nan, 2, 2]))
+    assert value.tolist() == [1, 1, 2, 2, 3]
+    assert share.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_a_stack_takes_last_values_and_nothing_outside() -> None:
+    one = Series("a", np.array([0.0, 2.0]), np.array([5.0, 7.0]))
+    late = Series("b", np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    at, parts = stacked.stack(Recorded([one, late]))
+    assert at.tolist() == [0, 1, 2, 3]
+    assert parts[0].tolist() == [5, 5, 7, 0]
+    assert parts[1].tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("timestamp,a\n1700000000,1\n1700000001,2\n", 1.0),
+        ("timestamp,a\r\n1700000000000,1\r\n1700000000500,2\r\n", 0.5),
+        ("t_ns,a\n1700000000000000001,1\n1700000000000000003,2\n", 2e-9),
+        ("time,a\n2026-01-01T00:00:00Z,1\n2026-01-01T01:00:00+00:00,2\n", 3600.0),
+        ("duration,a\n0,1\n2.5,2\n", 2.5),
+    ],
+)
+def test_times_are_known_by_name_and_size(text: str, seconds: float) -> None:
+    recorded = of_csv(text.encode(), "x")
+    assert recorded.axis == "time"
+    assert recorded.series[0].x[1] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_an_empty_cell_is_no_value_and_a_gap_in_the_data() -> None:
+    recorded = of_csv(b'timestamp,"disk (B/s)",b\n0,1,\n1,,4\n2,3,5\n', "x")
+    assert [(s.name, s.unit, s.y.tolist()) for s in recorded.series] == [
+        ("disk", "B/s", [1, 3]),
+        ("b", "", [4, 5]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "found nothing"),
+        (b"\xff\xfe\x00", "expected CSV"),
+        (b"time,a\nyesterday,1\n", r"x:2: found 'yesterday' in column time"),
+        (b"time,a\n0,b\n", "no column of numbers"),
+        (b'time,a\n0,"1\n', "expected CSV"),
+        (b",".join(b"c%d" % i for i in range(20_002)) + b"\n", "found 20002 series"),
+    ],
+)
+def test_bad_tables_are_told(content: bytes, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        of_csv(content, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d | {"schema": "other"}, "found schema 'other'"),
+        (lambda d: {k: v for k, v in d.items() if k != "phases"}, "expected a figure"),
+        (lambda d: d | {"data_sha256": "0" * 64}, "found other bytes"),
+        (lambda d: d | {"data": "../../etc/passwd"}, "expected the data of"),
+        (lambda d: [d], "found schema 'list'"),
+    ],
+)
+def test_a_changed_figure_is_told(tmp_path: Path, change: Any, said: str) -> None:
+    files = shipped(chart_of("lines", for_kind("lines")), for_kind("lines"), "fig.svg")
+    (tmp_path / "fig.data.csv").write_bytes(files["fig.data.csv"])
+    (tmp_path / "fig.json").write_text(json.dumps(change(json.loads(files["fig.json"]))))
+    with pytest.raises(BadInput, match=said):
+        read_figure(tmp_path / "fig.json")
+
+
+def test_what_cannot_be_drawn_is_told() -> None:
+    for kind, what in (
+        ("stacked", "several units"),
+        ("heatmap", "several units"),
+        ("cdf", "several units"),
+    ):
+        with pytest.raises(style.NotDrawn, match=what):
+            draw(chart_of(kind, for_kind("multi-y")), for_kind("multi-y"))
+    with pytest.raises(style.NotDrawn, match="no series has replicates"):
+        draw(chart_of("bands", for_kind("lines")), for_kind("lines"))
+    with pytest.raises(style.NotDrawn, match="1 units"):
+        draw(chart_of("multi-y", for_kind("lines")), for_kind("lines"))
+    with pytest.raises(BadInput, match="sequence: found series over time"):
+        chart_of("sequence", for_kind("lines"))
+    with pytest.raises(BadInput, match=r"\.gif; expected one of \.pdf"):
+        shipped(chart_of("lines", for_kind("lines")), for_kind("lines"), "f.gif")
+    with pytest.raises(BadInput, match="--width: found huge"):
+        draw(chart_of("lines", for_kind("lines"), width="huge"), for_kind("lines"))
+
+
+def test_names_are_text_and_never_formulas_or_markup() -> None:
+    recorded = Recorded([Series("<script>$\\frac{1$ \x07", np.arange(3.0), np.arange(3.0), "B")])
+    for form in FORMATS:
+        files = shipped(chart_of("lines", recorded), recorded, f"fig.{form}")
+        assert b"<script>" not in files[f"fig.{form}"] or form == "pgf"
+        assert b"\x07" not in files[f"fig.{form}"] or form in ("png", "pdf")
+    assert data_of(recorded).count(b"\n") == 4
