@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 PER_RUN_S = 1.0
 
 
+def run_seconds(study: Study) -> float:
+    """What each run takes, changes of factors not counted [s]."""
+    work = study.workload
+    each = work.expected_s if work.expected_s is not None else work.timeout_s
+    return each + study.settle.idle_s + PER_RUN_S
+
+
 def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
     """Seconds for all runs, and what that rests on: declared or guessed run time, changes of factors."""
     work = study.workload
@@ -24,7 +31,7 @@ def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
         for factor in study.factors
         if before is not None and before.levels[factor.name] != row.levels[factor.name]
     )
-    seconds = len(rows) * (each + study.settle.idle_s + PER_RUN_S) + changes
+    seconds = len(rows) * run_seconds(study) + changes
     basis = (
         "expected"
         if work.expected_s is not None

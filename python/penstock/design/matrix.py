@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +27,6 @@ def two_level(factors: int, generators: Sequence[Generator]) -> Matrix:
     for generator in generators:
         matrix[:, generator.factor] = generator.sign * column(matrix, generator.word)
     return matrix
-
-
-def full(levels: Sequence[int], options: Mapping[str, Any], seed: int) -> Matrix:
-    """A kind of design (`penstock.plugins.DESIGNS`): treatments × factors of level numbers 0, 1, ….
-
-    `levels` is how many each factor has; `options` what the study says of this kind (nothing of this one);
-    `seed` what chance in it is to be drawn from. Here: all combinations, the first factor slowest.
-    """
-    return np.array(list(itertools.product(*(range(n) for n in levels))), dtype=np.int8)
 
 
 def column(matrix: Matrix, word: int) -> Matrix:
