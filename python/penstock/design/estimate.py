@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,10 @@ def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
     each = work.expected_s if work.expected_s is not None else work.timeout_s
     changes = sum(
         factor.change_cost_s
-        for before, row in zip([None, *rows[:-1]], rows, strict=True)
         for factor in study.factors
-        if before is not None and before.levels[factor.name] != row.levels[factor.name]
+        if factor.change_cost_s
+        for before, row in itertools.pairwise(rows)
+        if before.levels[factor.name] != row.levels[factor.name]
     )
     seconds = len(rows) * run_seconds(study) + changes
     basis = (

@@ -54,7 +54,8 @@ def verify(
     PenstockError names the column where the matrix is not what was asked for.
     """
     rows, factors = matrix.shape
-    if rows != runs or len(np.unique(matrix, axis=0)) != rows:
+    numbers = (matrix > 0) @ (np.int64(1) << np.arange(factors))
+    if rows != runs or len(np.unique(numbers)) != rows:
         raise PenstockError(f"the design has {rows} rows, not {runs} distinct ones")
     relation = constant_words(matrix)
     found = min((w.bit_count() for w in relation if w), default=None)
@@ -89,7 +90,8 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
     """
     rows, factors = matrix.shape
     negative = [
-        int("".join("1" if v < 0 else "0" for v in matrix[:, i]), 2) for i in range(factors)
+        int.from_bytes(np.packbits(matrix[:, i] < 0, bitorder="little").tobytes(), "little")
+        for i in range(factors)
     ]
     everything = (1 << rows) - 1
     found = {0: 1}

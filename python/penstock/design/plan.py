@@ -288,9 +288,15 @@ def _rows(study: Study, matrix: Matrix | Numbers, signs: bool) -> list[PlannedRu
     rows: list[PlannedRun] = []
     order = run_order(len(matrix), replicates, study.design.seed, study.design.order)
     digits = max(3, len(str(len(order))))
+    numbers = (matrix.astype(np.int64) + 1) // 2 if signs else matrix.astype(np.int64)
+    names = [f.name for f in factors]
+    levels = [
+        [f.levels[n].name for n in c] for f, c in zip(factors, numbers.T.tolist(), strict=True)
+    ]
+    two = np.array([len(f.levels) == 2 for f in factors])
+    coded = np.where(two, 2 * numbers - 1, numbers).tolist()
+    by_treatment = list(zip(*levels, strict=True))
     for place, (replicate, standard) in enumerate(order, start=1):
-        values = [int(v) for v in matrix[standard]]
-        numbers = [(v + 1) // 2 for v in values] if signs else values
         rows.append(
             PlannedRun(
                 run_id=f"r{place:0{digits}d}",
@@ -299,11 +305,8 @@ def _rows(study: Study, matrix: Matrix | Numbers, signs: bool) -> list[PlannedRu
                 block=replicate if study.design.order == "interleaved" else 1,
                 treatment_id=f"t{standard + 1:0{width}d}",
                 standard_order=standard + 1,
-                levels={f.name: f.levels[n].name for f, n in zip(factors, numbers, strict=True)},
-                coded={
-                    f.name: 2 * n - 1 if len(f.levels) == 2 else n
-                    for f, n in zip(factors, numbers, strict=True)
-                },
+                levels=dict(zip(names, by_treatment[standard], strict=True)),
+                coded=dict(zip(names, coded[standard], strict=True)),
             )
         )
     return rows

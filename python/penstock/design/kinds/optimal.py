@@ -31,6 +31,9 @@ MOST_RUNS, MOST_COEFFICIENTS = 400, 150
 #: combinations over which variance is averaged: all, or a sample of so many
 _REGION = 4096
 _BETTER = 1 + 1e-9
+#: designs that this process found, by what was asked: a study is read, planned and shown with the same
+_MADE: dict[tuple[str, str], Numbers] = {}
+_MOST_MADE = 64
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,14 @@ class Optimal:
 
     def treatments(self, asked: Asked) -> Numbers:
         """The best of several starts; BadInput where too few combinations are allowed."""
+        key = (self.criterion, repr(asked))
+        if key not in _MADE:
+            if len(_MADE) >= _MOST_MADE:
+                _MADE.clear()
+            _MADE[key] = self._made(asked)
+        return _MADE[key].copy()
+
+    def _made(self, asked: Asked) -> Numbers:
         said = asked.options.get("keep", [])
         kept = (
             numbers_of(asked, said) if said else np.empty((0, len(asked.factors)), dtype=np.int64)
