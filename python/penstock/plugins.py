@@ -263,7 +263,21 @@ STORE_HINTS = Table(
 METRIC_SERVERS = Table("metric-servers", "type of server", {})
 
 #: from factors to treatments
-DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
+DESIGNS = Table(
+    "designs",
+    "kind of design",
+    {
+        "full": "penstock.design.kinds.full",
+        "plackett-burman": "penstock.design.kinds.plackett_burman",
+        "orthogonal-array": "penstock.design.kinds.orthogonal_array",
+        "definitive-screening": "penstock.design.kinds.definitive_screening",
+        "d-optimal": "penstock.design.kinds.optimal:D",
+        "i-optimal": "penstock.design.kinds.optimal:I",
+        "latin-hypercube": "penstock.design.kinds.latin_hypercube",
+        "sobol": "penstock.design.kinds.sobol",
+        "table": "penstock.design.kinds.table",
+    },
+)
 
 #: a figure of series: what `penstock plot` draws of a bundle, an export or CSV
 FIGURE_KINDS = Table(

@@ -29,6 +29,8 @@ from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.archive.series import Recorded as RecordedSeries
 from penstock.archive.trace_tables import TraceTables
+from penstock.design.claims import check
+from penstock.design.kinds.base import Asked
 from penstock.emulate.backends.base import Backend, Owner, Place
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.cluster import Cluster
@@ -51,6 +53,7 @@ from penstock.report.figures.layers import Layout
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.spec.privileges import parse_privilege
 from penstock.spec.store import PARAMETERS, How
+from penstock.spec.study import Factor, Level
 from penstock.spec.units import convert
 from penstock.store.conformance import conform
 from penstock.store.engine import StoreEngine
@@ -96,10 +99,19 @@ def check_parser(
     return found
 
 
-def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
-    """A kind of design on factors of two, three and mixed levels: levels that there are, the same by seed."""
-    for levels in ([2], [2, 2, 2], [3, 2], [4, 3, 2, 2]):
-        made = np.asarray(design(levels, dict(options or {}), 7))
+def check_design(kind: Any, options: Mapping[str, Any] | None = None) -> None:
+    """A kind of design on factors of two, three and mixed levels: refused with a reason, or levels that there
+    are, the same by seed, and as it claims."""
+    assert kind.WHAT, "it does not say what it is"
+    assert set(options or {}) <= set(kind.OPTIONS), "it does not name its options"
+    every = [[2], [2] * 3, [2] * 11, [3, 2], [3] * 4, [4, 3, 2, 2]]
+    factors = [tuple(_factor(place, n) for place, n in enumerate(levels)) for levels in every]
+    kinds = [Asked(each, dict(options or {}), 7) for each in factors]
+    possible = [asked for asked in kinds if not kind.fault(asked)]
+    assert possible, f"it takes no factors at all: {kind.fault(kinds[0])}"
+    for asked in possible:
+        levels = asked.levels
+        made = np.asarray(kind.treatments(asked))
         assert made.ndim == 2, f"a matrix of {made.ndim} dimensions"
         assert made.shape[1] == len(levels), f"{made.shape[1]} columns of {len(levels)} factors"
         assert len(made), "no treatments"
@@ -108,8 +120,14 @@ def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
             seen = {int(v) for v in made[:, place]}
             assert seen <= set(range(count)), f"levels {seen} of a factor with {count}"
             assert len(seen) > 1, f"the factor {place} has one level only"
-        again = np.asarray(design(levels, dict(options or {}), 7))
+        again = np.asarray(kind.treatments(asked))
         assert np.array_equal(made, again), "another matrix from the same seed"
+        check(asked, made, kind.claim(asked))
+
+
+def _factor(place: int, levels: int) -> Factor:
+    named = tuple(Level(name=str(n), value=n) for n in range(levels))
+    return Factor(name=f"f{place}", levels=named)
 
 
 def check_metric_reader(reader: Any, path: Path) -> None:

@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from penstock import testing
 from penstock.analyse.finding import Finding
+from penstock.design.kinds.base import Asked, Claim
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
     DESIGNS,
@@ -223,7 +224,17 @@ def test_findings_of_studies_keep_to_their_protocol(tmp_path: Path) -> None:
 
 
 def test_our_rows_keep_to_their_protocols() -> None:
-    testing.check_design(DESIGNS.load("full"))
+    for name, options in (
+        ("full", {}),
+        ("plackett-burman", {}),
+        ("orthogonal-array", {}),
+        ("definitive-screening", {}),
+        ("d-optimal", {"runs": 20}),
+        ("i-optimal", {"runs": 20}),
+        ("latin-hypercube", {"runs": 20}),
+        ("sobol", {"runs": 20}),
+    ):
+        testing.check_design(DESIGNS.load(name), options)
     report = json.dumps({"jobs": [{"jobname": "j", "read": {"iops": 1}, "write": {}}]})
     with pytest.raises((AssertionError, PenstockError)):
         testing.check_parser(fio, stdout=report, gives={"no-such-response"})
@@ -232,15 +243,32 @@ def test_our_rows_keep_to_their_protocols() -> None:
 @pytest.mark.parametrize(
     ("design", "says"),
     [
-        (lambda levels, options, seed: np.zeros((2, 9)), "9 columns"),
-        (lambda levels, options, seed: np.full((1, len(levels)), 7), "levels"),
-        (lambda levels, options, seed: np.zeros((1, len(levels))), "one level only"),
-        (lambda levels, options, seed: np.zeros((2, len(levels))), "twice"),
+        (lambda levels: np.zeros((2, 9)), "9 columns"),
+        (lambda levels: np.full((1, len(levels)), 7), "levels"),
+        (lambda levels: np.zeros((1, len(levels))), "one level only"),
+        (lambda levels: np.zeros((2, len(levels))), "twice"),
+        (
+            lambda levels: np.unique([[i % n for n in levels] for i in range(12)], axis=0),
+            "not orthogonal",
+        ),
     ],
 )
 def test_a_wrong_design_is_found(design: Any, says: str) -> None:
-    with pytest.raises(AssertionError, match=says):
-        testing.check_design(design)
+    class Kind:
+        WHAT, CANNOT = "A wrong one.", ()
+        OPTIONS: ClassVar[dict[str, str]] = {}
+
+        def fault(self, asked: Asked) -> str:
+            return ""
+
+        def treatments(self, asked: Asked) -> Any:
+            return design(asked.levels)
+
+        def claim(self, asked: Asked) -> Claim:
+            return Claim(model=None, strength=2 if len(asked.levels) > 1 else 0)
+
+    with pytest.raises((AssertionError, PenstockError), match=says):
+        testing.check_design(Kind())
 
 
 class Parser:

@@ -25,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from penstock.design import model
 from penstock.design.matrix import alias_words
 from penstock.design.plan import ALIAS_ORDER, Plan, coded_matrix
 from penstock.errors import PenstockError
@@ -186,6 +187,8 @@ def _sum_to_zero(numbers_of: NDArray[Any]) -> Values:
 def _terms(data: pd.DataFrame, plan: Plan) -> list[_Term]:
     level = numbers(data, plan)
     names = [f.name for f in plan.factors]
+    if plan.model is not None:
+        return [_Term(*term) for term in model.terms(plan.factors, plan.model, level)]
     if plan.two_level:
         coded = 2.0 * level - 1.0
         if not plan.fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from penstock.analyse.effects import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
+from penstock.design.show import MODEL_WORDS
 from penstock.text import listed, term_text
 
 #: treatments named in a sentence at most
@@ -28,6 +30,12 @@ def size_sentence(outcome: Outcome) -> str:
     """That a study was a fraction, and what that mixes, or its quick size; empty of a whole full design."""
     count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
     added = int(outcome.plan.get("fraction") or 0)
+    if model := outcome.plan.get("model"):
+        every = math.prod(len(f.levels) for f in outcome.factors)
+        return (
+            f" {count} of {every} combinations were run ({outcome.plan.get('kind')}): "
+            f"{MODEL_WORDS[model]} are estimated, all else is taken as 0."
+        )
     if not added:
         return " This was the quick size of the study." if outcome.quick else ""
     grade = int(outcome.plan.get("resolution") or 0)

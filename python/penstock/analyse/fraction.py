@@ -59,7 +59,7 @@ def fraction_of(
     `fault` says how it does not. PenstockError unless the plan is a full two-level design.
     """
     names = [f.name for f in plan.factors]
-    if not plan.two_level or plan.fraction:
+    if not plan.two_level or plan.fraction or plan.model is not None:
         raise PenstockError("only a full design of two-level factors has fractions to compare with")
     chosen = (
         [parse_generator(text, names) for text in generators]

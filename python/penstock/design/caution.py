@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.design.claims import NEAR, correlation, mixed
+from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.spec.study import Study
 from penstock.text import tenths
 
@@ -31,6 +33,8 @@ ROMAN = (
 )
 
 
+#: main effects whose partial aliases are listed
+MOST_MIXED = 6
 #: aliased pairs that are listed in one sentence
 MOST_PAIRS = 30
 
@@ -49,9 +53,10 @@ def cautions(
     power: dict[str, Any],
     *,
     two_level: bool,
+    also: Sequence[str] = (),
 ) -> list[str]:
-    """The sentences that apply to this plan."""
-    found: list[str] = []
+    """The sentences that apply to this plan; `also`: those of its kind."""
+    found: list[str] = list(also)
     if resolution is not None:
         found += _fraction(resolution, aliases)
         if "width_against_full" in power:
@@ -86,7 +91,8 @@ def cautions(
         found.append(
             f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
             f"found with a probability below 80 % ({tenths(power['detectable_share_80'])} of the mean if "
-            f"runs vary by {tenths(study.design.noise)}, which is assumed); not significant is not "
+            f"runs vary by {tenths(study.design.noise)}, which is {study.design.noise_from}); not "
+            "significant is not "
             "'no effect'."
         )
     if study.design.order == "standard":
@@ -95,6 +101,36 @@ def cautions(
         found.append(
             "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
             "runs whose disk did not deliver what was asked are left out."
+        )
+    return found
+
+
+def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
+    """What rows that are no regular fraction mix, told from the rows themselves."""
+    found = []
+    if model == "main":
+        found.append("Main effects alone are estimated; every interaction is taken as 0.")
+    elif model == "pairs":
+        found.append("Interactions of three or more factors are taken as 0.")
+    else:
+        found.append(
+            "Main effects, squares of quantitative factors and products of two are estimated; all beyond is "
+            "taken as 0."
+        )
+    if model == "main":
+        told = mixed(asked, rows)
+        for one in told[:MOST_MIXED]:
+            shown = ", ".join(one.pairs[:4])
+            more = f" and {len(one.pairs) - 4} more" if len(one.pairs) > 4 else ""
+            found.append(
+                f"What is reported as {one.term} holds up to {one.share:.2f} of each of {shown}{more}."
+            )
+        if len(told) > MOST_MIXED:
+            found.append(f"So it is with {len(told) - MOST_MIXED} more main effects.")
+    largest = correlation(asked, rows)
+    if largest > NEAR:
+        found.append(
+            f"Main effects are correlated, by {largest:.2f} at most: they share some of what they explain."
         )
     return found
 

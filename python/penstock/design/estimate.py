@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,25 @@ if TYPE_CHECKING:
 PER_RUN_S = 1.0
 
 
+def run_seconds(study: Study) -> float:
+    """What each run takes, changes of factors not counted [s]."""
+    work = study.workload
+    each = work.expected_s if work.expected_s is not None else work.timeout_s
+    return each + study.settle.idle_s + PER_RUN_S
+
+
 def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
     """Seconds for all runs, and what that rests on: declared or guessed run time, changes of factors."""
     work = study.workload
     each = work.expected_s if work.expected_s is not None else work.timeout_s
     changes = sum(
         factor.change_cost_s
-        for before, row in zip([None, *rows[:-1]], rows, strict=True)
         for factor in study.factors
-        if before is not None and before.levels[factor.name] != row.levels[factor.name]
+        if factor.change_cost_s
+        for before, row in itertools.pairwise(rows)
+        if before.levels[factor.name] != row.levels[factor.name]
     )
-    seconds = len(rows) * (each + study.settle.idle_s + PER_RUN_S) + changes
+    seconds = len(rows) * run_seconds(study) + changes
     basis = (
         "expected"
         if work.expected_s is not None

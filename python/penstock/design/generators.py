@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.design.aberration import MINIMUM_ABERRATION
+
 Relation = NDArray[np.int64]
 
-#: nodes of the search for generators at one resolution, at most
+#: nodes of the search for generators of more than 15 factors at one resolution, at most
 STEPS = 4_000
 
 
@@ -100,13 +102,15 @@ def resolution(relation: Iterable[int]) -> int | None:
 def choose_generators(factors: int, added: int) -> list[Generator]:
     """Maximum resolution, then minimum aberration; ties: shorter words, then alphabetical.
 
-    For each resolution from the Griesmer bound down, depth first over sets of `added` distinct words of the
-    basic factors, bounded by the best pattern so far; `STEPS` nodes per resolution, which is exhaustive for
-    all but the largest fractions. NoFraction if there are too few words.
+    Exact for up to 15 factors (`MINIMUM_ABERRATION`). Above: for each resolution from the Griesmer bound
+    down, depth first over sets of `added` distinct words of the basic factors, bounded by the best pattern
+    so far; `STEPS` nodes per resolution, which is not exhaustive. NoFraction if there are too few words.
     """
     basic = factors - added
     if added == 0:
         return []
+    if known := MINIMUM_ABERRATION.get((factors, added)):
+        return [Generator(basic + i, word) for i, word in enumerate(known)]
     candidates = [w for w in words_up_to(basic, basic) if length(w) >= 2]
     if len(candidates) < added:
         raise NoFraction(f"a fraction of at most {largest_fraction(factors)} for {factors} factors")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +27,6 @@ def two_level(factors: int, generators: Sequence[Generator]) -> Matrix:
     for generator in generators:
         matrix[:, generator.factor] = generator.sign * column(matrix, generator.word)
     return matrix
-
-
-def full(levels: Sequence[int], options: Mapping[str, Any], seed: int) -> Matrix:
-    """A kind of design (`penstock.plugins.DESIGNS`): treatments × factors of level numbers 0, 1, ….
-
-    `levels` is how many each factor has; `options` what the study says of this kind (nothing of this one);
-    `seed` what chance in it is to be drawn from. Here: all combinations, the first factor slowest.
-    """
-    return np.array(list(itertools.product(*(range(n) for n in levels))), dtype=np.int8)
 
 
 def column(matrix: Matrix, word: int) -> Matrix:
@@ -64,7 +54,8 @@ def verify(
     PenstockError names the column where the matrix is not what was asked for.
     """
     rows, factors = matrix.shape
-    if rows != runs or len(np.unique(matrix, axis=0)) != rows:
+    numbers = (matrix > 0) @ (np.int64(1) << np.arange(factors))
+    if rows != runs or len(np.unique(numbers)) != rows:
         raise PenstockError(f"the design has {rows} rows, not {runs} distinct ones")
     relation = constant_words(matrix)
     found = min((w.bit_count() for w in relation if w), default=None)
@@ -99,7 +90,8 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
     """
     rows, factors = matrix.shape
     negative = [
-        int("".join("1" if v < 0 else "0" for v in matrix[:, i]), 2) for i in range(factors)
+        int.from_bytes(np.packbits(matrix[:, i] < 0, bitorder="little").tobytes(), "little")
+        for i in range(factors)
     ]
     everything = (1 << rows) - 1
     found = {0: 1}

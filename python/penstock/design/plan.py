@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.design.caution import cautions
+from penstock.design.caution import cautions, irregular
+from penstock.design.claims import check
 from penstock.design.generators import (
     Generator,
     NoFraction,
@@ -20,9 +21,10 @@ from penstock.design.generators import (
     resolution,
     word_lengths,
 )
+from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
 from penstock.design.order import ORDER_WHY, run_order
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
 
@@ -76,6 +78,11 @@ class Plan:
     estimate_why: str
     power: dict[str, Any]
     cautions: list[str]
+    kind: str = "full"
+    #: terms that the runs tell (`penstock.design.kinds.base.Model`); None: all that the treatments have
+    model: Model | None = None
+    #: what was chosen for which purpose, why, and what else there was; None where the study said its kind
+    choice: dict[str, Any] | None = None
 
     @property
     def two_level(self) -> bool:
@@ -118,27 +125,31 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
     from penstock.design.estimate import estimate
-    from penstock.design.power import power_of
+    from penstock.design.power import effective_runs, power_of
 
     factors = list(study.factors)
     names = [f.name for f in factors]
     two = all(len(f.levels) == 2 for f in factors)
-    generators = _generators(study, names) if two and study.design.kind == "full" else []
     kind = study.design.kind
-    regular = two and kind == "full"
-    matrix = (
-        two_level(len(factors), generators)
-        if regular
-        else _of_kind(study, [len(f.levels) for f in factors])
-    )
+    regular = two and kind == "full" and not study.design.forbidden
+    generators = _generators(study, names) if regular else []
     relation = defining_relation(g.relation for g in generators)
     grade = resolution(relation)
+    model: Model | None = None
+    effective, also, aliases = None, list[str](), list[Alias]()
     if regular:
-        relation = verify(matrix, 1 << (len(factors) - len(generators)), grade, names).relation
+        signs = two_level(len(factors), generators)
+        relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
+        aliases = _aliases(signs, names, relation) if generators else []
+        matrix: Matrix | Numbers = signs
+    else:
+        numbers, model, also = treatments(study)
+        matrix, effective = numbers, effective_runs(factors, model or "main", numbers)
     rows = _rows(study, matrix, regular)
     seconds, why = estimate(study, rows)
-    aliases = _aliases(matrix, names, relation) if two and generators else []
-    power = power_of(len(matrix), study.design.replicates, study.design.noise, len(generators))
+    power = power_of(
+        len(matrix), study.design.replicates, study.design.noise, len(generators), effective
+    )
     return Plan(
         study_id=study.study_id,
         rows=rows,
@@ -164,19 +175,34 @@ def make_plan(study: Study) -> Plan:
         estimated_s=seconds,
         estimate_why=why,
         power=power,
-        cautions=cautions(study, grade, aliases, power, two_level=regular),
+        cautions=cautions(study, grade, aliases, power, two_level=two, also=also),
+        kind="fraction" if generators else kind,
+        model=model,
+        choice=study.design.choice,
     )
 
 
-def _of_kind(study: Study, levels: list[int]) -> Matrix:
-    """The matrix of a kind of design by level numbers; PenstockError where that is no design."""
+def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
+    """Treatments of a kind by level numbers, verified; the model that they tell (None: all terms), and what
+    they cannot tell. BadInput where there is no such design; PenstockError where a promise is broken."""
     design = study.design
-    made = np.asarray(DESIGNS.load(design.kind)(levels, design.options, design.seed))
-    if made.ndim != 2 or not len(made) or made.shape[1] != len(levels):
-        raise PenstockError(f"the design {design.kind} gave a matrix of {made.shape}")
-    if (made < 0).any() or (made >= np.array(levels)).any():
-        raise PenstockError(f"the design {design.kind} names levels that the factors do not have")
-    return made.astype(np.int8)
+    kind = DESIGNS.load(design.kind)
+    asked = asked_of(study)
+    if fault := kind.fault(asked):
+        raise BadInput(f"found the design {design.kind} for these factors; expected {fault}")
+    claim = kind.claim(asked)
+    rows = check(asked, kind.treatments(asked), claim)
+    if design.kind == "full" and not design.forbidden:
+        return rows, None, []
+    told = irregular(asked, rows, claim.model) if claim.model is not None else []
+    found = [*kind.CANNOT, *told]
+    return rows, claim.model, found
+
+
+def asked_of(study: Study) -> Asked:
+    """What a kind of design is asked for by a study."""
+    design = study.design
+    return Asked(study.factors, design.options, design.seed, design.forbidden)
 
 
 def _by_length(item: tuple[int, int]) -> tuple[int, list[int]]:
@@ -255,16 +281,22 @@ def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: lis
     return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
 
 
-def _rows(study: Study, matrix: Matrix, signs: bool) -> list[PlannedRun]:
+def _rows(study: Study, matrix: Matrix | Numbers, signs: bool) -> list[PlannedRun]:
     """`signs`: the matrix is of −1 and +1, not of level numbers."""
     factors, replicates = study.factors, study.design.replicates
     width = max(2, len(str(len(matrix))))
     rows: list[PlannedRun] = []
     order = run_order(len(matrix), replicates, study.design.seed, study.design.order)
     digits = max(3, len(str(len(order))))
+    numbers = (matrix.astype(np.int64) + 1) // 2 if signs else matrix.astype(np.int64)
+    names = [f.name for f in factors]
+    levels = [
+        [f.levels[n].name for n in c] for f, c in zip(factors, numbers.T.tolist(), strict=True)
+    ]
+    two = np.array([len(f.levels) == 2 for f in factors])
+    coded = np.where(two, 2 * numbers - 1, numbers).tolist()
+    by_treatment = list(zip(*levels, strict=True))
     for place, (replicate, standard) in enumerate(order, start=1):
-        values = [int(v) for v in matrix[standard]]
-        numbers = [(v + 1) // 2 for v in values] if signs else values
         rows.append(
             PlannedRun(
                 run_id=f"r{place:0{digits}d}",
@@ -273,11 +305,8 @@ def _rows(study: Study, matrix: Matrix, signs: bool) -> list[PlannedRun]:
                 block=replicate if study.design.order == "interleaved" else 1,
                 treatment_id=f"t{standard + 1:0{width}d}",
                 standard_order=standard + 1,
-                levels={f.name: f.levels[n].name for f, n in zip(factors, numbers, strict=True)},
-                coded={
-                    f.name: 2 * n - 1 if len(f.levels) == 2 else n
-                    for f, n in zip(factors, numbers, strict=True)
-                },
+                levels=dict(zip(names, by_treatment[standard], strict=True)),
+                coded=dict(zip(names, coded[standard], strict=True)),
             )
         )
     return rows

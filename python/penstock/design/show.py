@@ -13,6 +13,12 @@ from penstock.spec.study import Study
 from penstock.text import at_speed, tenths
 
 WIDTH = 100
+#: what the models of `penstock.design.kinds.base` estimate
+MODEL_WORDS = {
+    "main": "main effects",
+    "pairs": "main effects and products of two",
+    "quadratic": "main effects, curvature and products of two",
+}
 #: factor and level → time scale of the disks that it says
 Scales = Callable[[str, str], float]
 
@@ -41,6 +47,9 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield ""
     yield from _factors(plan, scales)
     yield ""
+    if plan.choice is not None:
+        yield from _choice(plan.choice)
+        yield ""
     yield from _design(plan)
     yield ""
     yield from _runs(plan, scales)
@@ -52,7 +61,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
             yield from _wrapped(alias.words)
     yield ""
     yield "Power"
-    yield from _power(plan)
+    yield from _power(plan, study)
     yield ""
     yield "What this design cannot tell"
     for sentence in plan.cautions:
@@ -110,6 +119,10 @@ def _design(plan: Plan) -> Iterator[str]:
         kind = f"fraction 2^({count}-{plan.fraction}), resolution {roman(plan.resolution)}"
     else:
         kind = f"full 2^{count}" if plan.two_level else "full, mixed levels"
+        if plan.kind != "full":
+            kind = f"{plan.kind}, {MODEL_WORDS[plan.model or 'main']}"
+        elif plan.model is not None:
+            kind = "full but for forbidden combinations"
     yield f"  {kind}: {runs}"
     if plan.generators:
         yield from _wrapped("generators: " + ", ".join(plan.generators))
@@ -118,6 +131,30 @@ def _design(plan: Plan) -> Iterator[str]:
         yield from _wrapped("words: " + words)
     yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
+
+
+def _choice(choice: dict[str, Any]) -> Iterator[str]:
+    yield f"Purpose: {choice['purpose']}"
+    yield from _wrapped(choice["why"])
+    yield ""
+    yield "What there is for it"
+    rows = [
+        [
+            "->" if one["chosen"] else "",
+            one["design"],
+            f"{one['treatments']} x {one['replicates']}",
+            str(one["runs"]),
+            duration(one["estimated_s"]),
+            tenths(one["detectable_share_80"]) if one["detectable_share_80"] else "-",
+            one["refused"],
+        ]
+        for one in choice["alternatives"]
+    ]
+    yield from table(
+        ["", "design", "treatments", "runs", "time", "found at 80 %", "not taken because"], rows
+    )
+    for one in choice["alternatives"]:
+        yield from _wrapped(f"{one['design']}: {one['cannot']}", "- ")
 
 
 def _runs(plan: Plan, scales: Scales) -> Iterator[str]:
@@ -148,8 +185,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH
         yield ("  " + "  ".join(cells)).rstrip()[:width]
 
 
-def _power(plan: Plan) -> Iterator[str]:
+def _power(plan: Plan, study: Study) -> Iterator[str]:
     power = plan.power
+    noise, source = power.get("assumed_noise", 0.0), study.design.noise_from
+    where = "design.noise" if source == "assumed" else source
+    assumed = f"assuming that repeated runs vary by {tenths(noise)} ({where})"
     if not power.get("degrees_of_freedom"):
         yield from _wrapped("no replicates: no degrees of freedom for pure error")
         return
@@ -160,7 +200,7 @@ def _power(plan: Plan) -> Iterator[str]:
         f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
-        f"assuming that repeated runs vary by {tenths(power['assumed_noise'])} (design.noise): "
+        f"{assumed}: "
         f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
         "at 90 %"
     )

@@ -64,7 +64,10 @@ class Factor(_Frozen):
 class DesignSpec(_Frozen):
     """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
-    `order` is drawn from `seed`; `options` is what the study says of a kind that is not `full`.
+    `order` is drawn from `seed`; `options` is what the study says of a kind that is not `full`. Treatments
+    that have one of the level names of every factor of one of `forbidden` are not run. `detect` and `noise`
+    are shares of the mean; `noise_from` says what the noise rests on. `choice` is there where the study did
+    not say its kind: what was chosen for which purpose, why, and what else there was.
     """
 
     kind: str = "full"
@@ -75,6 +78,13 @@ class DesignSpec(_Frozen):
     seed: int = 1
     order: Literal["interleaved", "standard"] = "interleaved"
     noise: float = 0.05
+    noise_from: str = "assumed"
+    forbidden: tuple[dict[str, tuple[str, ...]], ...] = ()
+    purpose: Literal["screen", "estimate", "optimise", "compare"] | None = None
+    budget_runs: int | None = None
+    budget_s: float | None = None
+    detect: float | None = None
+    choice: dict[str, Any] | None = None
 
 
 class Ready(_Frozen):

@@ -10,12 +10,14 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.design.generators import NoFraction, largest_fraction, parse_generator
-from penstock.plugins import WORKLOAD_PARSERS
+from penstock.design.kinds.base import Asked
+from penstock.plugins import DESIGNS, WORKLOAD_PARSERS
 from penstock.spec.names import BUILT_IN, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
+from penstock.spec.study import Factor, Level
 from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
-from penstock.study.references import Names, level_values, templates
+from penstock.study.references import Names, level_names, level_values, templates
 from penstock.workload.parsers import parser
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -249,6 +251,7 @@ def _unused(source: Source, document: dict[str, Any], names: Names) -> None:
 def _design(source: Source, document: dict[str, Any], names: Names) -> None:
     design = _mapping(document, "design")
     kind, generators = design.get("kind"), design.get("generators", [])
+    _forbidden(source, design, names)
     count = len(names.factors)
     if count > _MOST_FACTORS:
         source.mistake(
@@ -261,15 +264,19 @@ def _design(source: Source, document: dict[str, Any], names: Names) -> None:
     treatments = math.prod(max(1, len(v)) for v in names.factors.values())
     if kind == "full":
         if treatments > _MOST_TREATMENTS:
+            main = 1 + sum(max(0, len(v) - 1) for v in names.factors.values())
             source.mistake(
                 ("design", "kind"),
                 f"a full design of {treatments} treatments",
-                f"at most {_MOST_TREATMENTS}: fewer factors or levels, or a fraction",
+                f"at most {_MOST_TREATMENTS}: fewer factors or levels, or a fraction; for main effects "
+                f"kind: d-optimal needs {main + 5}; `purpose: screen` in its place chooses",
             )
         if generators:
             source.mistake(
                 ("design", "generators"), "generators for a full design", "kind: {fraction: …}"
             )
+        return
+    if _other_kind(source, design, kind, names):
         return
     added = kind.get("fraction") if isinstance(kind, dict) else None
     if not isinstance(added, int) or isinstance(added, bool) or added < 1 or count == 0:
@@ -291,6 +298,74 @@ def _design(source: Source, document: dict[str, Any], names: Names) -> None:
         )
     elif isinstance(generators, list) and generators:
         _generators(source, generators, list(names.factors), added)
+
+
+def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names) -> bool:
+    """Whether it is a kind of `penstock.plugins.DESIGNS`; notes what is wrong with its options."""
+    said = {kind: {}} if isinstance(kind, str) else kind
+    if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in DESIGNS:
+        return kind is None
+    name, options = next(iter(said.items()))
+    if source.mistakes or not isinstance(options, dict):
+        return True  # whatever else is wrong comes first
+    row = DESIGNS.load(name)
+    for key in options:
+        if key not in row.OPTIONS:
+            known = listed(list(row.OPTIONS)) or "no options"
+            source.mistake(
+                ("design", "kind", name, key),
+                f"the unknown option '{key}'",
+                f"{known}{suggestion(str(key), list(row.OPTIONS))}",
+                key=True,
+            )
+    factors = tuple(
+        Factor(name=n, levels=tuple(Level(name=k, value=v) for k, v in levels.items()))
+        for n, levels in names.factors.items()
+    )
+    forbidden = tuple(
+        {n: level_names(v) for n, v in combination.items()}
+        for combination in design.get("forbidden") or []
+    )
+    seed = design.get("seed", 1)
+    if not source.mistakes and (
+        fault := row.fault(Asked(factors, options, seed if isinstance(seed, int) else 1, forbidden))
+    ):
+        what = f"{name} for {len(factors)} factors of {_counts(names)} levels"
+        source.mistake(("design", "kind"), what, fault)
+    return True
+
+
+def _counts(names: Names) -> str:
+    counts = sorted({len(v) for v in names.factors.values()})
+    return listed([str(n) for n in counts])
+
+
+def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
+    said = design.get("forbidden")
+    for i, combination in enumerate(said if isinstance(said, list) else []):
+        path: Path = ("design", "forbidden", i)
+        if not isinstance(combination, dict):
+            continue
+        if not combination:
+            source.mistake(path, "no factor", "factors and levels that are not to be run together")
+        for factor, levels in combination.items():
+            if factor not in names.factors:
+                known = list(names.factors)
+                expected = f"a factor: {listed(known)}{suggestion(str(factor), known)}"
+                source.mistake((*path, factor), f"'{factor}'", expected, key=True)
+                continue
+            known = list(names.factors[factor])
+            for level in level_names(levels):
+                if level not in known:
+                    expected = f"a level of {factor}: {listed(known)}{suggestion(level, known)}"
+                    source.mistake((*path, factor), f"'{level}'", expected)
+    kind = design.get("kind")
+    if said and isinstance(kind, dict) and "fraction" in kind:
+        source.mistake(
+            ("design", "forbidden"),
+            "forbidden combinations in a regular fraction",
+            "kind: d-optimal, which leaves them out, or none",
+        )
 
 
 def _generators(source: Source, generators: list[Any], factors: list[str], added: int) -> None:

@@ -55,9 +55,9 @@ class FractionFile(Part):
 
 
 def _kind_tag(value: Any) -> str:
-    if isinstance(value, str):
-        return "full"
     added = set(DESIGNS) - {"full"}
+    if isinstance(value, str):
+        return "other" if value in added else "full"
     return (
         "other"
         if isinstance(value, dict) and len(value) == 1 and set(value) <= added
@@ -69,6 +69,10 @@ def _full(value: Any) -> Any:
     if value != "full":
         raise expect("full, or {fraction: 1}")
     return value
+
+
+def _with_options(value: Any) -> Any:
+    return {value: {}} if isinstance(value, str) else value
 
 
 def _mapping_or(expected: str) -> Callable[[Any], Any]:
@@ -85,21 +89,62 @@ Kind = Annotated[
     | Annotated[
         FractionFile, BeforeValidator(_mapping_or("full, or {fraction: 1}")), Tag("fraction")
     ]
-    | Annotated[dict[str, dict[str, Any]], Tag("other")],
+    | Annotated[dict[str, dict[str, Any]], BeforeValidator(_with_options), Tag("other")],
     Discriminator(_kind_tag),
 ]
+
+
+class BudgetFile(Part):
+    """What a study may cost."""
+
+    runs: int | None = Field(None, ge=2, description="Runs at most, replicates included.")
+    hours: float | int | None = Field(
+        None, gt=0, le=100_000, description="Hours at most, as the plan estimates them."
+    )
+
+
+class PilotFile(Part):
+    """How much runs of one treatment varied."""
+
+    variation: Share = Field(
+        description="Standard deviation of the runs, in percent of their mean."
+    )
+    runs: int = Field(ge=2, le=100_000, description="Degrees of freedom behind it, plus 1.")
 
 
 class DesignFile(Part):
     """Which treatments are run, how often, in which order."""
 
-    kind: Kind = Field(
-        description="full, {fraction: P} for 2^(K−P) treatments, or {NAME: …} that another package adds."
+    kind: Kind | None = Field(
+        None,
+        description="full, {fraction: P} for 2^(K−P) treatments, or a kind and its options; chosen for the "
+        "purpose.",
+    )
+    purpose: Literal["screen", "estimate", "optimise", "compare"] | None = Field(
+        None,
+        description="What the runs are for: few runs and main effects; interactions clear; the best setting; "
+        "all treatments beside each other.",
+    )
+    budget: BudgetFile | None = Field(None, description="What the runs may cost.")
+    detect: Share | None = Field(
+        None,
+        description="Difference of level means, in percent of the mean, to be found with 80 % probability.",
+    )
+    pilot: PilotFile | Text | None = Field(
+        None, description="How runs vary: results of an earlier study, or {variation: 3%, runs: 5}."
+    )
+    forbidden: list[dict[str, Any]] = Field(
+        [], description="Combinations not to be run, such as {disk: hdd, jobs: [8, 16]}."
     )
     generators: list[Text] = Field(
         [], description="Own generators of the fraction, such as `jobs = disk*pattern*block`."
     )
-    replicates: int = Field(2, ge=1, le=1000, description="Complete passes over all treatments.")
+    replicates: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Complete passes over all treatments; 2, or as many as `detect` needs.",
+    )
     seed: int = Field(1, ge=0, lt=2**63, description="Seed of the order.")
     order: Literal["interleaved", "standard"] = Field(
         "interleaved",
@@ -330,7 +375,10 @@ class StudyFile(Part):
     name: Annotated[Text, AfterValidator(_study_name)] = Field(description="The study's name.")
     question: Text = Field(description="What the study asks, in a sentence.")
     factors: dict[str, FactorFile] = Field(min_length=1, description="What is varied.")
-    design: DesignFile = Field(description="Which treatments are run, how often, in which order.")
+    design: DesignFile = Field(
+        DesignFile.model_validate({}),
+        description="Which treatments are run, how often, in which order.",
+    )
     platform: PlatformFile = Field(description="What the workload runs on.")
     workload: WorkloadFile = Field(description="What is run.")
     responses: dict[str, ResponseFile] = Field(min_length=1, description="What is measured.")

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.design.power import cautious_sigma
+from penstock.design.purpose import chosen
 from penstock.errors import BadInput
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import dump, read_input, read_source
@@ -33,8 +35,10 @@ from penstock.spec.template import doubled
 from penstock.spec.units import parse_duration, parse_share
 from penstock.study.check import check
 from penstock.study.file import (
+    DesignFile,
     FactorFile,
     FractionFile,
+    PilotFile,
     ResponseFile,
     ServiceFile,
     StudyFile,
@@ -42,7 +46,9 @@ from penstock.study.file import (
 )
 from penstock.study.override import apply_override, apply_quick
 from penstock.study.platform_file import include_platform
-from penstock.study.references import level_values
+from penstock.study.references import level_names, level_values
+from penstock.study.treatments_file import include_treatments
+from penstock.text import tenths
 
 
 def load_study(
@@ -78,6 +84,7 @@ def read_study(
     for text in overrides:
         apply_override(source, text)
     included = include_platform(source, base)
+    included |= include_treatments(source, base)
     included |= expand_in(source, base, ("platform", "schedule"))
     if quick:
         apply_quick(source.value, source)
@@ -105,7 +112,7 @@ def _study(
     quick: bool,
 ) -> Study:
     work = file.workload
-    return Study(
+    study = Study(
         name=file.name,
         question=" ".join(file.question.split()),
         factors=tuple(_factor(name, body) for name, body in file.factors.items()),
@@ -136,6 +143,8 @@ def _study(
         document=document,
         profiles=profiles,
     )
+    said = file.design
+    return chosen(study, kind=said.kind is not None, replicates=said.replicates)
 
 
 def _passed(names: list[str]) -> dict[str, str]:
@@ -174,16 +183,37 @@ def _factor(name: str, body: FactorFile) -> Factor:
 
 def _design(file: StudyFile) -> DesignSpec:
     design = file.design
+    noise, noise_from = _noise(design)
     other = next(iter(design.kind.items())) if isinstance(design.kind, dict) else ("full", {})
     return DesignSpec(
         kind=other[0],
         options=other[1],
         fraction=design.kind.fraction if isinstance(design.kind, FractionFile) else 0,
         generators=tuple(design.generators),
-        replicates=design.replicates,
+        replicates=design.replicates or 2,
         seed=design.seed,
         order=design.order,
-        noise=parse_share(design.noise),
+        noise=noise,
+        noise_from=noise_from,
+        forbidden=tuple(
+            {name: level_names(levels) for name, levels in said.items()}
+            for said in design.forbidden
+        ),
+        purpose=design.purpose,
+        budget_runs=design.budget.runs if design.budget else None,
+        budget_s=3600 * design.budget.hours if design.budget and design.budget.hours else None,
+        detect=parse_share(design.detect) if design.detect else None,
+    )
+
+
+def _noise(design: DesignFile) -> tuple[float, str]:
+    """Variation between runs as a share of the mean, and what it rests on; of a pilot the cautious one."""
+    if not isinstance(design.pilot, PilotFile):
+        return parse_share(design.noise), "assumed"
+    found, runs = parse_share(design.pilot.variation), design.pilot.runs
+    return (
+        cautious_sigma(found, runs),
+        f"the cautious value of a pilot's {tenths(found)} with {runs - 1} degrees of freedom",
     )
 
 

@@ -38,6 +38,12 @@ def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
             yield i, plain if isinstance(plain, str) else str(plain), plain
 
 
+def level_names(said: Any) -> tuple[str, ...]:
+    """Names of levels as written: one, or a list."""
+    found = said if isinstance(said, list) else [said]
+    return tuple(str(_level_value(value)) for value in found)
+
+
 def _level_value(value: Any) -> Any:
     return ("true" if value else "false") if isinstance(value, bool) else value
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from penstock.design.kinds.base import Asked, Claim, whole_number
 
-def diagonal(levels: Sequence[int], options: Mapping[str, Any], seed: int) -> Any:
-    """As many treatments as the factor with most levels has, or `options["runs"]`."""
-    runs = int(options.get("runs", max(levels)))
-    return np.array([[i % n for n in levels] for i in range(runs)])
+WHAT = "Level i of every factor together."
+OPTIONS = {"runs": "how many treatments"}
+CANNOT = ("A diagonal does not tell one factor from another.",)
+
+
+def fault(asked: Asked) -> str:
+    return whole_number(asked, "runs", max(asked.levels), max(asked.levels) + 10)
+
+
+def treatments(asked: Asked) -> Any:
+    """As many treatments as the factor with most levels has, or `runs`."""
+    runs = asked.whole("runs", max(asked.levels))
+    return np.array([[i % n for n in asked.levels] for i in range(runs)])
+
+
+def claim(asked: Asked) -> Claim:
+    return Claim(model=None)

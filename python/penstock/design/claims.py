@@ -1,0 +1,130 @@
+"""Whether the treatments of a kind keep to what it promises, told from the rows themselves."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.design import model as models
+from penstock.design.contrasts import polynomial
+from penstock.design.kinds.base import Asked, Claim, Numbers
+from penstock.errors import PenstockError
+
+#: columns whose correlation is below this are orthogonal
+NEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A main effect of two levels and the products of two others that reach into its estimate.
+
+    `share`: by the largest of them; 1 is an alias, less a partial one.
+    """
+
+    term: str
+    pairs: list[str]
+    share: float
+
+
+def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
+    """The rows as level numbers; PenstockError that names what is not as it was promised."""
+    rows = np.asarray(made)
+    levels = asked.levels
+    if rows.ndim != 2 or not len(rows) or rows.shape[1] != len(levels):
+        raise PenstockError(f"the design gave a matrix of {rows.shape}")
+    rows = rows.astype(np.int64)
+    if (rows < 0).any() or (rows >= np.array(levels)).any():
+        raise PenstockError("the design names levels that the factors do not have")
+    if len(np.unique(rows, axis=0)) != len(rows):
+        raise PenstockError("the design has a treatment twice")
+    if claim.runs is not None and len(rows) != claim.runs:
+        raise PenstockError(f"the design has {len(rows)} treatments, {claim.runs} were asked for")
+    if not asked.allowed(rows).all():
+        raise PenstockError("the design holds a forbidden combination")
+    _levels(asked, rows, claim)
+    if claim.strength >= 2:
+        _pairs(asked, rows)
+    if claim.clear:
+        _clear(asked, rows)
+    if claim.model is None:
+        return rows
+    x = models.matrix(asked.factors, claim.model, rows)
+    if int(np.linalg.matrix_rank(x)) < x.shape[1]:
+        raise PenstockError(
+            f"{len(rows)} treatments do not tell the {x.shape[1]} coefficients of the model "
+            f"{claim.model} apart"
+        )
+    return rows
+
+
+def _levels(asked: Asked, rows: Numbers, claim: Claim) -> None:
+    for name, count, column in zip(asked.names, asked.levels, rows.T, strict=True):
+        often = np.bincount(column, minlength=count)
+        if not often.all():
+            raise PenstockError(f"the design never runs a level of {name}")
+        if claim.strength >= 1 and np.ptp(often):
+            raise PenstockError(f"column {name} is not balanced: {often.tolist()}")
+        if claim.near and np.ptp(often) > 1:
+            raise PenstockError(f"levels of {name} are run {often.tolist()} times")
+
+
+def _pairs(asked: Asked, rows: Numbers) -> None:
+    for i, j in itertools.combinations(range(len(asked.levels)), 2):
+        cells = rows[:, i] * asked.levels[j] + rows[:, j]
+        often = np.bincount(cells, minlength=asked.levels[i] * asked.levels[j])
+        if np.ptp(often):
+            raise PenstockError(f"columns {asked.names[i]} and {asked.names[j]} are not orthogonal")
+
+
+def _clear(asked: Asked, rows: Numbers) -> None:
+    """Linear effects of symmetric levels: orthogonal to each other and to everything of second order."""
+    coded = rows - (np.array(asked.levels) - 1) / 2
+    three = [j for j, n in enumerate(asked.levels) if n > 2]
+    second = [coded[:, i] * coded[:, j] for i, j in itertools.combinations(range(len(coded.T)), 2)]
+    second += [coded[:, j] ** 2 for j in three]
+    for j in range(len(coded.T)):
+        others = [coded[:, i] for i in range(len(coded.T)) if i != j and (i in three or j in three)]
+        if any(abs(float(coded[:, j] @ other)) > NEAR for other in [*others, *second]):
+            raise PenstockError(f"column {asked.names[j]} is not clear of second order")
+
+
+def mixed(asked: Asked, rows: Numbers) -> list[Mixed]:
+    """For each factor of two levels: products of two other such factors that its estimate is mixed with."""
+    two = [j for j, n in enumerate(asked.levels) if n == 2]
+    coded = 2.0 * rows[:, two] - 1.0
+    coded = coded - coded.mean(axis=0)
+    pairs = list(itertools.combinations(range(len(two)), 2))
+    if not pairs:
+        return []
+    signs = 2.0 * rows[:, two] - 1.0
+    products = np.column_stack([signs[:, i] * signs[:, j] for i, j in pairs])
+    products = products - products.mean(axis=0)
+    found = []
+    for k, place in enumerate(two):
+        norm = float(coded[:, k] @ coded[:, k]) or 1.0
+        shares = np.abs(coded[:, k] @ products) / norm
+        hit = [n for n, (i, j) in enumerate(pairs) if k not in (i, j) and float(shares[n]) > NEAR]
+        if hit:
+            names = [
+                f"{asked.names[two[pairs[n][0]]]}:{asked.names[two[pairs[n][1]]]}" for n in hit
+            ]
+            found.append(Mixed(asked.names[place], names, float(shares[hit].max())))
+    return found
+
+
+def correlation(asked: Asked, rows: Numbers) -> float:
+    """The largest correlation of two main effects (linear contrasts of real values where there are any)."""
+    columns = []
+    for j, count in enumerate(asked.levels):
+        values = asked.values(j)
+        code = polynomial(values or list(range(count)), 1)[:, 0]
+        column = code[rows[:, j]]
+        columns.append(column - column.mean())
+    largest = 0.0
+    for a, b in itertools.combinations(columns, 2):
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        largest = max(largest, abs(float(a @ b)) / size if size else 0.0)
+    return largest

@@ -1,0 +1,51 @@
+"""Contrasts of the levels of a factor: orthogonal linear and quadratic ones of real values, effect coding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.floating[Any]]
+
+
+def polynomial(values: Sequence[float], degree: int = 2) -> Values:
+    """Orthogonal polynomial contrasts of unequally spaced levels, by degree 1, 2, … `degree`.
+
+    `values`: the distinct values of the l levels; result: l × min(`degree`, l − 1). The linear contrast is
+    value − mean, in the values' own unit; each higher one is the power's remainder after all lower ones, so
+    that columns sum to 0 and are orthogonal over levels that are run equally often (Gram and Schmidt; Draper
+    and Smith, Applied Regression Analysis, 3rd ed. 1998, section 22.2). ValueError for a level that stands
+    there twice or is not finite.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or len(np.unique(x)) != len(x) or not np.isfinite(x).all():
+        raise ValueError("levels that are finite and differ")
+    scale = float(np.ptp(x)) or 1.0
+    unit = (x - x.mean()) / scale
+    basis = [np.ones_like(unit)]
+    for power in range(1, min(degree, len(x) - 1) + 1):
+        rest = unit**power
+        for _ in range(2):  # twice is enough (Kahan; Parlett 1980)
+            for known in basis:
+                rest = rest - known * (known @ rest) / (known @ known)
+        basis.append(rest)
+    found: Values = np.column_stack(basis[1:]) if len(basis) > 1 else np.empty((len(x), 0))
+    if found.shape[1]:
+        found[:, 0] *= scale
+    return found
+
+
+def effect_coding(levels: int) -> Values:
+    """Sum-to-zero contrasts of `levels` levels: one column per level but the last, which is −1 in all."""
+    coded: Values = np.vstack([np.eye(levels - 1), -np.ones(levels - 1)])
+    return coded
+
+
+def curve(values: Sequence[float]) -> Values:
+    """Linear and, of three or more levels, quadratic contrast, each scaled to a largest entry of 1."""
+    found = polynomial(values, 2)
+    scaled: Values = found / np.abs(found).max(axis=0)
+    return scaled

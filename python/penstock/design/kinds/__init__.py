@@ -1,0 +1,1 @@
+"""Kinds of design, one file each behind `penstock.plugins.DESIGNS`; `base` has their protocol."""

@@ -1,0 +1,137 @@
+"""What a kind of design is asked for, and what it promises of the treatments that it gives.
+
+A kind is a module or object with
+
+- `WHAT`: a line that says what it is;
+- `OPTIONS`: the keys that a study may say of it, with their meaning;
+- `CANNOT`: sentences on what it cannot tell, for the plan;
+- `fault(asked)`: what is expected instead, empty where such a design can be made;
+- `treatments(asked)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows;
+- `claim(asked)`: what the rows keep to, which `penstock.design.claims` verifies from the rows themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.spec.study import Factor
+
+Numbers = NDArray[np.int64]
+#: which terms are in the model: main effects; and products of two; and squares of quantitative factors
+Model = Literal["main", "pairs", "quadratic"]
+MODELS: tuple[Model, ...] = ("main", "pairs", "quadratic")
+
+
+class Kind(Protocol):
+    """The protocol of this module."""
+
+    WHAT: str
+    OPTIONS: Mapping[str, str]
+    CANNOT: Sequence[str]
+
+    def fault(self, asked: Asked) -> str: ...
+    def treatments(self, asked: Asked) -> Any: ...
+    def claim(self, asked: Asked) -> Claim: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Factors, what the study says of the kind, the seed of what chance there is, and what may not be run.
+
+    `forbidden`: combinations, each factor → level names; a treatment that has one of the names of every
+    factor named is not run.
+    """
+
+    factors: tuple[Factor, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    forbidden: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def levels(self) -> list[int]:
+        """How many levels each factor has."""
+        return [len(f.levels) for f in self.factors]
+
+    @property
+    def names(self) -> list[str]:
+        """The factors' names."""
+        return [f.name for f in self.factors]
+
+    @property
+    def combinations(self) -> int:
+        """How many treatments the full design has, forbidden ones included."""
+        return math.prod(self.levels)
+
+    def values(self, place: int) -> list[float] | None:
+        """The numbers of a quantitative factor's levels, None of a qualitative one."""
+        return numeric(self.factors[place])
+
+    def allowed(self, rows: Any) -> NDArray[np.bool_]:
+        """Which of the treatments (… × factors of level numbers) may be run."""
+        rows = np.asarray(rows)
+        good: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
+        for said in self.forbidden:
+            hit: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
+            for place, factor in enumerate(self.factors):
+                if factor.name in said:
+                    places = [i for i, v in enumerate(factor.levels) if v.name in said[factor.name]]
+                    hit &= np.isin(rows[..., place], places)
+            good &= ~hit
+        return good
+
+    def whole(self, key: str, default: int) -> int:
+        """An option that is a whole number."""
+        return int(self.options.get(key, default))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the rows keep to: `strength` 1, levels of each factor equally often; 2, pairs of levels as well.
+
+    `model`: the largest model of which every coefficient has an estimate, None where nothing is promised;
+    `clear`: linear main effects are
+    orthogonal to each other, to all products of two and to squares; `runs`: how many rows, if that is known.
+    `near`: every level occurs as often as any other or once more.
+    """
+
+    model: Model | None = "main"
+    strength: int = 0
+    near: bool = False
+    clear: bool = False
+    runs: int | None = None
+
+
+def numeric(factor: Factor) -> list[float] | None:
+    """The numbers of a quantitative factor's levels; None where one is a text."""
+    found = [v.value for v in factor.levels]
+    if any(isinstance(v, str) for v in found):
+        return None
+    return [float(v) for v in found]
+
+
+def no_pydoe() -> str:
+    """Fault of kinds whose matrices are pydoe's, where it is not installed."""
+    return "" if find_spec("pydoe") else "pydoe, which `pip install 'penstock[design]'` brings"
+
+
+def no_forbidden(asked: Asked) -> str:
+    """Fault of kinds whose columns are orthogonal only as they are."""
+    if asked.forbidden:
+        return "no forbidden combinations, or kind: d-optimal, which leaves them out"
+    return ""
+
+
+def whole_number(asked: Asked, key: str, least: int, most: int) -> str:
+    """Fault of an option that is no whole number of that range."""
+    value = asked.options.get(key)
+    good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    if key in asked.options and not good:
+        return f"{key}: a whole number from {least} to {most}"
+    return ""

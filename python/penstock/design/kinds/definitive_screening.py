@@ -1,0 +1,53 @@
+"""Definitive screening designs: linear effects clear of all second order, squares estimated.
+
+Jones and Nachtsheim (Journal of Quality Technology 43, 2011; with two-level factors 45, 2013); matrices
+by pydoe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.design.kinds.base import Asked, Claim, Numbers, no_forbidden, no_pydoe, numeric
+
+WHAT = "Quantitative factors of three levels (and two-level ones): main effects and curvature, 2K+1 runs."
+OPTIONS: dict[str, str] = {}
+CANNOT = (
+    "Definitive screening: two-factor interactions are mixed in part with each other and with curvature; "
+    "only a few active ones can be told.",
+)
+
+
+def fault(asked: Asked) -> str:
+    """Three numeric levels in ascending or descending order, or two levels."""
+    three = [f for f in asked.factors if len(f.levels) != 2]
+    for factor in three:
+        values = numeric(factor)
+        if len(factor.levels) != 3 or values is None or not _equal_steps(values):
+            return f"three equally spaced numbers, or two levels, for {factor.name}; or kind: d-optimal"
+    if len(three) < 2:
+        return "at least two factors of three levels, or a fraction"
+    return no_pydoe() or no_forbidden(asked)
+
+
+def treatments(asked: Asked) -> Numbers:
+    """Fold-over pairs and centre runs, columns in the study's order."""
+    from pydoe import definitive_screening_design
+
+    three = [j for j, n in enumerate(asked.levels) if n == 3]
+    two = [j for j, n in enumerate(asked.levels) if n == 2]
+    theirs = np.asarray(definitive_screening_design(len(three), len(two)))
+    found: Numbers = np.empty(theirs.shape, dtype=np.int64)
+    found[:, three] = np.rint(theirs[:, : len(three)]).astype(np.int64) + 1
+    found[:, two] = (np.rint(theirs[:, len(three) :]).astype(np.int64) + 1) // 2
+    return found
+
+
+def claim(asked: Asked) -> Claim:
+    """Linear effects clear of second order where there are no two-level factors."""
+    return Claim(clear=all(n == 3 for n in asked.levels))
+
+
+def _equal_steps(values: list[float]) -> bool:
+    steps = np.diff(values)
+    return bool(np.allclose(steps, steps[0], rtol=1e-6)) and bool(steps[0])

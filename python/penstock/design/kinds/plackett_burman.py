@@ -1,0 +1,104 @@
+"""Plackett-Burman designs: up to N−1 factors of two levels in N runs, N a multiple of 4.
+
+Rows of a Hadamard matrix by Paley's constructions (Journal of Mathematics and Physics 12, 1933) and
+Sylvester's doubling; the designs are those of Plackett and Burman (Biometrika 33, 1946) up to equivalence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.design.kinds.base import Asked, Claim, Numbers, no_forbidden
+
+WHAT = "Main effects of up to N-1 two-level factors in N runs (12, 20, 24, ...)."
+OPTIONS = {"runs": "N, a multiple of 4 above the number of factors; the least of 12, 20, 24, 28, …"}
+CANNOT = (
+    "Plackett-Burman: two-factor interactions are spread in part over many main effects; main effects are "
+    "told as far as interactions are small.",
+)
+SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
+
+
+def fault(asked: Asked) -> str:
+    """Two levels each, room for all factors, distinct rows."""
+    if any(n != 2 for n in asked.levels):
+        return "two levels for every factor, or kind: orthogonal-array"
+    runs = asked.options.get("runs", 12)
+    if runs not in SIZES or runs <= len(asked.factors):
+        fitting = [n for n in SIZES if n > len(asked.factors)]
+        return f"runs: one of {', '.join(map(str, fitting))}"
+    if len(np.unique(_columns(asked), axis=0)) < _runs(asked):
+        return f"at least {_least(_runs(asked))} factors for {_runs(asked)} runs, or a fraction"
+    return no_forbidden(asked)
+
+
+def treatments(asked: Asked) -> Numbers:
+    """N rows; the last is all first levels."""
+    return _columns(asked)
+
+
+def claim(asked: Asked) -> Claim:
+    """An orthogonal array of strength 2."""
+    return Claim(strength=2, runs=_runs(asked))
+
+
+def _least(runs: int) -> int:
+    array = hadamard(runs)[:, 1:]
+    for count in range(2, runs):
+        if len(np.unique(array[:, :count], axis=0)) == runs:
+            return count
+    return runs - 1
+
+
+def _runs(asked: Asked) -> int:
+    at_least = max(12, len(asked.factors) + 1)
+    return asked.whole("runs", next(n for n in SIZES if n >= at_least and n not in (16, 32)))
+
+
+def _columns(asked: Asked) -> Numbers:
+    columns: Numbers = (hadamard(_runs(asked))[:, 1 : len(asked.factors) + 1] + 1) // 2
+    return columns
+
+
+def hadamard(order: int) -> Numbers:
+    """A ±1 matrix with orthogonal columns, the first all +1. ValueError for an order without construction."""
+    if order in (1, 2):
+        return np.array([[1, 1], [1, -1]][:order])[:, :order]
+    if order % 4 == 0 and _prime(order - 1):
+        q = order - 1
+        found: Numbers = np.ones((order, order), dtype=np.int64)
+        found[1:, 1:] = _jacobsthal(q) - np.eye(q, dtype=np.int64)
+        return _first_column(found)
+    half = order // 2
+    if order % 4 == 0 and half % 2 == 0 and _prime(half - 1) and (half - 1) % 4 == 1:
+        q = half - 1
+        conference: Numbers = np.ones((half, half), dtype=np.int64)
+        conference[1:, 1:] = _jacobsthal(q)
+        conference[0, 0] = 0
+        same = np.array([[1, 1], [1, -1]])
+        turned = np.array([[1, -1], [-1, -1]])
+        unit: Numbers = np.eye(half, dtype=np.int64)
+        return _first_column(np.kron(conference, same) + np.kron(unit, turned))
+    if order % 2 == 0:
+        inner = hadamard(half)
+        return np.block([[inner, inner], [inner, -inner]])
+    raise ValueError(f"no Hadamard matrix of order {order} is constructed here")
+
+
+def _first_column(found: Numbers) -> Numbers:
+    """Rows turned so that the first column is +1."""
+    turned: Numbers = found * found[:, :1]
+    return turned
+
+
+def _jacobsthal(q: int) -> Numbers:
+    """χ(j − i) over the field of q elements, χ the quadratic character."""
+    squares = {i * i % q for i in range(1, q)}
+    character = np.array([0, *(1 if i in squares else -1 for i in range(1, q))])
+    rows, columns = np.indices((q, q))
+    found: Numbers = character[(columns - rows) % q]
+    return found
+
+
+def _prime(n: int) -> bool:
+    return n > 1 and all(n % i for i in range(2, int(n**0.5) + 1))

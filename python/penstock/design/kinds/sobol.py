@@ -1,0 +1,62 @@
+"""Scrambled Sobol points over the levels; forbidden combinations and repeated ones are passed over.
+
+Sobol (USSR Computational Mathematics 7, 1967), scrambled after Owen (1995); points by pydoe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.design import model as models
+from penstock.design.kinds.base import Asked, Claim, Numbers, no_pydoe
+from penstock.design.kinds.latin_hypercube import by_value, too_few, untold, whole_runs
+from penstock.errors import BadInput
+
+WHAT = "A low-discrepancy sequence over the levels; more runs go on where fewer ended."
+OPTIONS = {"runs": "how many treatments"}
+CANNOT = (
+    "Space-filling points: effects are correlated with each other, by how much the plan says.",
+)
+#: points drawn at most
+_MOST = 1 << 20
+
+
+def fault(asked: Asked) -> str:
+    """So many distinct points, which tell main effects apart."""
+    return no_pydoe() or whole_runs(asked) or untold(treatments, asked)
+
+
+def treatments(asked: Asked) -> Numbers:
+    """The first distinct, allowed points of the sequence; BadInput where there are not so many."""
+    from pydoe import sobol_sequence
+
+    runs, factors = asked.whole("runs", 0), len(asked.factors)
+    points = 1 << max(4, (2 * runs - 1).bit_length())
+    while True:
+        drawn = sobol_sequence(points, factors, scramble=True, seed=asked.seed % (1 << 32))
+        unit = np.asarray(drawn)[:points]
+        rows = np.column_stack(
+            [
+                by_value(asked, j)[np.minimum((unit[:, j] * n).astype(np.int64), n - 1)]
+                for j, n in enumerate(asked.levels)
+            ]
+        )
+        rows = rows[asked.allowed(rows)]
+        first: Numbers = np.sort(np.unique(rows, axis=0, return_index=True)[1])
+        if len(first) >= runs:
+            found: Numbers = rows[first[:runs]]
+            if models.largest_model(asked.factors, found) is None:
+                raise too_few(runs)
+            return found
+        if points >= _MOST:
+            raise BadInput(
+                f"found {len(first)} allowed combinations in the sequence; expected the {runs} runs "
+                "that design.kind.sobol asks for: fewer runs, or fewer forbidden combinations"
+            )
+        points *= 4
+
+
+def claim(asked: Asked) -> Claim:
+    """The largest model that the points tell apart."""
+    model = models.largest_model(asked.factors, treatments(asked))
+    return Claim(model=model or "main", runs=asked.whole("runs", 0))

@@ -1,0 +1,79 @@
+"""The terms of a model and their columns, from level numbers: what a design is judged and analysed by."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.design.contrasts import Values, curve, effect_coding
+from penstock.design.kinds.base import MODELS, Model, Numbers, numeric
+from penstock.spec.study import Factor
+
+#: condition of the matrix above which coefficients are all but confounded
+MOST_CONDITION = 30
+
+
+def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tuple[str, Values]]:
+    """Name and columns (runs × degrees of freedom) of each term; the mean is none of them.
+
+    `numbers`: runs × factors of level numbers. Two levels are −1 and +1. In models `main` and `pairs` more
+    levels are effect coded; in `quadratic` quantitative factors have a linear and a quadratic column, scaled
+    to a largest entry of 1, and products are of the linear ones.
+    """
+    squares = model == "quadratic"
+    main = [_columns(f, numbers[:, j], squares=squares) for j, f in enumerate(factors)]
+    found = [(f.name, main[j]) for j, f in enumerate(factors)]
+    if model == "main":
+        return found
+    linear = [
+        c[:, :1] if squares and numeric(f) is not None else c
+        for f, c in zip(factors, main, strict=True)
+    ]
+    for a, b in itertools.combinations(range(len(factors)), 2):
+        product = np.einsum("ia,ib->iab", linear[a], linear[b]).reshape(len(numbers), -1)
+        found.append((f"{factors[a].name}:{factors[b].name}", product))
+    return found
+
+
+def matrix(factors: Sequence[Factor], model: Model, numbers: Numbers) -> Values:
+    """Runs × coefficients, the mean first."""
+    ones: Values = np.ones((len(numbers), 1))
+    return np.hstack([ones, *(columns for _, columns in terms(factors, model, numbers))])
+
+
+def coefficients(factors: Sequence[Factor], model: Model) -> int:
+    """How many coefficients the model has, the mean included."""
+    none: Numbers = np.zeros((1, len(factors)), dtype=np.int64)
+    return int(matrix(factors, model, none).shape[1])
+
+
+def largest_model(factors: Sequence[Factor], numbers: Numbers) -> Model | None:
+    """The largest model of which these runs estimate every coefficient; None if there is none.
+
+    Models beyond the main effects are taken only where runs are half as many again as coefficients and none
+    is all but confounded (condition of X at most 30; Belsley, Kuh and Welsch 1980).
+    """
+    for model in reversed(MODELS):
+        if model != "main" and len(factors) < 2 and model == "pairs":
+            continue
+        x = matrix(factors, model, numbers)
+        if x.shape[1] > len(x) or int(np.linalg.matrix_rank(x)) < x.shape[1]:
+            continue
+        if model == "main" or (
+            2 * len(x) >= 3 * x.shape[1] and np.linalg.cond(x) <= MOST_CONDITION
+        ):
+            return model
+    return None
+
+
+def _columns(factor: Factor, of_factor: Numbers, *, squares: bool) -> Values:
+    levels = len(factor.levels)
+    if levels == 2:
+        column: Values = 2.0 * of_factor[:, None] - 1.0
+        return column
+    values = numeric(factor)
+    code = curve(values) if squares and values is not None else effect_coding(levels)
+    chosen: Values = code[of_factor]
+    return chosen

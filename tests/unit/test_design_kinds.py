@@ -1,0 +1,339 @@
+"""Every kind of design against its own claims, and the tables that were published."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from penstock.design import model as models
+from penstock.design.aberration import MINIMUM_ABERRATION
+from penstock.design.claims import check, correlation, mixed
+from penstock.design.contrasts import curve, effect_coding, polynomial
+from penstock.design.generators import choose_generators, defining_relation, word_lengths
+from penstock.design.kinds import optimal, plackett_burman
+from penstock.design.kinds.base import Asked, Claim
+from penstock.design.matrix import constant_words, two_level, verify
+from penstock.errors import BadInput, PenstockError
+from penstock.plugins import DESIGNS
+from penstock.spec.study import Factor, Level
+from penstock.study.load import read_study
+
+PUBLISHED = json.loads(
+    (Path(__file__).parents[1] / "golden" / "designs" / "word-lengths.json").read_text()
+)["patterns"]
+
+
+def factor(name: str, *values: str | float) -> Factor:
+    return Factor(name=name, levels=tuple(Level(name=str(v), value=v) for v in values))
+
+
+def asked(levels: list[int], options: dict | None = None, **more) -> Asked:
+    factors = tuple(factor(f"f{j}", *range(1, n + 1)) for j, n in enumerate(levels))
+    return Asked(factors, options or {}, **more)
+
+
+# ---------------------------------------------------------------- two-level fractions
+
+
+@pytest.mark.parametrize("case", sorted(MINIMUM_ABERRATION), ids=str)
+def test_fractions_have_minimum_aberration(case: tuple[int, int]):
+    factors, added = case
+    chosen = choose_generators(factors, added)
+    matrix = two_level(factors, chosen)
+    relation = constant_words(matrix)  # brute force over all words
+    assert relation == defining_relation(g.relation for g in chosen)
+    pattern = word_lengths(relation, factors)
+    if added == 1:
+        assert pattern == [0] * (factors - 3) + [1]
+    elif case == (15, 2):  # three words with 30 letters together: of 10 each
+        assert pattern == [0] * 7 + [3] + [0] * 5
+    else:
+        assert pattern == PUBLISHED[f"{factors},{added}"]
+    grade = next(n for n, count in enumerate(pattern, 3) if count)
+    assert verify(matrix, 1 << (factors - added), grade).resolution == grade
+
+
+def test_every_fraction_of_at_most_15_factors_is_there():
+    expected = {(k, p) for k in range(3, 16) for p in range(1, k - 1) if (1 << (k - p)) - 1 >= k}
+    assert set(MINIMUM_ABERRATION) == expected
+    worse = defining_relation([(0b010011, 1), (0b101100, 1)])  # I = ABE = CDF
+    assert word_lengths(worse, 6) != PUBLISHED["6,2"]
+
+
+# ---------------------------------------------------------------- kinds and their claims
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["full", "plackett-burman", "orthogonal-array", "definitive-screening"]),
+    st.lists(st.integers(2, 4), min_size=1, max_size=6),
+    st.integers(0, 2**63 - 1),
+)
+def test_kinds_without_options_keep_to_their_claims(kind: str, levels: list[int], seed: int):
+    wanted = asked(levels, seed=seed)
+    row = DESIGNS.load(kind)
+    assume(not row.fault(wanted))
+    rows = check(wanted, row.treatments(wanted), row.claim(wanted))
+    assert np.array_equal(rows, row.treatments(wanted))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["d-optimal", "i-optimal", "latin-hypercube", "sobol"]),
+    st.lists(st.integers(2, 5), min_size=2, max_size=4),
+    st.integers(0, 12),
+    st.integers(0, 2**63 - 1),
+)
+def test_kinds_of_any_size_keep_to_their_claims(kind: str, levels: list[int], more: int, seed: int):
+    least = 1 + sum(n - 1 for n in levels)
+    wanted = asked(levels, {"runs": least + more}, seed=seed)
+    row = DESIGNS.load(kind)
+    assume(not row.fault(wanted))
+    rows = check(wanted, row.treatments(wanted), row.claim(wanted))
+    assert len(rows) == least + more
+
+
+@pytest.mark.parametrize("runs", plackett_burman.SIZES)
+def test_hadamard_matrices(runs: int):
+    found = plackett_burman.hadamard(runs)
+    assert np.array_equal(found.T @ found, runs * np.eye(runs))
+    assert (found[:, 0] == 1).all()
+
+
+def test_plackett_burman_mixes_in_thirds():
+    wanted = asked([2] * 11)
+    rows = plackett_burman.treatments(wanted)
+    assert rows.shape == (12, 11)
+    told = mixed(wanted, rows)
+    assert len(told) == 11
+    assert all(len(one.pairs) == 45 for one in told)  # all pairs of the ten others
+    assert all(one.share == pytest.approx(1 / 3) for one in told)
+
+
+@pytest.mark.parametrize(
+    ("levels", "runs"),
+    [([3] * 4, 9), ([2, 3, 3, 3], 18), ([2] + [3] * 7, 18), ([6, 3, 3], 18), ([3] * 9, 27)],
+)
+def test_the_smallest_array_is_taken(levels: list[int], runs: int):
+    wanted = asked(levels)
+    row = DESIGNS.load("orthogonal-array")
+    assert not row.fault(wanted)
+    assert len(check(wanted, row.treatments(wanted), Claim(strength=2))) == runs
+
+
+def test_definitive_screening_is_clear_of_second_order():
+    wanted = asked([3] * 6)
+    row = DESIGNS.load("definitive-screening")
+    rows = check(wanted, row.treatments(wanted), row.claim(wanted))
+    assert row.claim(wanted).clear
+    assert len(rows) == 13
+    broken = rows.copy()
+    row = next(i for i in range(13) if broken[i, 0] != 1)
+    broken[row, 0] = 2 - broken[row, 0]
+    with pytest.raises(PenstockError, match="clear of second order"):
+        check(wanted, broken, Claim(clear=True))
+
+
+def swapped(rows: np.ndarray) -> np.ndarray:
+    """Two entries of the last column in each other's place: still balanced."""
+    found = rows.copy()
+    other = next(i for i in range(1, len(rows)) if rows[i, 3] != rows[0, 3])
+    found[[0, other], 3] = rows[[other, 0], 3]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("claim", "change", "says"),
+    [
+        (Claim(strength=2), lambda r: r[:-1], "not balanced"),
+        (Claim(runs=9), lambda r: r[:-1], "8 treatments, 9"),
+        (Claim(), lambda r: np.vstack([r, r[:1]]), "twice"),
+        (Claim(), lambda r: r + 1, "do not have"),
+        (Claim(), lambda r: r[r[:, 0] < 2], "never runs a level of f0"),
+        (Claim(model="pairs"), lambda r: r, "21 coefficients"),
+        (Claim(strength=2), swapped, "are not orthogonal"),
+    ],
+)
+def test_broken_claims_are_found(claim: Claim, change, says: str):
+    wanted = asked([3] * 4)
+    rows = DESIGNS.load("orthogonal-array").treatments(wanted)
+    if says.startswith("21"):
+        wanted, rows = asked([3, 3, 3]), rows[:, :3]
+        says = "19 coefficients"
+    with pytest.raises(PenstockError, match=says):
+        check(wanted, change(rows), claim)
+
+
+# ---------------------------------------------------------------- optimal designs
+
+
+def determinant(wanted: Asked, rows: np.ndarray) -> float:
+    x = models.matrix(wanted.factors, "main", rows)
+    return float(np.linalg.det(x.T @ x))
+
+
+def test_d_optimal_is_the_best_of_all_small_ones():
+    wanted = asked([3, 2, 2], {"runs": 6})
+    everything = np.array(list(itertools.product(range(3), range(2), range(2))))
+    best = max(
+        determinant(wanted, everything[list(c)]) for c in itertools.combinations(range(12), 6)
+    )
+    assert determinant(wanted, optimal.D.treatments(wanted)) == pytest.approx(best)
+
+
+def test_d_optimal_of_two_levels_is_orthogonal():
+    wanted = asked([2] * 7, {"runs": 8})
+    assert determinant(wanted, optimal.D.treatments(wanted)) == pytest.approx(8.0**8)
+
+
+def test_i_optimal_predicts_better_than_d_optimal():
+    wanted = asked([3, 3, 3], {"runs": 12, "model": "quadratic"})
+    grid = np.array(list(itertools.product(range(3), repeat=3)))
+    region = models.matrix(wanted.factors, "quadratic", grid)
+
+    def variance(rows: np.ndarray) -> float:
+        x = models.matrix(wanted.factors, "quadratic", rows)
+        return float(np.einsum("ij,jk,ik->i", region, np.linalg.inv(x.T @ x), region).mean())
+
+    assert variance(optimal.I.treatments(wanted)) <= variance(optimal.D.treatments(wanted)) + 1e-9
+
+
+def test_forbidden_combinations_are_left_out_and_made_runs_kept():
+    keep = [{"f0": "1", "f1": "2", "f2": "1"}, {"f0": "3", "f1": "1", "f2": "2"}]
+    barred = ({"f0": ("3",), "f1": ("2", "3")},)
+    wanted = asked([3, 3, 2], {"runs": 9, "keep": keep}, forbidden=barred)
+    rows = check(wanted, optimal.D.treatments(wanted), optimal.D.claim(wanted))
+    assert rows[:2].tolist() == [[0, 1, 0], [2, 0, 1]]
+    assert not any(r[0] == 2 and r[1] > 0 for r in rows.tolist())
+    with pytest.raises(PenstockError, match="forbidden"):
+        check(wanted, np.array([*rows.tolist(), [2, 2, 0]]), Claim())
+
+
+def test_what_cannot_be_told_of_allowed_combinations_is_refused():
+    barred = ({"f0": ("3",), "f1": ("2", "3")},)
+    wanted = asked([3, 3, 2], {"model": "pairs"}, forbidden=barred)
+    with pytest.raises(BadInput, match="coefficients of the model pairs apart"):
+        optimal.D.treatments(wanted)
+
+
+# ---------------------------------------------------------------- contrasts
+
+
+def test_contrasts_of_unequal_latencies():
+    found = polynomial([0.027, 6.87, 13.9])
+    assert found[:, 0] == pytest.approx([-6.90533, -0.06233, 6.96767], abs=5e-6)
+    assert found[:, 1] / -found[1, 1] == pytest.approx([0.50674, -1, 0.49326], abs=5e-6)
+    assert curve([0.027, 6.87, 13.9]).max() == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=8, unique=True), st.integers(1, 7)
+)
+def test_contrasts_are_orthogonal(values: list[int], degree: int):
+    found = polynomial(values, degree)
+    assert found.shape == (len(values), min(degree, len(values) - 1))
+    unit = found / np.linalg.norm(found, axis=0)
+    assert np.abs(unit.sum(axis=0)).max() < 1e-8
+    assert np.abs(unit.T @ unit - np.eye(unit.shape[1])).max() < 1e-6
+
+
+def test_contrasts_of_two_and_of_equal_levels():
+    assert polynomial([1, 2]).tolist() == [[-0.5], [0.5]]
+    with pytest.raises(ValueError, match="differ"):
+        polynomial([1, 1, 2])
+    with pytest.raises(ValueError, match="finite"):
+        polynomial([1, float("nan")])
+    assert effect_coding(3).sum(axis=0).tolist() == [0, 0]
+
+
+def test_correlation_is_of_real_values():
+    wanted = Asked((factor("a", 1, 2, 4), factor("b", 1, 2)))
+    full = DESIGNS.load("full").treatments(wanted)
+    assert correlation(wanted, full) == pytest.approx(0, abs=1e-12)
+    assert correlation(wanted, full[[0, 3, 5]]) > 0.5
+
+
+# ---------------------------------------------------------------- in a study
+
+
+def read(tmp_path: Path, design: str, factors: str = "a: {levels: [x, y]}, b: {levels: [1, 2, 3]}"):
+    text = f"""penstock: 1
+name: x
+question: Which?
+factors: {{{factors}}}
+design: {design}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {{a}} {{b}}', expected: 1s}}
+responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
+"""
+    return read_study(text.encode(), tmp_path / "x.study.yaml")
+
+
+def test_own_treatments_of_a_file_are_frozen_with_the_study(tmp_path: Path):
+    from penstock.design.plan import make_plan
+
+    (tmp_path / "own.csv").write_text("a,b\nx,1\ny,2\nx,3\ny,1\n")
+    study = read(tmp_path, "{kind: {table: {file: own.csv}}}")
+    plan = make_plan(study)
+    assert plan.treatments == 4
+    (tmp_path / "own.csv").unlink()
+    again = read_study(study.source_text.encode(), tmp_path / "frozen.yaml")
+    assert make_plan(again).rows == plan.rows
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("a,b\nx,1\nx,1\ny,2\n", "row 2: other levels than row 1"),
+        ("a,b\nx,9\n", "row 1: a level of b"),
+        ("a,c\nx,1\n", "row 1: a level for each of a, b"),
+        ("a,b\nx\n", "own.csv:2: 1 values"),
+        ("a,b\nx,1\ny,2\n", "tell the main effects apart"),
+        ("", "lines"),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path: Path, content: str, says: str):
+    (tmp_path / "own.csv").write_text(content)
+    with pytest.raises(BadInput, match=says):
+        read(tmp_path, "{kind: {table: {file: own.csv}}}")
+
+
+@pytest.mark.parametrize(
+    ("design", "says"),
+    [
+        ("{kind: plackett-burman}", "two levels for every factor"),
+        ("{kind: {plackett-burman: {rums: 12}}}", "unknown option 'rums'.*did you mean 'runs'"),
+        ("{kind: {sobol: {}}}", "runs: how many"),
+        ("{kind: {d-optimal: {runs: 2}}}", "whole number from 4 to 6"),
+        ("{kind: {d-optimal: {model: cubic}}}", "main, pairs, quadratic"),
+        ("{kind: full, forbidden: [{c: x}]}", "a factor: a or b"),
+        ("{kind: full, forbidden: [{a: z}]}", "a level of a"),
+        ("{kind: {fraction: 1}, forbidden: [{a: x}]}", "regular fraction"),
+        ("{kind: orthogonal-array, forbidden: [{a: x, b: 1}]}", "expected"),
+        ("{kind: full, forbidden: [{a: x}]}", "apart|never runs"),
+    ],
+)
+def test_bad_designs_are_refused(tmp_path: Path, design: str, says: str):
+    from penstock.design.plan import make_plan
+
+    with pytest.raises((BadInput, PenstockError), match=f"(?s){says}"):
+        make_plan(read(tmp_path, design))
+
+
+def test_three_million_treatments_are_answered_with_a_better_design(tmp_path: Path):
+    many = ", ".join(f"f{i}: {{levels: {list(range(12))}}}" for i in range(6))
+    text = "{kind: full}"
+    with pytest.raises(BadInput, match=r"2985984 treatments.*d-optimal needs 72"):
+        read(
+            tmp_path,
+            text,
+            f"a: {{levels: [x]}}, b: {{levels: [x]}}, {many}".partition("f0")[2]
+            and many.replace("f0", "a", 1).replace("f1", "b", 1),
+        )

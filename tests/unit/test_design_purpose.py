@@ -1,0 +1,226 @@
+"""A study that says its purpose: which design it gets, what else there was, and what that would cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.design.kinds.base import Asked
+from penstock.design.plan import Plan, make_plan, plan_from_json
+from penstock.design.power import (
+    cautious_sigma,
+    detectable,
+    effective_runs,
+    power,
+    power_by_simulation,
+    replicates_for,
+)
+from penstock.design.show import plan_text
+from penstock.errors import BadInput
+from penstock.plugins import DESIGNS
+from penstock.spec.study import Factor, Level, Study
+from penstock.study.load import read_study
+
+MIXED = {"disk": "[hdd, ssd, nvme]", "jobs": "[1, 4, 16]", "bs": "[4, 64, 1024]", "sync": "[a, b]"}
+
+
+def two(count: int) -> dict[str, str]:
+    return {f"f{i}": "[1, 2]" for i in range(count)}
+
+
+def read(design: str, factors: dict[str, str], place: Path = Path(), quick: bool = False) -> Study:
+    said = "\n".join(f"  {name}: {{levels: {levels}}}" for name, levels in factors.items())
+    words = " ".join(f"{{{name}}}" for name in factors)
+    text = f"""penstock: 1
+name: asks
+question: Which?
+factors:
+{said}
+{f"design: {design}" if design else ""}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {words}', expected: 9s}}
+responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
+"""
+    return read_study(text.encode(), place / "asks.study.yaml", quick=quick)
+
+
+def plan(design: str, factors: dict[str, str], quick: bool = False) -> Plan:
+    return make_plan(read(design, factors, quick=quick))
+
+
+@pytest.mark.parametrize(
+    ("design", "factors", "treatments", "grade"),
+    [
+        ("{purpose: screen}", two(7), 16, 4),
+        ("{purpose: screen}", two(15), 32, 4),
+        ("{purpose: estimate}", two(5), 16, 5),
+        ("{purpose: estimate}", two(11), 128, 5),
+        ("{purpose: compare}", two(3), 8, None),
+        ("{purpose: screen}", two(2), 4, None),
+        ("{}", two(8), 64, 5),
+        ("", two(8), 64, 5),
+        ("{purpose: compare}", MIXED, 54, None),
+    ],
+)
+def test_the_fewest_runs_that_serve_are_taken(design, factors, treatments, grade):
+    made = plan(design, factors)
+    assert (made.treatments, made.resolution) == (treatments, grade)
+    assert made.choice is not None
+    (taken,) = (a for a in made.choice["alternatives"] if a["chosen"])
+    assert taken["runs"] == len(made.rows)
+    assert not taken["refused"]
+    serving = [a["runs"] for a in made.choice["alternatives"] if not a["refused"]]
+    assert taken["runs"] == min(serving)
+    assert plan_from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_mixed_levels_get_designs_of_their_own():
+    screened = plan("{purpose: screen}", MIXED)
+    assert (screened.kind, screened.model) == ("d-optimal", "main")
+    optimised = plan("{purpose: optimise}", MIXED)
+    assert (optimised.kind, optimised.model) == ("i-optimal", "quadratic")
+    barred = plan("{purpose: estimate, forbidden: [{disk: hdd, jobs: 16}]}", MIXED)
+    assert barred.model == "pairs" or barred.kind == "full"
+    assert not any(r.levels["disk"] == "hdd" and r.levels["jobs"] == "16" for r in barred.rows)
+
+
+def test_the_plan_says_what_it_took_and_what_else_there_was():
+    loaded = read("", two(8))
+    text = " ".join(plan_text(make_plan(loaded), loaded).split())
+    assert "Purpose: estimate (the study says none)" in text
+    assert "Taken is 2^(8-2) resolution V, 64 treatments x 2 = 128 runs" in text
+    assert "Cheaper: 2^(8-4) resolution IV, 32 runs; but interactions of two are mixed" in text
+    assert "full 2^8" in text
+    assert "Say design.purpose" in text
+    assert max(map(len, plan_text(make_plan(loaded), loaded).splitlines())) <= 100
+
+
+def test_a_kind_that_is_said_is_kept():
+    for design in ("{kind: full}", "{kind: full, purpose: screen}", "{kind: full, replicates: 3}"):
+        made = plan(design, two(5))
+        assert (made.treatments, made.choice) == (32, None)
+    assert plan("{kind: full, replicates: 3}", two(5)).replicates == 3
+    assert plan("{kind: full}", two(5)).replicates == 2
+
+
+def test_detect_gives_the_replicates():
+    made = plan(
+        "{purpose: screen, detect: 5%, noise: 5%}", two(4)
+    )  # N = 8, a difference of 1 sigma
+    assert made.treatments == 8
+    assert made.replicates == 5  # 0.7745 at 4, 0.8657 at 5
+    assert power(1, 8, made.replicates) >= 0.8 > power(1, 8, made.replicates - 1)
+    assert plan("{kind: {fraction: 1}, detect: 5%}", two(4)).replicates == 5
+    assert plan("{purpose: screen, detect: 5%, replicates: 3}", two(4)).replicates == 3
+
+
+def test_budgets_are_kept_to_or_refused_with_the_least_that_is_needed():
+    made = plan("{purpose: screen, budget: {runs: 40}}", two(7))
+    assert len(made.rows) == 32
+    with pytest.raises(BadInput, match=r"room for at least .*32 runs.*over 31 runs"):
+        plan("{purpose: screen, budget: {runs: 31}}", two(7))
+    with pytest.raises(BadInput, match=r"over 0\.05 h"):
+        plan("{purpose: screen, budget: {hours: 0.05}}", two(7))  # 32 runs of 10 s are 0.089 h
+    assert len(plan("{purpose: screen, budget: {hours: 0.1}}", two(7)).rows) == 32
+
+
+def test_a_quick_run_of_a_purpose_is_small():
+    assert len(plan("{purpose: estimate, detect: 1%}", two(6), quick=True).rows) == 32
+
+
+def test_a_pilot_takes_the_place_of_the_guess(tmp_path: Path):
+    said = read("{kind: full, pilot: {variation: 2%, runs: 5}}", two(3))
+    assert said.design.noise == pytest.approx(cautious_sigma(0.02, 5))
+    out = tmp_path / "earlier"
+    out.mkdir()
+    draws = np.random.default_rng(5).normal(size=40)
+    values = np.where(np.arange(40) % 2, 10, 20) * (1 + 0.03 * draws)
+    runs = {"treatment_id": ["t1", "t2"] * 20, "valid": [True] * 40, "wall": values}
+    pd.DataFrame(runs).to_parquet(out / "runs.parquet")
+    (out / "study.yaml").write_text("responses: {wall: {}}\n")
+    found = read("{kind: full, pilot: earlier}", two(3), tmp_path)
+    parts = [values[0::2], values[1::2]]
+    pooled = np.sqrt(sum(((p / p.mean() - 1) ** 2).sum() for p in parts) / 38)
+    assert found.design.noise == pytest.approx(cautious_sigma(float(pooled), 39), rel=1e-5)
+    assert "a pilot" in " ".join(make_plan(found).cautions)
+    again = read_study(found.source_text.encode(), tmp_path / "moved" / "frozen.yaml")
+    assert again.design.noise == found.design.noise
+    with pytest.raises(BadInput, match="two valid runs"):
+        read("{kind: full, pilot: nowhere}", two(3), tmp_path)
+
+
+def test_factors_may_be_called_as_they_like():
+    names = ["C", "I", "Q", "Sum", "Treatment", "Poly"]
+    made = plan("{purpose: screen}", dict.fromkeys(names, "[1, 2]"))
+    assert [f.name for f in made.factors] == names
+    assert made.resolution == 4
+    assert plan("{kind: plackett-burman}", dict.fromkeys(names, "[1, 2]")).treatments == 12
+
+
+# ---------------------------------------------------------------- power
+
+
+def levels(*counts: int) -> tuple[Factor, ...]:
+    return tuple(
+        Factor(name=f"f{j}", levels=tuple(Level(name=str(i), value=i) for i in range(n)))
+        for j, n in enumerate(counts)
+    )
+
+
+def test_effective_runs_of_known_designs():
+    for counts, expected in (((2, 2, 2), 8), ((3, 3), 6), ((2, 4), 4)):
+        factors = levels(*counts)
+        rows = DESIGNS.load("full").treatments(Asked(factors))
+        # the difference of two level means of n runs each: 2/n = 4/N
+        assert effective_runs(factors, "main", rows) == pytest.approx(expected)
+
+
+def test_power_of_unequal_levels_by_simulation():
+    factors = levels(3, 3)
+    rows = DESIGNS.load("full").treatments(Asked(factors))
+    delta, r = 1.5, 3
+    random = np.random.default_rng(11)
+    data = random.normal(size=(20_000, r, 9)) + delta * (rows[:, 0] == 2)
+    s2 = data.var(axis=1, ddof=1).mean(axis=1)
+    means = data.mean(axis=1)
+    gap = means[:, rows[:, 0] == 2].mean(axis=1) - means[:, rows[:, 0] == 1].mean(axis=1)
+    from scipy import stats
+
+    t = gap / np.sqrt(s2 * 2 / (3 * r))
+    found = np.mean(np.abs(t) > stats.t.ppf(0.975, 18))
+    said = power(delta, 9, r, effective=effective_runs(factors, "main", rows))
+    assert found == pytest.approx(said, abs=0.015)
+
+
+def test_replicates_are_the_fewest():
+    needed = replicates_for(0.5, 8)
+    assert needed is not None
+    assert power(0.5, 8, needed) >= 0.8 > power(0.5, 8, needed - 1)
+    assert replicates_for(1e-3, 8) is None
+    assert detectable(0.8, 8, needed) <= 0.5
+
+
+def test_power_of_whole_plots():
+    """Six whole plots of two runs: the noncentral t with 4 and 5 degrees of freedom is known there."""
+    from scipy import stats
+
+    rows = np.array([[p // 3, s] for p in range(6) for s in range(2)])
+    plots = np.repeat(np.arange(6), 2)
+    for factor, df, variance in ((0, 4, (1 / 2 + 0.64) / 6 * 4), (1, 5, 4 / 12)):
+        shift = 2.0 / variance**0.5
+        limit = stats.t.ppf(0.975, df)
+        exact = 1 - stats.nct.cdf(limit, df, shift) + stats.nct.cdf(-limit, df, shift)
+        _, low, high = power_by_simulation(2.0, factor, rows, plots, whole_plot_sigma=0.8)
+        assert low - 0.01 < exact < high + 0.01
+    with pytest.raises(ValueError, match="one whole plot per level"):
+        power_by_simulation(1, 0, rows[[0, 1, 10, 11]], [0, 0, 1, 1], whole_plot_sigma=1)
+
+
+def test_ignoring_whole_plots_would_promise_too_much():
+    rows = np.array([[p // 3, s] for p in range(6) for s in range(2)])
+    right = power_by_simulation(2.0, 0, rows, np.repeat(np.arange(6), 2), whole_plot_sigma=1.0)
+    assert right[2] < power(2.0, 4, 3)
