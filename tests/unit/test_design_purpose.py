@@ -153,6 +153,27 @@ def test_a_pilot_takes_the_place_of_the_guess(tmp_path: Path):
         read("{kind: full, pilot: nowhere}", two(3), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("design", "says"),
+    [
+        ("{kind: plackett-burmann}", "plackett-burman, orthogonal-array"),
+        ("{kind: {plackett-burmann: {}}}", "plackett-burman, orthogonal-array"),
+        ("{noise: 0%, detect: 5%}", "more than 0 %"),
+        ("{detect: 0%}", "more than 1000 replicates"),
+        ('{purpose: screen, generators: ["f5 = f0*f1"]}', "generators without a fraction"),
+        ("{purpose: screen, forbidden: [{f0: 1}]}", "two factors or more"),
+        ("{kind: full, forbidden: [{f0: 1, f1: [1, 2]}]}", "never runs a level of f0.*fewer"),
+        ("{kind: {d-optimal: {keep: [1, 2]}}}", "keep, row 1"),
+        ("{kind: {d-optimal: {runs: true}}}", "whole number from 7 to 64"),
+        ("{purpose: explore}", "screen, estimate, optimise or compare"),
+        ("{budget: {runs: 0}}", "at least 2"),
+    ],
+)
+def test_what_makes_no_design_is_one_clear_error(design: str, says: str):
+    with pytest.raises(BadInput, match=says):
+        plan(design, two(6))
+
+
 def test_factors_may_be_called_as_they_like():
     names = ["C", "I", "Q", "Sum", "Treatment", "Poly"]
     made = plan("{purpose: screen}", dict.fromkeys(names, "[1, 2]"))
