@@ -245,3 +245,23 @@ def test_ignoring_whole_plots_would_promise_too_much():
     rows = np.array([[p // 3, s] for p in range(6) for s in range(2)])
     right = power_by_simulation(2.0, 0, rows, np.repeat(np.arange(6), 2), whole_plot_sigma=1.0)
     assert right[2] < power(2.0, 4, 3)
+
+
+@pytest.mark.parametrize("design", ["{purpose: screen}", "{purpose: optimise}"])
+def test_the_analysis_finds_what_was_planted_in_an_optimal_design(design: str):
+    from penstock.analyse.effects import effects
+
+    made = plan(design, MIXED)
+    draws = np.random.default_rng(1).normal(size=len(made.rows))
+    runs = pd.DataFrame(
+        [
+            {**r.levels, "replicate": r.replicate, "y": 20 * (r.levels["sync"] == "b") + e}
+            | {"run_id": r.run_id}
+            for r, e in zip(made.rows, draws, strict=True)
+        ]
+    )
+    table = effects(runs, made, "y").set_index("term")
+    assert table.loc["sync", "effect_ci_low"] < 20 < table.loc["sync", "effect_ci_high"]
+    assert table.loc["sync", "p_holm"] < 1e-6
+    assert (table.loc[["disk", "jobs", "bs"], "p_holm"] > 0.01).all()
+    assert ("jobs:bs" in table.index) == (made.model == "quadratic")
