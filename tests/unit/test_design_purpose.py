@@ -153,6 +153,27 @@ def test_a_pilot_takes_the_place_of_the_guess(tmp_path: Path):
         read("{kind: full, pilot: nowhere}", two(3), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("design", "says"),
+    [
+        ("{kind: plackett-burmann}", "plackett-burman, orthogonal-array"),
+        ("{kind: {plackett-burmann: {}}}", "plackett-burman, orthogonal-array"),
+        ("{noise: 0%, detect: 5%}", "more than 0 %"),
+        ("{detect: 0%}", "more than 1000 replicates"),
+        ('{purpose: screen, generators: ["f5 = f0*f1"]}', "generators without a fraction"),
+        ("{purpose: screen, forbidden: [{f0: 1}]}", "two factors or more"),
+        ("{kind: full, forbidden: [{f0: 1, f1: [1, 2]}]}", "never runs a level of f0.*fewer"),
+        ("{kind: {d-optimal: {keep: [1, 2]}}}", "keep, row 1"),
+        ("{kind: {d-optimal: {runs: true}}}", "whole number from 7 to 64"),
+        ("{purpose: explore}", "screen, estimate, optimise or compare"),
+        ("{budget: {runs: 0}}", "at least 2"),
+    ],
+)
+def test_what_makes_no_design_is_one_clear_error(design: str, says: str):
+    with pytest.raises(BadInput, match=says):
+        plan(design, two(6))
+
+
 def test_factors_may_be_called_as_they_like():
     names = ["C", "I", "Q", "Sum", "Treatment", "Poly"]
     made = plan("{purpose: screen}", dict.fromkeys(names, "[1, 2]"))
@@ -224,3 +245,23 @@ def test_ignoring_whole_plots_would_promise_too_much():
     rows = np.array([[p // 3, s] for p in range(6) for s in range(2)])
     right = power_by_simulation(2.0, 0, rows, np.repeat(np.arange(6), 2), whole_plot_sigma=1.0)
     assert right[2] < power(2.0, 4, 3)
+
+
+@pytest.mark.parametrize("design", ["{purpose: screen}", "{purpose: optimise}"])
+def test_the_analysis_finds_what_was_planted_in_an_optimal_design(design: str):
+    from penstock.analyse.effects import effects
+
+    made = plan(design, MIXED)
+    draws = np.random.default_rng(1).normal(size=len(made.rows))
+    runs = pd.DataFrame(
+        [
+            {**r.levels, "replicate": r.replicate, "y": 20 * (r.levels["sync"] == "b") + e}
+            | {"run_id": r.run_id}
+            for r, e in zip(made.rows, draws, strict=True)
+        ]
+    )
+    table = effects(runs, made, "y").set_index("term")
+    assert table.loc["sync", "effect_ci_low"] < 20 < table.loc["sync", "effect_ci_high"]
+    assert table.loc["sync", "p_holm"] < 1e-6
+    assert (table.loc[["disk", "jobs", "bs"], "p_holm"] > 0.01).all()
+    assert ("jobs:bs" in table.index) == (made.model == "quadratic")

@@ -24,7 +24,7 @@ from penstock.design.generators import (
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
 from penstock.design.order import ORDER_WHY, run_order
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
 
@@ -191,7 +191,12 @@ def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
     if fault := kind.fault(asked):
         raise BadInput(f"found the design {design.kind} for these factors; expected {fault}")
     claim = kind.claim(asked)
-    rows = check(asked, kind.treatments(asked), claim)
+    try:
+        rows = check(asked, kind.treatments(asked), claim)
+    except PenstockError as error:
+        if not design.forbidden or isinstance(error, BadInput):
+            raise
+        raise BadInput(f"found that {error}; expected fewer design.forbidden") from None
     if design.kind == "full" and not design.forbidden:
         return rows, None, []
     told = irregular(asked, rows, claim.model) if claim.model is not None else []

@@ -74,6 +74,11 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
     BadInput where no design that serves the purpose is within the budget.
     """
     design = study.design
+    if design.detect is not None and design.noise <= 0:
+        raise BadInput(
+            "found no variation between runs (design.noise or design.pilot) with design.detect; expected "
+            "more than 0 %"
+        )
     if kind:
         return _with_replicates(study) if replicates is None and design.detect else study
     for purpose in (design.purpose,) if design.purpose else UNSAID:

@@ -261,6 +261,10 @@ def _design(source: Source, document: dict[str, Any], names: Names) -> None:
             key=True,
         )
         return
+    if kind is None and generators:
+        source.mistake(
+            ("design", "generators"), "generators without a fraction", "kind: {fraction: …}"
+        )
     treatments = math.prod(max(1, len(v)) for v in names.factors.values())
     if kind == "full":
         if treatments > _MOST_TREATMENTS:
@@ -346,8 +350,11 @@ def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
         path: Path = ("design", "forbidden", i)
         if not isinstance(combination, dict):
             continue
-        if not combination:
-            source.mistake(path, "no factor", "factors and levels that are not to be run together")
+        if len(combination) < 2:
+            few = f"{len(combination)} factor{'s' * (len(combination) != 1)}"
+            source.mistake(
+                path, few, "levels of two factors or more that are not to be run together"
+            )
         for factor, levels in combination.items():
             if factor not in names.factors:
                 known = list(names.factors)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
 from penstock.spec.fields import expect
 from penstock.spec.machine import Patterns, PlatformFile
+from penstock.spec.names import listed
 from penstock.spec.quantities import (
     TEXT_OR_NUMBER,
     Duration,
@@ -54,20 +55,23 @@ class FractionFile(Part):
     fraction: Annotated[int, Field(ge=1, description="P: 1 is the half fraction, 2 a quarter, …")]
 
 
+_KINDS = f"full, {{fraction: 1}}, {listed([name for name in DESIGNS if name != 'full'])}"
+
+
 def _kind_tag(value: Any) -> str:
     added = set(DESIGNS) - {"full"}
     if isinstance(value, str):
         return "other" if value in added else "full"
-    return (
-        "other"
-        if isinstance(value, dict) and len(value) == 1 and set(value) <= added
-        else "fraction"
-    )
+    if not isinstance(value, dict):
+        return "full"
+    if len(value) == 1 and set(value) <= added:
+        return "other"
+    return "fraction" if "fraction" in value or not value else "full"
 
 
 def _full(value: Any) -> Any:
     if value != "full":
-        raise expect("full, or {fraction: 1}")
+        raise expect(_KINDS)
     return value
 
 
@@ -86,9 +90,7 @@ def _mapping_or(expected: str) -> Callable[[Any], Any]:
 
 Kind = Annotated[
     Annotated[Literal["full"], BeforeValidator(_full), Tag("full")]
-    | Annotated[
-        FractionFile, BeforeValidator(_mapping_or("full, or {fraction: 1}")), Tag("fraction")
-    ]
+    | Annotated[FractionFile, BeforeValidator(_mapping_or(_KINDS)), Tag("fraction")]
     | Annotated[dict[str, dict[str, Any]], BeforeValidator(_with_options), Tag("other")],
     Discriminator(_kind_tag),
 ]
