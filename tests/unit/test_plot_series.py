@@ -269,6 +269,39 @@ def test_a_monitored_run_is_read_from_its_begin_with_its_phases(tmp_path: Path) 
         recorded.chosen(["cpu*"])
 
 
+@pytest.mark.parametrize("kind", ["time", "sequence"])
+def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind: str) -> None:
+    with Bundle.create(tmp_path / "E", {"run_id": "r001"}) as bundle:
+        named = [
+            {
+                "series_id": i,
+                "metric": "m",
+                "labels": json.dumps({"node": f"n{i}"}),
+                "kind": kind,
+                "unit": "W",
+            }
+            for i in range(2)
+        ]
+        bundle.write_table("series", pa.Table.from_pylist(named))
+        values = [(0, 10, 1.5, None), (0, 12, 2.5, None), (1, 11, None, 7)]
+        rows = pd.DataFrame(values, columns=["series_id", "at", "float", "integer"])
+        rows = rows.assign(
+            utc_ns=rows["at"] * 10**9 if kind == "time" else None,
+            index=None if kind == "time" else rows["at"],
+            boolean=None,
+            text=None,
+        )
+        bundle.write_table("points", pa.Table.from_pandas(rows, preserve_index=False))
+    found = of_selection(select(tmp_path / "E"))
+    assert found.axis == ("time" if kind == "time" else "index")
+    assert [(s.name, s.unit, s.y.tolist()) for s in found.series] == [
+        ("m n0", "W", [1.5, 2.5]),
+        ("m n1", "W", [7.0]),
+    ]
+    first = 10 if kind == "time" else 0
+    assert [s.x.tolist() for s in found.series] == [[10 - first, 12 - first], [11 - first]]
+
+
 def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
     for number, shift in enumerate((0, 1, 2, 3, 50)):
         monitored(tmp_path / "OUT" / "runs" / f"r00{number + 1}", f"r00{number + 1}", shift)

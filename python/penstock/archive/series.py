@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -214,7 +215,8 @@ def names_a_time(column: str) -> bool:
 def of_selection(selection: Selection, table: str | None = None) -> Recorded:
     """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
 
-    `table`: `utilisation` (the default where there is one), `samples`, `spark_tasks`, or
+    `table`: `utilisation` (the default where there is one), `points` of an experiment,
+    `samples`, `spark_tasks`, or
     `io_events` (offsets by the number of the request). Raises BadInput where a run has none.
     """
     found: list[Recorded] = []
@@ -234,7 +236,11 @@ def of_selection(selection: Selection, table: str | None = None) -> Recorded:
 def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
     check_manifest(path / "manifest.json")
     bundle = Bundle.open(path)
-    have = [t for t in ("utilisation", "samples", "io_events", "spark_tasks") if t in bundle.tables]
+    have = [
+        t
+        for t in ("utilisation", "points", "samples", "io_events", "spark_tasks")
+        if t in bundle.tables
+    ]
     if table is None:
         table = have[0] if have else "utilisation"
     if table not in have:
@@ -248,6 +254,8 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
         return _requests(bundle, run, group)
     if table == "spark_tasks":
         return _tasks(bundle, run, group)
+    if table == "points":
+        return _points(bundle, run, group)
     phases = _phases(bundle)
     rows = bundle.table(table).to_pandas()
     begin = _begin_ns(bundle, rows)
@@ -319,6 +327,40 @@ def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
     series.sort(key=lambda s: -len(s.x))
     _bounded(len(series), bundle.path)
     return Recorded(series, axis="index", axis_name="request")
+
+
+def _points(bundle: Bundle, run: str, group: str) -> Recorded:
+    """The series of an experiment: those of times, or those of sequences where there is none of times."""
+    named = bundle.table("series").to_pandas().set_index("series_id")
+    kinds = named["kind"].astype(str)
+    timed = bool((kinds == "time").any())
+    rows = bundle.table("points").to_pandas()
+    rows = rows[rows["series_id"].map(kinds) == ("time" if timed else "sequence")]
+    value = rows["float"].fillna(rows["integer"]).fillna(rows["boolean"].astype(float))
+    rows = rows.assign(_y=value)[value.notna()]
+    start = int(rows["utc_ns"].min()) if timed and len(rows) else 0
+    phases = _phases(bundle)
+    if timed and "clocks" in bundle.tables and "phases" in bundle.tables:
+        clocks = bundle.table("clocks").to_pandas()
+        offset = int((clocks["realtime_ns"] - clocks["monotonic_ns"]).iloc[0])
+        begun = bundle.table("phases").to_pandas().rename(columns={"start_ns": "t_ns"})
+        start = _begin_ns(bundle, begun) + offset
+    series = []
+    for number, mine in rows.groupby("series_id"):
+        about = named.loc[number]
+        labels = str(about["labels"])
+        nodes = " ".join(str(v) for v in json.loads(labels).values()) if labels != "{}" else ""
+        metric = str(about["metric"])
+        x = (
+            (mine["utc_ns"].to_numpy(np.int64) - start) / 1e9
+            if timed
+            else mine["index"].to_numpy(float)
+        )
+        y = mine["_y"].to_numpy(float)
+        name = f"{metric} {nodes}".strip()
+        series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group))
+    _bounded(len(series), bundle.path)
+    return Recorded(series, "time" if timed else "index", "number", phases=phases if timed else [])
 
 
 def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:

@@ -45,7 +45,7 @@ def command(
     ),
     phase: str | None = typer.Option(None, help="Only what lies in this phase of the run."),
     table: str | None = typer.Option(
-        None, help="Of a run: utilisation (default), samples, io_events or spark_tasks."
+        None, help="Of a run: utilisation (default), points, samples, io_events or spark_tasks."
     ),
     node: str = typer.Option(
         "", help="What in a series' name is its node: a regular expression with one group."
