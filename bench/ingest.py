@@ -1,9 +1,9 @@
 """How many points a second one core takes in by line protocol, and 100 nodes of 200 metrics in one receiver.
 
-Reading is timed by the processor time of its thread, in bulk, down to a table that a sink takes. For the nodes,
-each sends 200 metrics for every second of an experiment over a connection of its own, as fast as it is answered;
-the receiver keeps them in memory: what a disk takes is not in it. Planted: five points that are never sent, and
-a line that is none. Status 1 where the bar is missed or a plant is not found.
+Reading is timed by the processor time of its thread, in bulk, down to a table that a sink takes. Of the
+nodes, each sends 200 metrics for every second of an experiment over a connection of its own, as fast as it
+is answered; the receiver keeps them in memory: what a disk takes is not in it. Planted: five points that are
+never sent, and a line that is none. Status 1 where the bar is missed or a plant is not found.
 """
 
 from __future__ import annotations
