@@ -268,7 +268,7 @@ def check_seven_hours(
 def test_seven_hours_of_prometheus_come_whole_in_three_requests(tmp_path: Path) -> None:
     program("prometheus", "prometheus")
     begin = int(time.time()) - 25_200 - 60
-    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=1s")
+    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
     with prometheus(tmp_path, "global: {}\n", *words) as url:
         seconds = [s for s in range(100) if not 40 <= s < 50]
         # first what is older: it takes nothing of an hour before the newest
