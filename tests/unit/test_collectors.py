@@ -225,7 +225,7 @@ def test_write_answers_as_influxdb_does() -> None:
         assert json.loads(said)["error"].endswith("dropped=2")
         assert post(at, "/write?db=x", b"good value=1 5\n")[0] == 204, "sent once more"
         assert post(at, "/write?db=x&precision=days", b"good value=1 5\n")[0] == 400
-        assert post(at, "/write?db=x", b"")[0] == 200
+        assert post(at, "/write?db=x", b"")[0] == 204
         assert post(at, "/else", b"")[0] == 404
         assert post(at, "/query", b"q=CREATE+DATABASE+x")[0] == 200
         packed = __import__("gzip").compress(b"packed value=2 6\n")

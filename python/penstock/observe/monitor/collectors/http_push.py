@@ -137,7 +137,7 @@ class InfluxReceiver(_Push):
         except BadInput as error:
             return _error(400, str(error))
         if not body.strip():
-            return Answer(200, headers=version)
+            return Answer(204, headers=version)
         found = await self._read(
             request, "line_protocol", body, time.time_ns(), PRECISIONS[precision]
         )

@@ -180,7 +180,8 @@ class HttpListener(Listener):
             writer.write(sent)
             async with asyncio.timeout(PATIENCE_S):
                 await writer.drain()
-            if (talk.our_state, talk.their_state) != (h11.DONE, h11.DONE):
+            states: list[Any] = [talk.our_state, talk.their_state]
+            if states != [h11.DONE, h11.DONE]:
                 return
             talk.start_next_cycle()
 
