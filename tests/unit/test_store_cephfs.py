@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.spec.store import StoreSpec
-from penstock.store import ceph_layout
+from penstock.store import ceph_layout, ceph_pools
 from penstock.store.ceph_layout import root_layout, spread, with_chunk, with_chunks_together
 from penstock.store.ceph_pools import crush_map, in_turn
 from penstock.store.cephfs import CephFS
@@ -141,3 +143,40 @@ def test_a_pool_that_a_client_has_not_heard_of_is_known_by_its_number(
     assert ceph_layout.layout_of(up, node, "/f")["pool"] == "rule1_1"
     monkeypatch.setattr(ceph_layout, "python", lambda *_: said.replace("=7", "=data"))
     assert ceph_layout.layout_of(up, node, "/f")["pool"] == "data"
+
+
+def test_two_pools_that_are_asked_for_at_once_both_have_their_rule(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Hints of several files are set at the same time; each map of rules must have those before it."""
+    maps: list[str] = []
+
+    def asked(_: Site, *commands: dict[str, Any], **__: Any) -> list[Any]:
+        if commands[0]["prefix"] == "osd pool create":
+            assert f"rule {commands[0]['rule']} " in maps[-1]
+            return [None, [{"poolname": commands[0]["pool"], "poolnum": len(maps)}]]
+        if commands[0]["prefix"] == "pg dump":
+            numbers = range(1, 9)
+            return [
+                {
+                    "pg_stats": [
+                        {"pgid": f"{n}.{g}", "state": "active"} for n in numbers for g in range(4)
+                    ]
+                }
+            ]
+        return [None] * len(commands)
+
+    def written(_: Site, __: Any, at: str, text: str) -> None:
+        time.sleep(0.05)  # another one could come between reading the rules and setting the map
+        maps.append(text)
+
+    monkeypatch.setattr(ceph_pools, "ask", asked)
+    monkeypatch.setattr(ceph_pools, "home", lambda *_: str(tmp_path))
+    monkeypatch.setattr(Site, "write", written)
+    monkeypatch.setattr(Site, "run", lambda *_, **__: None)
+    up = site()
+    up.state.update({"pools": {}, "rules": [], "osds": ["a", "b", "c", "d"]})
+    with ThreadPoolExecutor(4) as together:
+        names = list(together.map(lambda n: ceph_pools.pool(up, n, [n], 1), range(4)))
+    assert len(set(names)) == 4
+    assert maps[-1].count("\nrule rule") == 4

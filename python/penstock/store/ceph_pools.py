@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.store.engine import Site
 FILE_SYSTEM = "penstock"
 METADATA, DATA = "penstock_metadata", "penstock_data"
 _POOL_WITHIN_S = 60.0
+_MAKING = threading.Lock()
 _TUNABLES = (
     "tunable choose_local_tries 0",
     "tunable choose_local_fallback_tries 0",
@@ -25,7 +27,16 @@ _TUNABLES = (
 
 
 def pool(site: Site, first: int | None, among: list[int], copies: int, name: str = "") -> str:
-    """The pool of a number of copies, the first on one OSD if it is named, all among some OSDs."""
+    """The pool of a number of copies, the first on one OSD if it is named, all among some OSDs.
+
+    Made if it is new, one after the other: of two CRUSH maps made from the same one, the second would lose
+    the rule of the first.
+    """
+    with _MAKING:
+        return _pool(site, first, among, copies, name)
+
+
+def _pool(site: Site, first: int | None, among: list[int], copies: int, name: str) -> str:
     pools: dict[str, dict[str, Any]] = site.state["pools"]
     wanted = {"first": first, "among": among, "copies": copies}
     for known, has in pools.items():
