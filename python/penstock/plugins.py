@@ -219,9 +219,6 @@ STORE_HINTS = Table(
     },
 )
 
-#: what reads a metric of a server elsewhere, by the type that a monitor's configuration gives it
-METRIC_SERVERS = Table("metric-servers", "type of server", {})
-
 #: from factors to treatments
 DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
 
@@ -238,6 +235,5 @@ TABLES = (
     STUDY_FINDINGS,
     STORE_ENGINES,
     STORE_HINTS,
-    METRIC_SERVERS,
     DESIGNS,
 )

@@ -37,6 +37,7 @@ T = TypeVar("T")
 #: a store, opened when it is first needed
 Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
+_Text = Annotated[str | None, Query(max_length=500)]
 _Kind = Literal["timestamp", "duration", "sample"]
 _Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
 
@@ -330,15 +331,14 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
 
 def _ours(store: Store) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
-    text = Query(max_length=500)
 
     @api.get("", summary="Experiments that one may see, by user, name, tag, state")
     def listed(
         request: Request,
-        user: Annotated[str | None, text] = None,
-        name: Annotated[str | None, text] = None,
-        tag: Annotated[str | None, text] = None,
-        state: Annotated[str | None, text] = None,
+        user: _Text = None,
+        name: _Text = None,
+        tag: _Text = None,
+        state: _Text = None,
     ) -> list[ExperimentModel]:
         found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
         return [ExperimentModel(**e.document()) for e in found]
