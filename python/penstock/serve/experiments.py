@@ -219,7 +219,8 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         "/{name:path}",
         status_code=201,
         summary="Begin it",
-        response_class=PlainTextResponse,
+        response_class=Response,
+        responses={201: {"content": _BODY}},
         openapi_extra=_body(Start),
     )
     async def start(request: Request, name: _Name) -> Response:
@@ -245,7 +246,8 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         "/{name:path}",
         status_code=201,
         summary="End it",
-        response_class=PlainTextResponse,
+        response_class=Response,
+        responses={201: {"content": _BODY}},
         openapi_extra=_body(Stop),
     )
     async def end(request: Request, name: _Name) -> Response:
@@ -267,7 +269,11 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         return PlainTextResponse(await _kept(act), 201)
 
     @api.delete(
-        "/{name:path}", status_code=201, summary="Remove it", response_class=PlainTextResponse
+        "/{name:path}",
+        status_code=201,
+        summary="Remove it",
+        response_class=Response,
+        responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
         found = store().find(name, _who(request).user, to_change=True)
