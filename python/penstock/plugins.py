@@ -259,9 +259,6 @@ STORE_HINTS = Table(
     },
 )
 
-#: what reads a metric of a server elsewhere, by the type that a monitor's configuration gives it
-METRIC_SERVERS = Table("metric-servers", "type of server", {})
-
 #: from factors to treatments
 DESIGNS = Table(
     "designs",
@@ -310,7 +307,6 @@ TABLES = (
     STUDY_FINDINGS,
     STORE_ENGINES,
     STORE_HINTS,
-    METRIC_SERVERS,
     DESIGNS,
     FIGURE_KINDS,
     METRIC_READERS,

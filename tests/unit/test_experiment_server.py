@@ -429,7 +429,7 @@ def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> Non
     (path,) = (tmp_path / "state" / "experiments").glob("*/x.1-*")
     assert Bundle.open(path).manifest["state"] == "ended"
     assert "x#1" in cli("monitor", "list").stdout
-    cli("ls", "--rebuild", str(tmp_path))
+    cli("ls", "--rebuild", "--below", str(tmp_path))
     assert "x#1" in cli("monitor", "list").stdout
     cli("monitor", "rm", "x")
     assert cli("monitor", "list").stdout == ""

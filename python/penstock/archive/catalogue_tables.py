@@ -87,7 +87,7 @@ def opened(place: Path | str) -> sa.Engine:
     engine = _sqlite(place) if isinstance(place, Path) else _server(place)
     try:
         _bring_up_to_date(engine)
-    except sa.exc.DatabaseError as error:
+    except sa.exc.DBAPIError as error:
         engine.dispose()
         full = "full" in str(error.orig)
         advice = "make room" if full else "remove it and run penstock ls --rebuild"

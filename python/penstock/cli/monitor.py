@@ -210,7 +210,9 @@ def run(
         done = monitor_command(words, round(interval * 1e9), output, quiet=as_json)
         status = done.finished.exit_status
         shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        for batch in sampled(done.result.tables, done.result.receipt["used_ns"], shift_ns):
+        told = done.result.receipt
+        due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+        for batch in sampled(done.result.tables, due, shift_ns):
             door.write(experiment, batch)
     except BadInput:
         raise

@@ -37,6 +37,7 @@ T = TypeVar("T")
 #: a store, opened when it is first needed
 Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
+_Text = Annotated[str | None, Query(max_length=500)]
 _Kind = Literal["timestamp", "duration", "sample"]
 _Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
 
@@ -218,7 +219,8 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         "/{name:path}",
         status_code=201,
         summary="Begin it",
-        response_class=PlainTextResponse,
+        response_class=Response,
+        responses={201: {"content": _BODY}},
         openapi_extra=_body(Start),
     )
     async def start(request: Request, name: _Name) -> Response:
@@ -244,7 +246,8 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         "/{name:path}",
         status_code=201,
         summary="End it",
-        response_class=PlainTextResponse,
+        response_class=Response,
+        responses={201: {"content": _BODY}},
         openapi_extra=_body(Stop),
     )
     async def end(request: Request, name: _Name) -> Response:
@@ -266,7 +269,11 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         return PlainTextResponse(await _kept(act), 201)
 
     @api.delete(
-        "/{name:path}", status_code=201, summary="Remove it", response_class=PlainTextResponse
+        "/{name:path}",
+        status_code=201,
+        summary="Remove it",
+        response_class=Response,
+        responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
         found = store().find(name, _who(request).user, to_change=True)
@@ -330,15 +337,14 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
 
 def _ours(store: Store) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
-    text = Query(max_length=500)
 
     @api.get("", summary="Experiments that one may see, by user, name, tag, state")
     def listed(
         request: Request,
-        user: Annotated[str | None, text] = None,
-        name: Annotated[str | None, text] = None,
-        tag: Annotated[str | None, text] = None,
-        state: Annotated[str | None, text] = None,
+        user: _Text = None,
+        name: _Text = None,
+        tag: _Text = None,
+        state: _Text = None,
     ) -> list[ExperimentModel]:
         found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
         return [ExperimentModel(**e.document()) for e in found]

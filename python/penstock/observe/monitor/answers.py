@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from penstock import plugins
 from penstock.errors import BadInput
 from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
 from penstock.observe.monitor.export import MEDIA, as_bytes, joined
-from penstock.observe.monitor.points import Batch, points
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.targets import ELSEWHERE, Targets, checked_options
-from penstock.plugins import METRIC_SERVERS
+from penstock.observe.monitor.points import Batch, canonical_labels, points
+from penstock.observe.monitor.recorded import Recorded, labels_of, recorded
+from penstock.observe.monitor.targets import ELSEWHERE, Target, Targets, checked_options
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,51 @@ def data_of(
             raise Unknown(
                 f"found server {server!r}; expected one of {', '.join(targets.servers) or 'none'}"
             )
-        read = METRIC_SERVERS.load(target.type)
-        table = read(target.address, dict(options), start_ns, end_ns)
+        table = _read(target, options, start_ns, end_ns)
         name = str(options.get("metric") or options.get("query") or options["measurement"])
-        same = points(
-            **{n: table[n] for n in table.column_names if n != "metric"},
-            metric=[name] * table.num_rows,
-        )
-        return recorded([Batch(server, 0, same)], start_ns, end_ns), name
+        same = {n: table[n] for n in table.column_names if n != "metric"}
+        if "measurement" in options:  # its fields stay apart
+            fields = table["metric"].combine_chunks().dictionary_decode().to_pylist()
+            texts = table["labels"].combine_chunks().dictionary_decode().to_pylist()
+            same["labels"] = [
+                canonical_labels({**labels_of(t), "field": f})
+                for t, f in zip(texts, fields, strict=True)
+            ]
+        named = points(metric=[name] * table.num_rows, **same)
+        return recorded([Batch(server, 0, named)], start_ns, end_ns), name
     if "metric" not in options:
         raise BadInput("found no metric; expected metric, or server with query or measurement")
     metric = options["metric"]
     return store.recorded(found, metric), metric
+
+
+def _read(target: Target, options: Mapping[str, Any], start_ns: int, end_ns: int) -> pa.Table:
+    """Points of a server elsewhere, by the reader that its type has."""
+    readers = next((t for t in plugins.TABLES if t.name == "metric-servers"), None)
+    if readers is None:
+        raise BadInput(
+            f"found a server of type {target.type!r}; expected none, as nothing reads them"
+        )
+    settings = {"database": options.get("database", "monex")} if "measurement" in options else {}
+    url = target.address if "://" in target.address else f"http://{target.address}"
+    query = options.get("query") or _selected(options)
+    reader = readers.load(target.type)(url, settings)
+    return reader.read(query, start_ns, end_ns, _step_ns(options.get("step", "1s"))).points
+
+
+def _selected(options: Mapping[str, Any]) -> str:
+    """A measurement's fields in InfluxQL, whose names cannot be parameters: they are quoted."""
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("$", "") + '"'
+
+    fields = ", ".join(map(quoted, options.get("fields", []))) or "*"
+    where = "WHERE time >= $start AND time <= $end GROUP BY *"
+    return f"SELECT {fields} FROM {quoted(options['measurement'])} {where}"
+
+
+def _step_ns(said: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", said)
+    if found is None or float(found[1]) <= 0:
+        raise BadInput(f"found step {said[:80]!r}; expected one as 1s, 250ms or 5m")
+    return round(float(found[1]) * {"ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}[found[2] or "s"])

@@ -266,11 +266,11 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def sampled(tables: Mapping[str, pa.Table], interval_ns: int, shift_ns: int) -> Sequence[Batch]:
+def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Sequence[Batch]:
     """What a monitor sampled of a command as two batches: `samples`, and `utilisation` computed from them.
 
-    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`. `shift_ns` is the time
-    of day less CLOCK_MONOTONIC.
+    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`. `expected`: samples
+    that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
     """
     import pyarrow.compute as pc
 
@@ -297,6 +297,6 @@ def sampled(tables: Mapping[str, pa.Table], interval_ns: int, shift_ns: int) -> 
             ["metric", "labels"]
         )
         rows = pairs.aggregate([]).to_pylist() if source == "samples" else []
-        accounts = [Account(r["metric"], r["labels"], interval_ns) for r in rows]
+        accounts = [Account(r["metric"], r["labels"], expected=expected) for r in rows]
         found.append(Batch(source, 0, columns, accounts))
     return found

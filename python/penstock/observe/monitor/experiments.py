@@ -165,12 +165,12 @@ class Experiments:
         out = self.home / quote(owner, safe="")
         last = self.catalogue.latest_attempt(str(out), name)
         number = last + 1
+        for row in self.catalogue.found(name=name, owner=owner, state="running"):
+            raise Taken(f"{name}#{row['attempt']} is running; expected that it had ended")
         if asked is not None and asked != number:
             raise Taken(f"{text}: found {last} of that name; expected {name}#{number}")
         if last and asked is None and not repeat:
             raise Taken(f"{name} was there before; expected another name, or `repeat`")
-        for row in self.catalogue.found(name=name, owner=owner, state="running"):
-            raise Taken(f"{name}#{row['attempt']} is running; expected that it had ended")
         at = time.time_ns() if at_ns is None else at_ns
         path = out / f"{quote(name, safe='')[:100]}.{number}-{secrets.token_hex(4)}"
         begun = Experiment(
