@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.design.caution import cautions
 from penstock.design.generators import (
@@ -21,7 +22,8 @@ from penstock.design.generators import (
     word_lengths,
 )
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
-from penstock.design.order import ORDER_WHY, run_order
+from penstock.design.order import INTERLEAVED, SPLIT_PLOT, STRIP_PLOT
+from penstock.design.orders import Ordered, cautions_of, ordered
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -32,7 +34,11 @@ ALIAS_ORDER = 3
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0."""
+    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0.
+
+    Runs of one `whole_plot` (of one `strip`) share a setting of the factors that are hard to change; 0: none
+    is kept.
+    """
 
     run_id: str
     run_order: int
@@ -42,6 +48,8 @@ class PlannedRun:
     standard_order: int
     levels: dict[str, str]
     coded: dict[str, int]
+    whole_plot: int = 0
+    strip: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,11 @@ class Plan:
     estimate_why: str
     power: dict[str, Any]
     cautions: list[str]
+    #: what each order that could be had would take and tell, where changes of factors cost something
+    orders: list[dict[str, Any]] = field(default_factory=list)
+    #: factors whose settings are kept: in whole plots, in the strips that cross them
+    whole_plot_factors: list[str] = field(default_factory=list)
+    strip_factors: list[str] = field(default_factory=list)
 
     @property
     def two_level(self) -> bool:
@@ -117,7 +130,7 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
-    from penstock.design.estimate import estimate
+    from penstock.design.estimate import changes_s, estimate
     from penstock.design.power import power_of
 
     factors = list(study.factors)
@@ -135,8 +148,12 @@ def make_plan(study: Study) -> Plan:
     grade = resolution(relation)
     if regular:
         relation = verify(matrix, 1 << (len(factors) - len(generators)), grade, names).relation
-    rows = _rows(study, matrix, regular)
-    seconds, why = estimate(study, rows)
+    levels = (matrix.astype(np.int64) + 1) // 2 if regular else matrix.astype(np.int64)
+    in_order = ordered(
+        study, levels, estimate(study, len(matrix) * study.design.replicates, 0.0)[0]
+    )
+    rows = _rows(study, levels, in_order)
+    seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
     aliases = _aliases(matrix, names, relation) if two and generators else []
     power = power_of(len(matrix), study.design.replicates, study.design.noise, len(generators))
     return Plan(
@@ -158,13 +175,19 @@ def make_plan(study: Study) -> Plan:
             n: count for n, count in enumerate(word_lengths(relation, len(factors)), 3) if count
         },
         aliases=aliases,
-        order=study.design.order,
-        order_why=ORDER_WHY[study.design.order],
+        order=in_order.order,
+        order_why=in_order.why,
         seed=study.design.seed,
         estimated_s=seconds,
         estimate_why=why,
         power=power,
-        cautions=cautions(study, grade, aliases, power, two_level=regular),
+        cautions=[
+            *cautions(study, grade, aliases, power, two_level=regular),
+            *cautions_of(in_order, factors),
+        ],
+        orders=[option.to_json() for option in in_order.options],
+        whole_plot_factors=list(in_order.hard),
+        strip_factors=list(in_order.strips),
     )
 
 
@@ -255,29 +278,30 @@ def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: lis
     return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
 
 
-def _rows(study: Study, matrix: Matrix, signs: bool) -> list[PlannedRun]:
-    """`signs`: the matrix is of −1 and +1, not of level numbers."""
-    factors, replicates = study.factors, study.design.replicates
-    width = max(2, len(str(len(matrix))))
+def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> list[PlannedRun]:
+    """The runs of a matrix of level numbers in their order."""
+    factors = study.factors
+    width = max(2, len(str(len(levels))))
+    passes = in_order.order in (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
     rows: list[PlannedRun] = []
-    order = run_order(len(matrix), replicates, study.design.seed, study.design.order)
-    digits = max(3, len(str(len(order))))
-    for place, (replicate, standard) in enumerate(order, start=1):
-        values = [int(v) for v in matrix[standard]]
-        numbers = [(v + 1) // 2 for v in values] if signs else values
+    digits = max(3, len(str(len(in_order.places))))
+    for number, place in enumerate(in_order.places, start=1):
+        numbers = [int(v) for v in levels[place.treatment]]
         rows.append(
             PlannedRun(
-                run_id=f"r{place:0{digits}d}",
-                run_order=place,
-                replicate=replicate,
-                block=replicate if study.design.order == "interleaved" else 1,
-                treatment_id=f"t{standard + 1:0{width}d}",
-                standard_order=standard + 1,
+                run_id=f"r{number:0{digits}d}",
+                run_order=number,
+                replicate=place.replicate,
+                block=place.replicate if passes else 1,
+                treatment_id=f"t{place.treatment + 1:0{width}d}",
+                standard_order=place.treatment + 1,
                 levels={f.name: f.levels[n].name for f, n in zip(factors, numbers, strict=True)},
                 coded={
                     f.name: 2 * n - 1 if len(f.levels) == 2 else n
                     for f, n in zip(factors, numbers, strict=True)
                 },
+                whole_plot=place.whole_plot,
+                strip=place.strip,
             )
         )
     return rows
