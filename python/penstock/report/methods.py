@@ -13,8 +13,8 @@ from penstock.analyse.scale import IN_WORDS
 from penstock.text import listed, quantity, term_text
 
 CAPTIONS = {
-    "half-normal": "Sizes of the effects over half-normal quantiles: effects that are chance lie on a line "
-    "through 0.",
+    "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
+    "through 0, below the limit.",
     "residuals": "Studentised residuals against fitted values and in running order: a funnel says that the "
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",

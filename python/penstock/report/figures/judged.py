@@ -22,7 +22,7 @@ _LEAST = 4
 
 
 def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Sizes of effects over half-normal quantiles: what is chance lies on a line through 0 (Daniel,
+    """Half-normal quantiles over sizes of effects: what is chance lies on a line through 0 (Daniel,
     Technometrics 1, 1959). In half widths of their intervals: those of several strata are on one line, and 1
     is the limit."""
     table = terms_of(outcome, response)
@@ -38,12 +38,16 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     m = len(table)
     x = ndtri(0.5 + 0.5 * (np.arange(1, m + 1) - 0.5) / m)
     y = table["_size"].to_numpy(float)
-    fig = style.figure(width, 3.4)
+    # one height for each effect: names beside the marks stand apart
+    fig = style.figure(width, 2.2 + 0.13 * m)
     axes = fig.subplots()
     chance = ~table["sure"].to_numpy(bool)
     if chance.sum() >= 2:
-        slope = float(x[chance] @ y[chance] / (x[chance] @ x[chance]))
-        axes.plot([0, x[-1]], [0, slope * x[-1]], color=style.MUTED, linewidth=1)
+        slope = float(x[chance] @ x[chance] / (x[chance] @ y[chance]))
+        top = min(float(x[-1]), slope * float(y.max()))
+        axes.plot([0, top / slope], [0, top], color=style.MUTED, linewidth=1)
+    if in_errors:
+        axes.axvline(1, color=style.INK, linestyle=(0, (4, 2)), linewidth=1, label="limit")
     main = ~table["term"].astype(str).str.contains(":").to_numpy(bool)
     for series, kind, label in (
         (style.SERIES[0], main, "main effect"),
@@ -54,8 +58,8 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
             if not mine.any():
                 continue
             dots = axes.scatter(
-                x[mine],
                 y[mine],
+                x[mine],
                 marker=series.mark,
                 s=34,
                 facecolors=series.colour if sure else "none",
@@ -64,33 +68,29 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 zorder=3,
             )
             style.tips(fig, dots, [term_text(str(t)) for t in table["term"][mine]])
-    # the largest are named, each on the side where there is room
-    named = [i for i in range(m) if not chance[i]][-_MOST_NAMED:]
-    last = np.inf
-    gap = 0.055 * float(y.max())
-    for i in reversed(named):
-        at = min(float(y[i]), last - gap)
-        last = at
+    widest = float(y.max())
+    for i in [i for i in range(m) if not chance[i]][-_MOST_NAMED:]:
+        left = y[i] > 0.5 * widest
         axes.annotate(
             term_text(str(table["term"].iloc[i])),
-            (x[i], y[i]),
-            xytext=(x[i] - 0.04 * float(x[-1]), at),
-            textcoords="data",
-            ha="right",
+            (y[i], x[i]),
+            xytext=(-7 if left else 7, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
             va="center",
             fontsize=8,
             color=style.INK,
         )
-    axes.set_xlim(left=0, right=1.06 * float(x[-1]))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("half-normal quantile")
-    axes.set_ylabel(
-        "|effect| (half widths of its 95 % interval)"
-        if in_errors
-        else f"|effect| on {response.name}"
-    )
-    style.grid(axes, "y")
-    fig.legend(loc="outside upper left", ncols=1 if style.narrow(width) else 4, handlelength=1.2)
+    axes.set_xlim(left=0, right=1.06 * max(widest, 1.0 if in_errors else 0.0))
+    axes.set_ylim(bottom=0, top=1.08 * float(x[-1]))
+    axes.set_ylabel("half-normal quantile")
+    small = style.narrow(width)
+    what = "|effect| (half widths of its 95 % interval)"
+    if not in_errors:
+        what = f"|effect| on {response.name}"
+    axes.set_xlabel(what)
+    style.grid(axes, "x")
+    fig.legend(loc="outside upper left", ncols=2 if small else 4, handlelength=1.2)
     return fig
 
 
