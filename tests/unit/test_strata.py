@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.effects import NO_ERROR, REML, effects
+from penstock.analyse.means import Ranking
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import analyse
 from penstock.design.plan import Plan, PlannedRun, plan_from_json
 from tests.unit.recorded_study import plan_of_text, record, study_text
 
@@ -282,6 +286,22 @@ def test_strips_have_an_error_each(tmp_path):
     )
     lost = runs.assign(valid=runs.index != 3)
     assert set(effects(lost, plan, "y").set_index("term").loc[["A", "B"], "method"]) == {NO_ERROR}
+
+
+def test_means_have_no_more_freedom_than_settings(tmp_path):
+    """The mean at a level of a kept factor: a setting's own part does not average out over its runs."""
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
+    plan = plan_of_text(text, tmp_path)
+    values = in_whole_plots(plan.rows, "W", SPLIT, "S")
+    out = record(tmp_path, text, lambda row: {"y": values[row.run_id]})
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    ranked = Ranking(outcome, outcome.responses[0])
+    assert ranked.df == 4  # of 8 within treatments
+    low, high = ranked.level_means("W")
+    assert low.high > high.low  # as the test by whole plots has it: not told apart
+    # at least as wide as a mean of three settings whose standard deviation is the treatments' spread
+    assert math.log(low.high / low.low) >= 2 * 2.77 * ranked.spread / math.sqrt(3)
 
 
 def test_plans_go_to_json_and_back(tmp_path):
