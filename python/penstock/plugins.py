@@ -214,6 +214,10 @@ STUDY_FINDINGS = Table(
         "best": "penstock.analyse.study_findings:best",
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
+        **{
+            name: f"penstock.analyse.assumptions:{name}"
+            for name in ("scales", "kept_settings", "assumptions", "outliers")
+        },
         "slowed": "penstock.analyse.time_scale:slowed",
         "tails": "penstock.analyse.tails:tails",
         **{

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
 
-from penstock.analyse.effects import effects
-from penstock.design.plan import make_plan
+from penstock.analyse.effects import effects, fitted, usable
+from penstock.analyse.residuals import residual_table
+from penstock.design.plan import Plan, make_plan
 from penstock.study.load import load_study
 
 STUDY_TEXT = """penstock: 1
@@ -165,6 +166,12 @@ def effects_of(runs: pd.DataFrame, response: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def residuals_of(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
+    """The residuals table of one response."""
+    fit = fitted(runs, plan, response)
+    return residual_table(fit, usable(runs, plan, response), response, "linear")
+
+
 def _write(path: Path, frame: pd.DataFrame) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
@@ -302,6 +309,10 @@ def write_example(
         for response in ("bandwidth", "p99")
     ]
     _write(out / "effects.parquet", pd.concat(told))
+    _write(
+        out / "residuals.parquet",
+        pd.concat([residuals_of(runs, made, response) for response in ("bandwidth", "p99")]),
+    )
     _write(out / "fidelity.parquet", pd.DataFrame(fidelity_rows))
     means = runs[runs["valid"]].groupby("treatment_id")["bandwidth"].mean()
     predictions = []

@@ -164,3 +164,16 @@ def test_equal_values_are_resolution_and_no_certainty() -> None:
     assert said == (
         "orders is 25 % higher in B: 1.6 against 2 1/s, with one value printed on each side."
     )
+
+
+def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
+    from statsmodels.stats.weightstats import ttost_ind
+
+    random = np.random.default_rng(5)
+    a, b = (np.exp(random.normal(3, 0.05, 8)).tolist() for _ in range(2))
+    margin = Measured("rate", "1/s", a, b).equivalent_within
+    assert margin is not None
+    limit = float(np.log(margin))
+    p, *_ = ttost_ind(np.log(b), np.log(a), -limit, limit)
+    assert p == pytest.approx(0.05, abs=1e-9)
+    assert Measured("rate", "1/s", [2.0, 2.0], [2.0, 2.0]).equivalent_within is None

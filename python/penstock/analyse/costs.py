@@ -215,7 +215,9 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     s2 = sse / df if df > 0 else math.nan
     # the best and the worst of several levels were picked by looking
     looks = 1 if _named_levels(outcome, factor) == 2 else len(outcome.factor(factor).levels) - 1
-    t = float(stdtrit(df, 1 - 0.025 / looks)) if df > 0 else math.nan
+    # of settings that were kept there are fewer than runs
+    free = min(df, ranking(outcome, response).df)
+    t = float(stdtrit(free, 1 - 0.025 / looks)) if free > 0 else math.nan
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     flat = groups.reset_index()

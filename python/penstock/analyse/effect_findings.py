@@ -21,6 +21,7 @@ from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import SINGLE_RUNS
+from penstock.analyse.scale import LINEAR, LOG
 from penstock.text import (
     cannot_exclude,
     difference,
@@ -403,7 +404,17 @@ def _up_to(response: ResponseUnit, terms: pd.DataFrame) -> str:
     ends = terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy(float)
     if not np.isfinite(ends).any():
         return ""
-    return f"; it may still be up to {quantity(float(np.nanmax(ends)), response.unit)}"
+    most = float(np.nanmax(ends))
+    scale = _scale(terms)
+    if scale == LOG:
+        return f"; it may still be up to a factor of {quantity(math.exp(most))}"
+    unit = response.unit if scale == LINEAR else f"on the scale {scale}"
+    return f"; it may still be up to {quantity(most, unit)}"
+
+
+def _scale(terms: pd.DataFrame) -> str:
+    """The scale of a response's effects."""
+    return str(terms["scale"].iloc[0]) if "scale" in terms and len(terms) else LINEAR
 
 
 def _tests(terms: pd.DataFrame) -> str:
@@ -412,8 +423,12 @@ def _tests(terms: pd.DataFrame) -> str:
     for row in terms.head(4).to_dict("records"):
         name, p = term_text(str(row["term"])), float(row["p_value"])
         if math.isfinite(float(row["ci_low"])):
-            ends = f"{quantity(row['effect_ci_low'])} to {quantity(row['effect_ci_high'])}"
-            said.append(f"{name}: effect {quantity(row['effect'])}, 95 % interval {ends}")
+            effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
+            what = "effect"
+            if row.get("scale") == LOG:
+                what, (effect, low, high) = "ratio", map(math.exp, (effect, low, high))
+            ends = f"{quantity(low)} to {quantity(high)}"
+            said.append(f"{name}: {what} {quantity(effect)}, 95 % interval {ends}")
         elif math.isfinite(p):
             said.append(f"{name}: F test, p = {p:.2g}")
     return f"{'; '.join(said)}." if said else ""
@@ -432,7 +447,9 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
         if s >= _ALSO_MUCH
     }
     also = listed([f"{term_text(t)} with {_share(s)}" for t, s in others.items()])
-    explains = f"which explains {_share(share)} of the variation{f' (then {also})' if also else ''}"
+    of_ratios = " in ratios" if _scale(sure) == LOG else ""
+    explains = f"which explains {_share(share)} of the variation{of_ratios}"
+    explains += f" (then {also})" if also else ""
     if ":" in term:
         together = listed(term_text(term).split(" × "))
         words = f"What matters most for {response.name} is how {together} go together, {explains}."

@@ -2,9 +2,12 @@
 
 Model: y = q0 + Σ q_w x_w + e with x_w the product of the coded (−1, +1) columns of the factors in w. The
 coefficient is q, the effect 2q: mean at the second level minus mean at the first. Where each replicate was a
-complete shuffled pass, the pass is a block of the model and takes its degrees of freedom. Balanced data give
+complete shuffled pass, the pass is a block of the model and takes its degrees of freedom. Where a setting was
+kept over several runs, each term is judged by the error of its own stratum (`strata.py`): which terms these
+are follows from the order that was executed. Balanced data give
 the textbook estimates (Jain 1991, chapters 17-19); lost runs are met by least squares on the same columns,
-blocks summing to zero, each term adjusted for all others (type III); nothing is imputed.
+blocks summing to zero, each term adjusted for all others (type III; types I and II stand beside); nothing is
+imputed.
 
 Where all runs of a treatment are lost, a term has an estimate only if nothing that the whole design keeps
 apart from it is mixed into it; no term has a share of the variation then, because shares would not add up. A
@@ -17,20 +20,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
 
-from penstock.design import model
-from penstock.design.matrix import alias_words
-from penstock.design.plan import ALIAS_ORDER, Plan, coded_matrix
+from penstock.analyse import strata
+from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.strata import RUN
+from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, numbers, sum_to_zero
+from penstock.design.plan import Plan
 from penstock.errors import PenstockError
 
-Values = NDArray[np.floating[Any]]
+__all__ = ["ASSUMED", "COLUMNS", "NOT_ESTIMABLE", "all_effects", "effects", "lenth", "numbers"]
 
 COLUMNS = (
     "response",
@@ -49,81 +53,143 @@ COLUMNS = (
     "mean_square",
     "f_value",
     "p_holm",
+    "p_bh",
     "standard_error",
     "df_error",
     "method",
     "n",
+    "stratum",
+    "variance",
+    "sum_of_squares_1",
+    "sum_of_squares_2",
+    "correlations",
+    "scale",
+    "ratio",
+    "ratio_ci_low",
+    "ratio_ci_high",
 )
-#: more terms than this are not fitted
-MOST_TERMS = 2500
-NOT_ESTIMABLE = "not estimable from the runs that are valid"
 #: methods of terms without an estimate
 NOT_ESTIMABLE = "not estimable"
 ASSUMED = "assumed 0"
+_UNTOLD = "not estimable from the runs that are valid"
+#: method of a term whose stratum has no degrees of freedom
+NO_ERROR = "no error to judge by"
+REML = "REML"
 #: interactions of so many factors are never assumed to be 0
 _NEVER_ASSUMED = 2
+#: rows × columns² from which the fit goes by the products of columns, not by the columns
+_MANY = 4e9
+#: smallest eigenvalue of the columns' correlations from which they are independent
+_INDEPENDENT = 1e-9
+#: sums of squares of type II are worked out for up to so many terms of data out of balance
+_MOST_TYPE_2 = 130
 
 
 @dataclass(frozen=True)
-class _Term:
-    """A group of columns that is tested together: one column for factors of two levels."""
+class Fit:
+    """Least squares of mean, terms and blocks, with the error of each term."""
 
-    name: str
-    columns: Values  # n × degrees of freedom
-    aliases: str = ""
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """Least squares of all terms and blocks."""
-
+    design: Design
+    y: Values
     coefficients: Values
     covariance: Values  # without σ²
-    residual: float
-    df_error: int
+    residuals: Values
+    #: columns of each term in `coefficients`; the mean is the first, blocks come last
+    where: list[slice]
+    blocks: slice
     #: how each term came to its estimate: empty, or `NOT_ESTIMABLE` or `ASSUMED`
     without: list[str]
     #: whether every term of the design has an estimate
     whole: bool
+    #: stratum of each term, and the error of each stratum
+    of_term: list[str]
+    errors: dict[str, strata.Stratum]
+    groups: dict[str, Numbers]
+    #: the fit with random settings where data are out of balance
+    mixed: strata.Mixed | None = None
+    #: what of `coefficients` is in `mixed`
+    used: Values | None = None
+    #: block of each run, and its sum-to-zero columns (runs × columns)
+    block: Numbers | None = None
+    block_columns: Values = field(default_factory=lambda: np.empty((0, 0)))
+
+    @property
+    def df_error(self) -> int:
+        """Degrees of freedom that the model leaves."""
+        return sum(error.df for error in self.errors.values())
+
+    @property
+    def fitted(self) -> Values:
+        """The response as fitted, of each run."""
+        return self.y - self.residuals
 
 
 def effects(
-    runs: pd.DataFrame, plan: Plan, response: str, confidence: float = 0.95
+    runs: pd.DataFrame,
+    plan: Plan,
+    response: str,
+    confidence: float = 0.95,
+    scale: str = LINEAR,
 ) -> pd.DataFrame:
-    """The effects table of one response, one row per term, then `block` (if blocks are in the model) and
-    `residual`; columns in `COLUMNS`.
+    """The effects table of one response, one row per term, then `block` (if blocks are in the model), the
+    error of settings that were kept (`whole_plot`, `strip`) and `residual`; columns in `COLUMNS`.
 
     `runs`: one row per run with a column per factor (level names), `replicate` or `run_id`, `valid` (runs
     that are not are left out) and the response. Shares are percent of the total variation about the mean, or
-    of the sum of all parts where lost runs make that larger.
+    of the sum of all parts where lost runs make that larger. On another `scale` (`scale.py`) coefficients,
+    effects and intervals are of the transformed response; on that of logarithms `ratio` is the second level
+    over the first.
     Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
     ME). PenstockError if a column is missing or fewer than two runs are valid.
     """
-    data = _usable(runs, plan, response)
-    y = data[response].to_numpy(dtype=np.float64)
-    blocks = _block_columns(data, plan)
-    terms = _terms(data, plan)
-    fit = _least_squares(y, terms, blocks, may_assume=not plan.fraction)
-    rows, at = [], 1
-    for i, term in enumerate(terms):
-        width = term.columns.shape[1]
-        rows.append(_row(term, fit, slice(at, at + width), confidence, fit.without[i]))
-        at += width
-    if fit.df_error < 1:
-        _lenth(rows, confidence)
+    return effects_of(fitted(runs, plan, response, scale), response, confidence, scale)
+
+
+def effects_of(
+    fit: Fit, response: str, confidence: float = 0.95, scale: str = LINEAR
+) -> pd.DataFrame:
+    """`effects` of a fit."""
+    y, n = fit.y, len(fit.y)
+    rows = [_row(fit, i, confidence) for i in range(len(fit.design.terms))]
+    for name, error in fit.errors.items():
+        if error.df < 1:
+            _lenth([r for r in rows if r["stratum"] == name], confidence)
     _holm(rows)
-    if blocks.shape[1]:
-        rows.append(_block_row(fit, at, blocks.shape[1]))
-    rows.append(_residual_row(fit))
+    _benjamini_hochberg(rows)
+    _types(rows, fit)
+    _correlations(rows, fit)
+    if fit.blocks.stop > fit.blocks.start:
+        rows.append(_block_row(fit))
+    rows += [_error_row(fit, name) for name in fit.errors]
     if fit.whole:
         _shares(rows, float(np.sum((y - y.mean()) ** 2)))
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     table["response"] = response
-    table["df_error"] = fit.df_error
-    table["n"] = len(y)
-    table["aliases"] = table["aliases"].fillna("")
-    table["method"] = table["method"].fillna("least squares")
-    return table.astype({"df": "int64", "df_error": "int64", "n": "int64"})
+    table["n"] = n
+    table["scale"] = scale
+    for column in ("aliases", "correlations"):
+        table[column] = table[column].astype(object).fillna("")
+    table["method"] = table["method"].astype(object).fillna("least squares")
+    if scale == LOG:
+        for ratio, effect in (
+            ("ratio", "effect"),
+            ("ratio_ci_low", "effect_ci_low"),
+            ("ratio_ci_high", "effect_ci_high"),
+        ):
+            table[ratio] = np.exp(table[effect].astype(float))
+    numeric = [c for c in COLUMNS if c not in _TEXTS]
+    return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64", "n": "int64"})
+
+
+_TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "scale")
+
+
+def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
+    """The fit that `effects` tells: least squares with the strata of the order. PenstockError as there."""
+    data = usable(runs, plan, response)
+    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=np.float64), scale)
+    design = design_of(data, plan)
+    return _fit(y, design, _blocks(data, plan), strata.groups_of(data, plan), plan)
 
 
 def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:
@@ -134,7 +200,8 @@ def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.
 # ---------------------------------------------------------------- what goes into the fit
 
 
-def _usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
+def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
+    """The valid runs with a finite number for the response. PenstockError where fewer than two are."""
     needed = [*(f.name for f in plan.factors), response]
     missing = [name for name in needed if name not in runs.columns]
     if missing:
@@ -142,7 +209,8 @@ def _usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     data = runs
     if "valid" in data.columns:
         data = data[data["valid"].eq(True)]
-    data = data[pd.to_numeric(data[response], errors="coerce").notna()]
+    values = pd.to_numeric(data[response], errors="coerce").astype(float)
+    data = data[np.isfinite(values)]
     if len(data) < 2:
         raise PenstockError(
             f"{len(data)} valid run{'s' * (len(data) != 1)} with {response}: no effects"
@@ -150,189 +218,245 @@ def _usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     return data
 
 
-def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
-    """Runs × factors: number of each level from 0, in the study's order; PenstockError for a strange one."""
-    found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
-    for j, factor in enumerate(plan.factors):
-        places = {level.name: i for i, level in enumerate(factor.levels)}
-        column = data[factor.name].astype(str).map(places)
-        if column.isna().any():
-            strange = data[factor.name][column.isna()].iloc[0]
-            raise PenstockError(f"{strange!r} is no level of {factor.name}")
-        found[:, j] = column.to_numpy(dtype=np.int64)
-    return found
-
-
-def _block_columns(data: pd.DataFrame, plan: Plan) -> Values:
-    """Sum-to-zero columns of the blocks that were run; none unless rounds were blocks."""
-    if plan.order != "interleaved" or plan.replicates < 2:
-        return np.empty((len(data), 0))
-    if "replicate" in data.columns:
+def _blocks(data: pd.DataFrame, plan: Plan) -> Numbers | None:
+    """The block of each run, from 0; None unless rounds were blocks."""
+    blocks = {row.run_id: row.block for row in plan.rows}
+    passes = plan.order == "interleaved"
+    if not (plan.replicates > 1 if passes else len(set(blocks.values())) > 1):
+        return None
+    if passes and "replicate" in data.columns:
         labels = data["replicate"].to_numpy()
     elif "run_id" in data.columns:
-        known = {row.run_id: row.block for row in plan.rows}
-        labels = data["run_id"].map(known).to_numpy()
+        labels = data["run_id"].map(blocks).to_numpy()
     else:
         raise PenstockError("the runs have no column replicate")
-    return _sum_to_zero(np.unique(labels, return_inverse=True)[1])
-
-
-def _sum_to_zero(numbers_of: NDArray[Any]) -> Values:
-    """Effect coding: one column per level but the last, which is −1 in all of them."""
-    levels = int(numbers_of.max()) + 1
-    code: Values = np.vstack([np.eye(levels - 1), -np.ones(levels - 1)])
-    return np.asarray(code[numbers_of])
-
-
-def _terms(data: pd.DataFrame, plan: Plan) -> list[_Term]:
-    level = numbers(data, plan)
-    names = [f.name for f in plan.factors]
-    if plan.model is not None:
-        return [_Term(*term) for term in model.terms(plan.factors, plan.model, level)]
-    if plan.two_level:
-        coded = 2.0 * level - 1.0
-        if not plan.fraction:
-            coded = np.column_stack([_of_two(of_factor) for of_factor in level.T])
-        return _two_level_terms(coded, names, plan)
-    codes = [_coded_factor(level[:, j], len(f.levels)) for j, f in enumerate(plan.factors)]
-    found = []
-    for size in range(1, len(names) + 1):
-        for chosen in itertools.combinations(range(len(names)), size):
-            columns = codes[chosen[0]]
-            for j in chosen[1:]:
-                columns = np.einsum("ia,ib->iab", columns, codes[j]).reshape(len(data), -1)
-            found.append(_Term(":".join(names[j] for j in chosen), columns))
-    return found
-
-
-def _coded_factor(level: NDArray[np.int64], levels: int) -> Values:
-    if levels == 2:
-        return _of_two(level)[:, None]
-    made = np.unique(level, return_inverse=True)[1]
-    if made.max() == 0:
-        return np.zeros((len(level), 1))
-    return _sum_to_zero(made)
-
-
-def _of_two(level: NDArray[np.int64]) -> Values:
-    """−1 and +1; 0 everywhere where one of the two levels is all there is."""
-    coded: Values = 2.0 * level - 1.0
-    return coded if np.ptp(coded) else 0 * coded
-
-
-def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[_Term]:
-    """One term per contrast column of the plan's matrix: its shortest word, with what is aliased to it."""
-    found = []
-    for group in alias_words(coded_matrix(plan), _longest(plan)):
-        first = group[0][0]
-        others = [(w, s) for w, s in group[1:] if w.bit_count() <= ALIAS_ORDER]
-        if first == 0:
-            continue
-        chosen = [j for j in range(len(names)) if first >> j & 1]
-        product = np.prod(coded[:, chosen], axis=1)[:, None]
-        shown = [
-            f"{'+' if sign > 0 else '-'}{':'.join(names[j] for j in range(len(names)) if w >> j & 1)}"
-            for w, sign in others
-        ]
-        found.append(_Term(":".join(names[j] for j in chosen), product, ", ".join(shown)))
-    return found
-
-
-def _longest(plan: Plan) -> int:
-    """Length of words up to which terms are in the model: all contrasts, unless there are more than
-    `MOST_TERMS`; then the longest stay in the residual. Words of K−P factors meet every contrast."""
-    factors = len(plan.factors)
-    order, words = 0, 0
-    while order < max(min(ALIAS_ORDER, factors), factors - plan.fraction):
-        words += math.comb(factors, order + 1)
-        if words > MOST_TERMS and order >= 2:
-            break
-        order += 1
-    return order
+    return np.asarray(np.unique(labels, return_inverse=True)[1])
 
 
 # ---------------------------------------------------------------- the fit
 
 
-def _least_squares(y: Values, terms: list[_Term], blocks: Values, *, may_assume: bool) -> _Fit:
+def _fit(
+    y: Values, design: Design, block: Numbers | None, groups: dict[str, Numbers], plan: Plan
+) -> Fit:
     """Fits mean, terms and blocks; a term whose columns depend on earlier ones is left out.
 
     Blocks come first in the choice (they were executed), then terms from main effects upward. What is left
     out changes no term that has an estimate.
     """
-    n = len(y)
-    without, whole = _not_estimable(terms, blocks, n, may_assume=may_assume)
-    used_terms = terms if whole else _kept(terms, without, _start(n, blocks))
-    x = np.hstack([np.ones((n, 1)), *(term.columns for term in used_terms), blocks])
-    used = np.any(x != 0, axis=0)
-    solution = np.full(x.shape[1], np.nan)
-    covariance = np.full((x.shape[1], x.shape[1]), np.nan)
-    # lstsq, not inv(X'X): the condition of X, not its square, bounds the error
-    q, r = np.linalg.qr(x[:, used])
-    solution[used] = np.linalg.solve(r, q.T @ y)
-    inverse = np.linalg.inv(r)
-    covariance[np.ix_(used, used)] = inverse @ inverse.T
-    residuals = y - x[:, used] @ solution[used]
-    df = n - int(used.sum())
-    error = float(residuals @ residuals) if df > 0 else 0.0
-    return _Fit(solution, covariance, error, df, without, whole)
+    cells = _Cells.of(design.of_run, block)
+    blocks = cells.blocks
+    terms = design.terms
+    without, whole = _not_estimable(terms, cells, may_assume=not plan.fraction)
+    used_terms = terms if whole else _kept(terms, without, cells)
+    widths = [term.width for term in used_terms]
+    ends = 1 + np.cumsum([0, *widths])
+    where = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
+    of_blocks = slice(int(ends[-1]), int(ends[-1]) + blocks.shape[1])
+    of_treatment = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in used_terms)])
+    used = np.concatenate([np.any(of_treatment != 0, axis=0), np.ones(blocks.shape[1], dtype=bool)])
+    solution = np.full(len(used), np.nan)
+    covariance = np.full((len(used), len(used)), np.nan)
+    of_treatment = of_treatment[:, used[: of_treatment.shape[1]]]
+    by_run: Values | None = None
+    if len(y) * float(used.sum()) ** 2 <= _MANY or groups:
+        by_run = np.hstack([of_treatment[design.of_run], blocks])
+        # by QR, not by inv(X'X): the condition of X, not its square, bounds the error
+        q, r = np.linalg.qr(by_run)
+        solution[used] = linalg.solve_triangular(r, q.T @ y)
+        inverse = linalg.solve_triangular(r, np.eye(len(r)))
+        covariance[np.ix_(used, used)] = inverse @ inverse.T
+        residuals = y - by_run @ solution[used]
+    else:
+        middle = float(y.mean())
+        gram, product = cells.products(of_treatment, blocks, y - middle)
+        factor = linalg.cho_factor(gram)
+        found = linalg.cho_solve(factor, product)
+        covariance[np.ix_(used, used)] = linalg.cho_solve(factor, np.eye(len(gram)))
+        kinds = of_treatment.shape[1]
+        predicted = (of_treatment @ found[:kinds])[design.of_run] + blocks @ found[kinds:]
+        residuals = y - middle - predicted
+        found[0] += middle
+        solution[used] = found
+    fit = Fit(
+        design, y, solution, covariance, residuals, where, of_blocks, without, whole,
+        [RUN] * len(terms), {}, groups, used=used, block=block,
+        block_columns=blocks,
+    )  # fmt: skip
+    return _with_errors(fit, used_terms, by_run)
 
 
-def _kept(terms: list[_Term], without: list[str], basis: Values) -> list[_Term]:
+def _with_errors(fit: Fit, terms: list[Term], by_run: Values | None) -> Fit:
+    """The fit with the stratum of each term and the errors."""
+    assert fit.used is not None
+    df = len(fit.y) - int(fit.used.sum())
+    error = float(fit.residuals @ fit.residuals) if df > 0 else 0.0
+    if not fit.groups or by_run is None:
+        return replace(fit, errors={RUN: strata.Stratum(RUN, error, df)})
+    of_run = fit.design.of_run
+    found = [
+        strata.stratum_of(t.columns[of_run], fit.groups) if np.any(t.columns) else RUN
+        for t in terms
+    ]
+    level = all(strata.equal_sizes(group) for group in fit.groups.values())
+    of_column = [strata.ALL]
+    for term, name in zip(terms, found, strict=True):
+        of_column += [name or RUN] * int(np.any(term.columns, axis=0).sum())
+    of_column += [strata.ALL] * (fit.blocks.stop - fit.blocks.start)
+    if level and None not in found and not fit.without.count(ASSUMED):
+        errors = strata.error_strata(fit.residuals, by_run, of_column, fit.groups)
+        return replace(fit, of_term=[name or RUN for name in found], errors=errors)
+    return _out_of_balance(fit, terms, by_run)
+
+
+def _out_of_balance(fit: Fit, terms: list[Term], by_run: Values) -> Fit:
+    """The fit with random settings; without errors where there is more than one kind of setting."""
+    (name, group), *others = fit.groups.items()
+    first = np.unique(group, return_index=True)[1]
+    constant = [
+        i
+        for i in range(by_run.shape[1])
+        if np.allclose(by_run[:, i], strata.means_of(by_run[:, i], group), atol=1e-9)
+    ]
+    df = len(first) - int(np.linalg.matrix_rank(by_run[first][:, constant]))
+    df_run = max(len(fit.y) - by_run.shape[1] - df, 0)
+    mean = strata.means_of(fit.residuals, group)
+    between = float(mean @ mean) if df > 0 else 0.0
+    within = max(float(fit.residuals @ fit.residuals) - between, 0.0) if df_run else 0.0
+    # a term that is not within settings alone has no more degrees of freedom than these
+    of_run = fit.design.of_run
+    of_term = [
+        RUN
+        if np.allclose(strata.means_of(t.columns[of_run], group), 0, atol=1e-9)
+        or not _between(t.columns[of_run], group)
+        else name
+        for t in terms
+    ]
+    errors = {
+        name: strata.Stratum(name, between, df if not others else 0),
+        RUN: strata.Stratum(RUN, within, df_run if not others else 0),
+    }
+    found = replace(fit, of_term=of_term, errors=errors)
+    if others or df < 1:
+        return found
+    try:
+        return replace(found, mixed=strata.mixed(fit.y, by_run, group))
+    except PenstockError:
+        return found
+
+
+def _between(columns: Values, group: Numbers) -> bool:
+    """Whether a term's columns are constant within every setting."""
+    return bool(np.allclose(columns, strata.means_of(columns, group), atol=1e-9))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The distinct combinations of treatment and block that were run, and how often."""
+
+    treatment: Numbers
+    block: Numbers
+    count: Numbers
+    #: block columns of each block
+    code: Values
+    of_run: Numbers
+    block_of_run: Numbers
+
+    @classmethod
+    def of(cls, of_run: Numbers, label: Numbers | None) -> _Cells:
+        """Of the treatment and the block of each run."""
+        if label is None:
+            code: Values = np.empty((1, 0))
+            label = np.zeros(len(of_run), dtype=np.int64)
+        else:
+            code = sum_to_zero(np.arange(int(label.max()) + 1))
+        together = of_run * len(code) + label
+        found, count = np.unique(together, return_counts=True)
+        return cls(found // len(code), found % len(code), count, code, of_run, label)
+
+    @property
+    def blocks(self) -> Values:
+        """The block columns of each run."""
+        return np.asarray(self.code[self.block_of_run])
+
+    def products(
+        self, columns: Values, blocks: Values, y: Values | None = None
+    ) -> tuple[Values, Values]:
+        """X'X of columns by treatment followed by those of blocks, and X'y."""
+        kinds = len(columns)
+        table = np.zeros((kinds, len(self.code)))
+        table[self.treatment, self.block] = self.count
+        upper = columns.T @ (table.sum(axis=1)[:, None] * columns)
+        cross = columns.T @ (table @ self.code)
+        lower = self.code.T @ (table.sum(axis=0)[:, None] * self.code)
+        gram = np.block([[upper, cross], [cross.T, lower]])
+        if y is None:
+            return gram, np.empty(0)
+        by_kind = np.bincount(self.of_run, weights=y, minlength=kinds)
+        return gram, np.concatenate([columns.T @ by_kind, blocks.T @ y])
+
+    def rows(self, terms: Sequence[Term]) -> tuple[Values, list[Values]]:
+        """Block columns of each cell, and those of each term."""
+        return self.code[self.block], [t.columns[self.treatment] for t in terms]
+
+
+def _kept(terms: list[Term], without: list[str], cells: _Cells) -> list[Term]:
     """The terms, with zeros for those that are assumed to be 0 or depend on earlier ones."""
     found = []
-    for term, method in zip(terms, without, strict=True):
-        larger, new = _extend(basis, term.columns)
-        good = new == term.columns.shape[1] and method != ASSUMED
+    blocks, by_cell = cells.rows(terms)
+    basis = _start(blocks)
+    for term, columns, method in zip(terms, by_cell, without, strict=True):
+        larger, new = _extend(basis, columns)
+        good = new == term.width and method != ASSUMED
         basis = larger if good else basis
         found.append(term if good else replace(term, columns=np.zeros_like(term.columns)))
     return found
 
 
-def _start(n: int, blocks: Values) -> Values:
+def _start(blocks: Values) -> Values:
     """The basis of mean and blocks."""
-    basis, _ = _extend(np.empty((n, 0)), np.ones((n, 1)))
+    basis, _ = _extend(np.empty((len(blocks), 0)), np.ones((len(blocks), 1)))
     return _extend(basis, blocks)[0]
 
 
-def _not_estimable(
-    terms: list[_Term], blocks: Values, n: int, *, may_assume: bool
-) -> tuple[list[str], bool]:
+def _not_estimable(terms: list[Term], cells: _Cells, *, may_assume: bool) -> tuple[list[str], bool]:
     """Why terms have no estimate (`NOT_ESTIMABLE`, `ASSUMED`; empty: they have one); whether all have one."""
     there = [bool(np.any(term.columns)) for term in terms]
     gone = ["" if t else NOT_ESTIMABLE for t in there]
-    if _independent([t for t, whole in zip(terms, there, strict=True) if whole], blocks, n):
+    if _independent([t for t, whole in zip(terms, there, strict=True) if whole], cells):
         return gone, all(there)
-    sizes = [term.name.count(":") + 1 for term in terms]
+    sizes = [term.size for term in terms]
     for most in range(max(sizes) - 1, _NEVER_ASSUMED - 1, -1) if may_assume else ():
         short = [t for t, s, whole in zip(terms, sizes, there, strict=True) if whole and s <= most]
-        if _independent(short, blocks, n):
+        if _independent(short, cells):
             long = [ASSUMED if s > most and not g else g for g, s in zip(gone, sizes, strict=True)]
             return long, False
-    return _mixed(terms, blocks, n), False
+    return _mixed_in(terms, cells), False
 
 
-def _independent(terms: list[_Term], blocks: Values, n: int) -> bool:
+def _independent(terms: list[Term], cells: _Cells) -> bool:
     """Whether these terms, mean and blocks are all told apart by the runs."""
-    basis = _start(n, blocks)
-    for term in terms:
-        basis, new = _extend(basis, term.columns)
-        if new < term.columns.shape[1]:
-            return False
-    return True
+    columns = np.hstack([np.ones((int(cells.treatment.max()) + 1, 1)), *(t.columns for t in terms)])
+    if columns.shape[1] + cells.code.shape[1] > len(cells.treatment):
+        return False
+    gram, _ = cells.products(columns, cells.code)
+    size = np.sqrt(np.diag(gram))
+    if not np.all(size > 0):
+        return False
+    return float(np.linalg.eigvalsh(gram / np.outer(size, size))[0]) > _INDEPENDENT
 
 
-def _mixed(terms: list[_Term], blocks: Values, n: int) -> list[str]:
+def _mixed_in(terms: list[Term], cells: _Cells) -> list[str]:
     """`NOT_ESTIMABLE` for terms with others mixed in: where the model's null space touches their columns."""
-    x = np.hstack([np.ones((n, 1)), blocks, *(term.columns for term in terms)])
+    blocks, by_cell = cells.rows(terms)
+    x = np.hstack([np.ones((len(blocks), 1)), blocks, *by_cell])
     values, rows = np.linalg.svd(x, full_matrices=True)[1:]
     rank = int(np.sum(values > 1e-8 * values[0]))
     touched = np.any(np.abs(rows[rank:]) > 1e-8, axis=0)
     found, at = [], 1 + blocks.shape[1]
     for term in terms:
-        width = term.columns.shape[1]
-        found.append(NOT_ESTIMABLE if touched[at : at + width].any() else "")
-        at += width
+        found.append(NOT_ESTIMABLE if touched[at : at + term.width].any() else "")
+        at += term.width
     return found
 
 
@@ -350,40 +474,70 @@ def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
     return basis, new
 
 
-def _sum_of_squares(fit: _Fit, where: slice) -> float:
+# ---------------------------------------------------------------- rows of the table
+
+
+def _sum_of_squares(fit: Fit, where: slice) -> float:
     """Type III: what the fit loses without these columns."""
     q, cov = fit.coefficients[where], fit.covariance[where, where]
     return float(q @ np.linalg.solve(cov, q))
 
 
-def _row(term: _Term, fit: _Fit, where: slice, confidence: float, without: str) -> dict[str, Any]:
-    width = term.columns.shape[1]
-    row: dict[str, Any] = {"term": term.name, "aliases": term.aliases, "df": width}
-    if without:
+def estimate(fit: Fit, i: int) -> tuple[Values, Values, float]:
+    """Coefficients of a term, their covariance and the degrees of freedom of that; NaN where there is no
+    error to judge by."""
+    where, error = fit.where[i], fit.errors[fit.of_term[i]]
+    if fit.mixed is not None:
+        assert fit.used is not None
+        at = int(fit.used[: where.start].sum())
+        inside = slice(at, at + where.stop - where.start)
+        most = fit.errors[fit.of_term[i]].df
+        return (
+            fit.mixed.coefficients[inside],
+            fit.mixed.covariance[inside, inside],
+            fit.mixed.df(inside, most),
+        )
+    variance = error.mean_square
+    return fit.coefficients[where], fit.covariance[where, where] * variance, float(error.df)
+
+
+def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
+    term, where, name = fit.design.terms[i], fit.where[i], fit.of_term[i]
+    width = term.width
+    row: dict[str, Any] = {
+        "term": term.name, "aliases": term.aliases, "df": width, "stratum": name,
+        "df_error": fit.errors[name].df,
+    }  # fmt: skip
+    if fit.without[i]:
         aliases = f"{term.aliases}, " if term.aliases else ""
-        return row | {"aliases": aliases + NOT_ESTIMABLE, "method": without, "df": 0}
+        return row | {"aliases": aliases + _UNTOLD, "method": fit.without[i], "df": 0}
     ss = _sum_of_squares(fit, where)
     row |= {"sum_of_squares": ss, "mean_square": ss / width}
-    variance = fit.residual / fit.df_error if fit.df_error > 0 else math.nan
-    if variance > 0:
-        row["f_value"] = ss / width / variance
-        row["p_value"] = float(stats.f.sf(row["f_value"], width, fit.df_error))
-    elif fit.df_error > 0:
+    q, covariance, df = estimate(fit, i)
+    row["df_error"] = df
+    known = df > 0 and bool(np.isfinite(covariance).all())
+    if known and np.all(np.diag(covariance) > 0):
+        row["f_value"] = float(q @ np.linalg.solve(covariance, q)) / width
+        row["p_value"] = float(stats.f.sf(row["f_value"], width, df))
+    elif known:
         row["p_value"] = 0.0 if ss > 0 else 1.0
+    elif fit.groups:
+        row["method"] = NO_ERROR
     if width == 1:
-        row |= _interval(fit, where.start, variance, confidence)
-    else:
+        row |= _interval(float(q[0]), float(covariance[0, 0]), df if known else 0, confidence)
+    elif known:
         row["method"] = "F test"
+    if fit.mixed is not None and known:
+        row["method"] = REML
     return row
 
 
-def _interval(fit: _Fit, at: int, variance: float, confidence: float) -> dict[str, Any]:
-    q = float(fit.coefficients[at])
+def _interval(q: float, variance: float, df: float, confidence: float) -> dict[str, Any]:
     found: dict[str, Any] = {"coefficient": q, "effect": 2 * q}
-    if fit.df_error < 1:
+    if df <= 0:
         return found
-    error = math.sqrt(variance * float(fit.covariance[at, at]))
-    half = float(stats.t.ppf((1 + confidence) / 2, fit.df_error)) * error
+    error = math.sqrt(variance)
+    half = float(stats.t.ppf((1 + confidence) / 2, df)) * error
     return found | {
         "standard_error": error,
         "ci_low": q - half,
@@ -394,29 +548,50 @@ def _interval(fit: _Fit, at: int, variance: float, confidence: float) -> dict[st
     }
 
 
-def _block_row(fit: _Fit, at: int, width: int) -> dict[str, Any]:
-    where = slice(at, at + width)
+def _block_row(fit: Fit) -> dict[str, Any]:
+    where = fit.blocks
+    width = where.stop - where.start
     ss = _sum_of_squares(fit, where)
+    # blocks hold whole settings
+    name = next(iter(fit.errors))
+    error = fit.errors[name]
     row: dict[str, Any] = {
         "term": "block",
         "df": width,
         "sum_of_squares": ss,
         "mean_square": ss / width,
         "method": "F test",
+        "stratum": name,
+        "df_error": error.df,
     }
-    if fit.df_error > 0 and fit.residual > 0:
-        row["f_value"] = ss / width / (fit.residual / fit.df_error)
-        row["p_value"] = float(stats.f.sf(row["f_value"], width, fit.df_error))
+    if error.df > 0 and error.sum_of_squares > 0 and fit.mixed is None:
+        row["f_value"] = ss / width / error.mean_square
+        row["p_value"] = float(stats.f.sf(row["f_value"], width, error.df))
     return row
 
 
-def _residual_row(fit: _Fit) -> dict[str, Any]:
+def _error_row(fit: Fit, name: str) -> dict[str, Any]:
+    error = fit.errors[name]
     return {
-        "term": "residual",
-        "df": fit.df_error,
-        "sum_of_squares": fit.residual,
-        "mean_square": fit.residual / fit.df_error if fit.df_error > 0 else math.nan,
+        "term": "residual" if name == RUN else name,
+        "df": error.df,
+        "sum_of_squares": error.sum_of_squares,
+        "mean_square": error.mean_square,
+        "stratum": name,
+        "df_error": error.df,
+        "variance": _variance(fit, name),
     }
+
+
+def _variance(fit: Fit, name: str) -> float:
+    """Variance that a stratum adds to a run, not below 0."""
+    run = fit.errors[RUN].mean_square
+    if fit.mixed is not None:
+        return fit.mixed.run_variance if name == RUN else fit.mixed.setting_variance
+    if name == RUN:
+        return run
+    size = len(fit.y) / (int(fit.groups[name].max()) + 1)
+    return max((fit.errors[name].mean_square - run) / size, 0.0)
 
 
 def _shares(rows: list[dict[str, Any]], total: float) -> None:
@@ -424,6 +599,71 @@ def _shares(rows: list[dict[str, Any]], total: float) -> None:
     scale = max(total, sum(row["sum_of_squares"] for row in rows))
     for row in rows:
         row["variation_share"] = 100 * row["sum_of_squares"] / scale if total > 0 else 0.0
+
+
+def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
+    """Sums of squares of type I (terms in their order) and II (adjusted for all that do not contain it).
+
+    Only where every term has an estimate; of balanced data all types are one.
+    """
+    if not fit.whole:
+        return
+    terms = fit.design.terms
+    x = np.hstack([np.ones((len(fit.design.levels), 1)), *(t.columns for t in terms)])
+    cells = _Cells.of(fit.design.of_run, fit.block)
+    gram, product = cells.products(x, fit.block_columns, fit.y - fit.y.mean())
+    size = np.sqrt(np.diag(gram))
+    tilted = np.abs(gram / np.outer(size, size))
+    for where in [slice(0, 1), *fit.where, fit.blocks]:
+        tilted[where, where] = 0
+    if tilted.max(initial=0) < 1e-9:
+        for row in rows:
+            row["sum_of_squares_1"] = row["sum_of_squares_2"] = row["sum_of_squares"]
+        return
+    blocks = list(range(fit.blocks.start, fit.blocks.stop))
+    order = [0, *blocks, *range(1, fit.blocks.start)]
+    lower = np.linalg.cholesky(gram[np.ix_(order, order)])
+    share = linalg.solve_triangular(lower, product[order], lower=True) ** 2
+    for row, where in zip(rows, fit.where, strict=True):
+        row["sum_of_squares_1"] = float(
+            share[where.start + len(blocks) : where.stop + len(blocks)].sum()
+        )
+    if len(terms) > _MOST_TYPE_2:
+        return
+    names = [set(t.name.split(":")) for t in terms]
+    for i, row in enumerate(rows):
+        mine = list(range(fit.where[i].start, fit.where[i].stop))
+        beside = [0, *blocks]
+        for j, where in enumerate(fit.where):
+            if not names[i] <= names[j]:
+                beside += range(where.start, where.stop)
+        row["sum_of_squares_2"] = _explained(gram, product, beside + mine) - _explained(
+            gram, product, beside
+        )
+
+
+def _explained(gram: Values, product: Values, columns: list[int]) -> float:
+    return float(
+        product[columns]
+        @ linalg.solve(gram[np.ix_(columns, columns)], product[columns], assume_a="pos")
+    )
+
+
+def _correlations(rows: list[dict[str, Any]], fit: Fit) -> None:
+    """Of estimates that lost runs made depend on each other, the three largest correlations of each."""
+    single = [i for i, t in enumerate(fit.design.terms) if t.width == 1 and not fit.without[i]]
+    at = [fit.where[i].start for i in single]
+    cov = fit.covariance[np.ix_(at, at)]
+    size = np.sqrt(np.diag(cov))
+    found = cov / np.outer(size, size)
+    np.fill_diagonal(found, 0)
+    found[np.abs(found) < 1e-6] = 0
+    for i, line in zip(single, found, strict=True):
+        largest = [int(j) for j in np.argsort(-np.abs(line), kind="stable")[:3] if line[j]]
+        names = [fit.design.terms[single[j]].name for j in largest]
+        rows[i]["correlations"] = ", ".join(
+            f"{name} {line[j]:+.2f}" for name, j in zip(names, largest, strict=True)
+        )
 
 
 # ---------------------------------------------------------------- judging
@@ -460,7 +700,7 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
     usable = [r for r in rows if "effect" in r]
     if len(usable) < 3:
         for row in usable:
-            row["method"] = "no error to judge by"
+            row["method"] = NO_ERROR
         return
     measure = lenth([r["effect"] for r in usable], confidence)
     for row in usable:
@@ -485,3 +725,12 @@ def _holm(rows: list[dict[str, Any]]) -> None:
     for i, row in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
         row["p_holm"] = largest
+
+
+def _benjamini_hochberg(rows: list[dict[str, Any]]) -> None:
+    """p-values by the false discovery rate (Journal of the Royal Statistical Society B 57, 1995)."""
+    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: -float(r["p_value"]))
+    smallest, m = 1.0, len(tested)
+    for i, row in enumerate(tested):
+        smallest = min(smallest, float(row["p_value"]) * m / (m - i))
+        row["p_bh"] = smallest

@@ -79,7 +79,7 @@ def fraction_of(
     rows = [
         _row(row, full, relation, names, response)
         for row in _records(small)
-        if row["term"] not in ("block", "residual")
+        if set(str(row["term"]).split(":")) <= set(names)
     ]
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
 

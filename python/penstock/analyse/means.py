@@ -81,8 +81,27 @@ class Ranking:
 
     @cached_property
     def df(self) -> int:
-        """Degrees of freedom of the spread: 0 without replicates."""
-        return sum(len(v) - 1 for v in self._values.values())
+        """Degrees of freedom of the spread: 0 without replicates.
+
+        Of settings that were kept over several runs no more than these have: what sets one apart is in the
+        spread, but not in each run anew.
+        """
+        free = sum(len(v) - 1 for v in self._values.values())
+        effects = self.outcome.effects
+        if not self.kept or effects is None or "df_error" not in effects:
+            return free
+        mine = effects[
+            (effects["response"] == self.response.name)
+            & effects["term"].isin(["whole_plot", "strip"])
+        ]
+        return int(min([free, *mine["df"]]))
+
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """The factors whose settings were kept over several runs."""
+        plan = self.outcome.plan
+        names = (plan.get("whole_plot_factors") or [], plan.get("strip_factors") or [])
+        return frozenset(str(n) for kind in names for n in kind)
 
     @cached_property
     def spread(self) -> float:
@@ -193,6 +212,13 @@ class Ranking:
             error = self.spread * math.sqrt(
                 sum(s * s / m.n for s, m in zip(scale, mine, strict=True))
             )
+            if (
+                factor in self.kept
+            ):  # the treatments share settings: what sets these apart does not average out
+                error = (
+                    sum(abs(s) / math.sqrt(m.n) for s, m in zip(scale, mine, strict=True))
+                    * self.spread
+                )
             error /= len(mine) * (abs(means[level]) if self.positive else 1.0)
             low, high = self._around(means[level], error)
             found.append(

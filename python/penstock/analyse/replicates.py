@@ -28,7 +28,11 @@ _DIRECTIONS = ("read", "write", "sync")
 
 @dataclass
 class Measured:
-    """One quantity of both sides, a value for each run; `ratio` where all values are above 0."""
+    """One quantity of both sides, a value for each run; `ratio` where all values are above 0.
+
+    `equivalent_within`: the smallest margin, as a factor above 1, within which two one-sided tests at 5 %
+    call the sides equivalent (Schuirmann 1987).
+    """
 
     name: str
     unit: str
@@ -36,10 +40,14 @@ class Measured:
     b: list[float]
     ratio: float | None = None
     interval: Ratio | None = None
+    equivalent_within: float | None = None
 
     def __post_init__(self) -> None:
         if self.a and self.b and min(*self.a, *self.b) > 0:
             self.ratio, self.interval = ratio_of(self.a, self.b)
+            _, inner = ratio_of(self.a, self.b, confidence=0.90)
+            if inner is not None and not self.coarse:
+                self.equivalent_within = max(inner.high, 1 / inner.low)
 
     @property
     def means(self) -> tuple[float, float]:
@@ -156,7 +164,9 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
     return found
 
 
-def ratio_of(a: Sequence[float], b: Sequence[float]) -> tuple[float, Ratio | None]:
+def ratio_of(
+    a: Sequence[float], b: Sequence[float], confidence: float = 0.95
+) -> tuple[float, Ratio | None]:
     """Geometric mean of `b` over that of `a`, and its interval where there are three values or more."""
     logs = [[math.log(value) for value in values] for values in (a, b)]
     means = [_mean(side) for side in logs]
@@ -167,7 +177,9 @@ def ratio_of(a: Sequence[float], b: Sequence[float]) -> tuple[float, Ratio | Non
     from scipy.stats import t
 
     squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
-    half = float(t.ppf(0.975, free)) * math.sqrt(squares / free * (1 / len(a) + 1 / len(b)))
+    half = float(t.ppf((1 + confidence) / 2, free)) * math.sqrt(
+        squares / free * (1 / len(a) + 1 / len(b))
+    )
     ends = math.exp(middle - half), math.exp(middle + half)
     return math.exp(middle), Ratio(math.exp(middle), *ends)
 

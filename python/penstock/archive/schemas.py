@@ -703,8 +703,8 @@ _TABLES = (
         _columns("""
             response | text | | the response
             term | text | | a factor, an interaction (`disk:pattern`), a block term, or `residual`
-            coefficient | f64 | response's | q: change per coded unit
-            effect | f64 | response's | 2q: mean at the second level minus mean at the first
+            coefficient | f64 | response's | q: change per coded unit, on `scale`
+            effect | f64 | response's | 2q: mean at the second level minus mean at the first, on `scale`
             ci_low | f64 | response's | 95 % Student-t interval of the coefficient, low end
             ci_high | f64 | response's | high end
             effect_ci_low | f64 | response's | 95 % interval of the effect, low end
@@ -713,8 +713,53 @@ _TABLES = (
             p_value | f64 | | two-sided, Student t
             aliases | text | | terms that this design cannot tell from it
             df | i64 | | degrees of freedom
+            stratum | text | | what the term is judged by: `run`, or settings that were kept: `whole_plot`, `strip`
+            df_error | f64 | | degrees of freedom of the error that the term is judged by
+            p_holm | f64 | | p-value after Holm, all terms of the response together
+            p_bh | f64 | | p-value by the false discovery rate (Benjamini & Hochberg)
+            scale | text | | `linear`, or that of which coefficient, effect and intervals are: `log` (natural), `box-cox`, `rank`
+            ratio | f64 | | second level over the first; of scale `log` only
+            ratio_ci_low | f64 | | its 95 % interval, low end
+            ratio_ci_high | f64 | | high end
+            correlations | text | | the estimates that this one depends on most, with their correlation; of lost runs only
         """),
-        open_columns="further statistics of the analysis",
+        open_columns="further statistics of the analysis: sums of squares (type III; `_1`, `_2`: types I and II), "
+        "mean square, F, standard error, method, number of runs, variance of a stratum",
+    ),
+    TableSchema(
+        "residuals",
+        "OUT/residuals.parquet",
+        "one run of the analysis of one response",
+        ("response", "run_id"),
+        _columns("""
+            response | text | | the response
+            run_id | text | | the run
+            treatment_id | text | | the treatment
+            run_order | i64 | | place in the order of the plan, from 1
+            scale | text | | the scale of the fit, as in `effects`
+            fitted | f64 | scale's | as the model has it
+            residual | f64 | scale's | measured less fitted
+            studentised | f64 | | externally studentised residual; null where the fit leaves it no freedom
+            flag | text | | why the run lies far from others; it is analysed all the same
+        """),
+    ),
+    TableSchema(
+        "trends",
+        "OUT/trends.parquet",
+        "one orthogonal contrast of a quantitative factor of three levels or more",
+        ("response", "factor", "contrast"),
+        _columns("""
+            response | text | | the response
+            factor | text | | the factor
+            contrast | text | | `linear`, `quadratic` (curvature), `cubic`, of the real values of the levels
+            coefficient | f64 | scale's | change per unit of the contrast; of the linear one per unit of the factor
+            effect | f64 | scale's | coefficient times the contrast's range
+            effect_ci_low | f64 | scale's | 95 % interval of the effect, low end
+            effect_ci_high | f64 | scale's | high end
+            p_value | f64 | | two-sided, Student t
+            df_error | f64 | | degrees of freedom of the error
+            scale | text | | the scale of the fit, as in `effects`
+        """),
     ),
     TableSchema(
         "means",

@@ -109,7 +109,8 @@ def analyse(
     if not full:
         return result
     say("analysing")
-    _part(result, "effects", lambda: _effects(result, plan, responses))
+    scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
+    _part(result, "effects", lambda: _effects(result, plan, responses, scales))
     _part(result, "means", lambda: _means(result))
     _part(result, "predictions", lambda: _predictions(result, study))
     _part(result, "findings", lambda: _findings(result))
@@ -177,7 +178,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
     if effects is None or effects.empty:
         return []
     rows = []
-    of_terms = effects[effects["term"] != "residual"]
+    of_terms = effects[~effects["term"].isin(["residual", "whole_plot", "strip"])]
     of_terms = of_terms[of_terms[["effect", "variation_share"]].notna().any(axis=1)]
     for _, group in of_terms.groupby("response", sort=False):
         largest = group.sort_values("variation_share", ascending=False).head(terms)
@@ -188,6 +189,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
             "effect_ci_low",
             "effect_ci_high",
             "variation_share",
+            "scale",
         ]
         rows += largest[columns].to_dict("records")
     return [{str(k): None if _is_nan(v) else v for k, v in row.items()} for row in rows]
@@ -200,23 +202,43 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
         result.notes.append(f"no {name}: {error}")
 
 
-def _effects(result: Analysis, plan: Plan, responses: list[str]) -> None:
-    from penstock.analyse.effects import effects
+def _effects(result: Analysis, plan: Plan, responses: list[str], scales: dict[str, str]) -> None:
+    from penstock.analyse.effects import effects_of, fitted, usable
+    from penstock.analyse.polynomials import trends
+    from penstock.analyse.residuals import residual_table
+    from penstock.analyse.scale import usual_scale
 
     path = result.out / "effects.parquet"
     path.unlink(missing_ok=True)
     found, faults = [], []
+    parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
     for response in responses:
         try:
-            found.append(effects(result.runs, plan, response))
+            scale = scales.get(response) or usual_scale(result.runs, response)
+            fit = fitted(result.runs, plan, response, scale)
+            found.append(effects_of(fit, response, scale=scale))
+            data = usable(result.runs, plan, response)
+            parts["residuals"].append(residual_table(fit, data, response, scale))
+            parts["trends"].append(trends(fit, plan, response, scale))
         except PenstockError as error:
             faults.append(f"{response}: {error}")
     if found:
         result.effects = pd.concat(found, ignore_index=True)
         table = pa.Table.from_pandas(result.effects, preserve_index=False)
         write_parquet(path, described("effects", table.replace_schema_metadata(None)))
+    for name, frames in parts.items():
+        _write_frame(result.out, name, [f for f in frames if len(f)])
     if faults:
         raise PenstockError("; ".join(faults))
+
+
+def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
+    """A table of the study; none where it has no row."""
+    path = out / f"{name}.parquet"
+    path.unlink(missing_ok=True)
+    if frames:
+        table = pa.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
+        write_parquet(path, described(name, table.replace_schema_metadata(None)))
 
 
 def _means(result: Analysis) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.spec.study import Study
 
 if TYPE_CHECKING:
-    from penstock.design.plan import PlannedRun
+    from penstock.design.orders import Ordered
 
 #: what a run costs besides its workload: settling, observers, collecting (seconds, a guess)
 PER_RUN_S = 1.0
@@ -22,26 +23,36 @@ def run_seconds(study: Study) -> float:
     return each + study.settle.idle_s + PER_RUN_S
 
 
-def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
-    """Seconds for all runs, and what that rests on: declared or guessed run time, changes of factors."""
+def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
+    """Seconds for so many runs, and what that rests on: declared or guessed run time, time for changes of
+    factors [s]."""
     work = study.workload
     each = work.expected_s if work.expected_s is not None else work.timeout_s
-    changes = sum(
-        factor.change_cost_s
-        for factor in study.factors
-        if factor.change_cost_s
-        for before, row in itertools.pairwise(rows)
-        if before.levels[factor.name] != row.levels[factor.name]
-    )
-    seconds = len(rows) * run_seconds(study) + changes
+    seconds = runs * run_seconds(study) + changes
     basis = (
         "expected"
         if work.expected_s is not None
         else ("the time-out, so at most; `workload.expected` tells it better")
     )
-    why = f"{len(rows)} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
+    why = f"{runs} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
     if study.settle.idle_s:
         why += f", {study.settle.idle_s:g} s idle"
     if changes:
         why += f", {changes:g} s for changes of factors"
     return seconds, why + "; preparing not counted"
+
+
+def changes_s(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> float:
+    """Seconds for changes of factors in an order; what strips keep is made once in each pass."""
+    from penstock.design.orders import change_s
+
+    rows = np.array([levels[p.treatment] for p in in_order.places])
+    total = 0.0
+    for j, factor in enumerate(study.factors):
+        if factor.name in in_order.strips:
+            made = {(p.replicate, int(levels[p.treatment, j])) for p in in_order.places}
+            changed = len(made) - 1
+        else:
+            changed = int(np.count_nonzero(np.diff(rows[:, j])))
+        total += change_s(factor) * changed
+    return total

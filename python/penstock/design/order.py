@@ -1,16 +1,49 @@
-"""The order of the runs."""
+"""The order of the runs: complete passes, and orders that keep a setting that is dear to change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+
+#: what a study may say; `auto` is decided by `orders.py`
+AUTO, INTERLEAVED, RANDOM, STANDARD = "auto", "interleaved", "random", "standard"
+SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT = "split-plot", "split-plot-random", "strip-plot"
+#: orders that keep settings over several runs
+RESTRICTED = (SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT)
 
 ORDER_WHY = {
-    "interleaved": "Randomised interleaved trials: each replicate is a complete pass over all treatments in "
+    INTERLEAVED: "Randomised interleaved trials: each replicate is a complete pass over all treatments in "
     "a fresh random order, so that drift of the host falls on all treatments alike; the pass is the block "
     "of the model.",
-    "standard": "Standard order, not shuffled: whatever drifts on the host while the study runs can look "
+    RANDOM: "Completely randomised: all runs of all replicates in one random order, without blocks.",
+    STANDARD: "Standard order, not shuffled: whatever drifts on the host while the study runs can look "
     "like an effect of the slowest-changing factors.",
+    SPLIT_PLOT: "Split-plot: in each pass every setting of {hard} is made once, in random order (a whole "
+    "plot), and its treatments are run in random order within it; the pass is the block of the model. "
+    "Effects of {hard} are judged by how whole plots differ, all others by how runs within one differ.",
+    SPLIT_PLOT_RANDOM: "Split-plot: the settings of {hard} (whole plots) of all replicates are made in one "
+    "random order, the treatments of each in random order within it, without blocks. Effects of {hard} are "
+    "judged by how whole plots differ, all others by how runs within one differ.",
+    STRIP_PLOT: "Strip-plot: in each pass every setting of {hard} and every setting of {strips} is made "
+    "once, each in random order, and all runs of the pass share them; the pass is the block of the model. "
+    "It holds where what a setting of {strips} makes stays beside the others, as prepared data does. Each "
+    "of the two is judged by how its settings differ, all others by how runs differ.",
 }
+
+
+@dataclass(frozen=True)
+class Place:
+    """One run in running order: replicate from 1, treatment from 0, and the settings that it shares from 1
+    (0: none is kept)."""
+
+    replicate: int
+    treatment: int
+    whole_plot: int = 0
+    strip: int = 0
 
 
 def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[tuple[int, int]]:
@@ -22,10 +55,60 @@ def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[t
     found: list[tuple[int, int]] = []
     for replicate in range(1, replicates + 1):
         places = np.arange(treatments)
-        if order == "interleaved":
-            generator = np.random.Generator(
-                np.random.PCG64([seed & 0xFFFFFFFF, seed >> 32, replicate])
-            )
-            places = generator.permutation(treatments)
+        if order == INTERLEAVED:
+            places = _generator(seed, replicate).permutation(treatments)
         found += [(replicate, int(i)) for i in places]
+    if order == RANDOM:
+        found = [found[i] for i in _generator(seed, 0).permutation(len(found))]
     return found
+
+
+def places(
+    levels: NDArray[np.integer[Any]],
+    replicates: int,
+    seed: int,
+    order: str,
+    hard: Sequence[int] = (),
+    strips: Sequence[int] = (),
+) -> list[Place]:
+    """The runs of a matrix of level numbers (treatments × factors) in running order.
+
+    `hard`: columns of the factors whose settings are whole plots (the rows of a strip-plot); `strips`: those
+    of its columns. Draws are keyed as in `run_order`.
+    """
+    if order not in RESTRICTED:
+        return [Place(*pair) for pair in run_order(len(levels), replicates, seed, order)]
+    row = _settings(levels, hard)
+    column = _settings(levels, strips)
+    plots: list[tuple[int, int]] = []
+    for replicate in range(1, replicates + 1):
+        shuffled = _generator(seed, replicate).permutation(int(row.max()) + 1)
+        plots += [(replicate, int(setting)) for setting in shuffled]
+    if order == SPLIT_PLOT_RANDOM:
+        plots = [plots[i] for i in _generator(seed, 0).permutation(len(plots))]
+    found = []
+    columns = int(column.max()) + 1
+    for number, (replicate, setting) in enumerate(plots, start=1):
+        shuffle = _generator(seed, replicate, setting + 1).permutation
+        inside = [int(i) for i in shuffle(np.flatnonzero(row == setting))]
+        if order == STRIP_PLOT:
+            rank = _generator(seed, replicate, 0).permutation(columns)
+            inside.sort(key=lambda i: int(rank[column[i]]))
+        for treatment in inside:
+            strip = 0
+            if order == STRIP_PLOT:
+                strip = (replicate - 1) * columns + int(column[treatment]) + 1
+            found.append(Place(replicate, treatment, number, strip))
+    return found
+
+
+def _settings(levels: NDArray[np.integer[Any]], columns: Sequence[int]) -> NDArray[np.integer[Any]]:
+    """The number of each treatment's setting of some factors."""
+    if not len(columns):
+        return np.zeros(len(levels), dtype=np.int64)
+    found = np.unique(levels[:, list(columns)], axis=0, return_inverse=True)[1]
+    return np.asarray(found.reshape(-1))
+
+
+def _generator(seed: int, *key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([seed & 0xFFFFFFFF, seed >> 32, *key]))

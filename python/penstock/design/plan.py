@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.design.caution import cautions, irregular
 from penstock.design.claims import check
@@ -23,7 +24,8 @@ from penstock.design.generators import (
 )
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
-from penstock.design.order import ORDER_WHY, run_order
+from penstock.design.order import INTERLEAVED, SPLIT_PLOT, STRIP_PLOT
+from penstock.design.orders import Ordered, cautions_of, ordered
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -34,7 +36,11 @@ ALIAS_ORDER = 3
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0."""
+    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0.
+
+    Runs of one `whole_plot` (of one `strip`) share a setting of the factors that are hard to change; 0: none
+    is kept.
+    """
 
     run_id: str
     run_order: int
@@ -44,6 +50,8 @@ class PlannedRun:
     standard_order: int
     levels: dict[str, str]
     coded: dict[str, int]
+    whole_plot: int = 0
+    strip: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,11 @@ class Plan:
     model: Model | None = None
     #: what was chosen for which purpose, why, and what else there was; None where the study said its kind
     choice: dict[str, Any] | None = None
+    #: what each order that could be had would take and tell, where changes of factors cost something
+    orders: list[dict[str, Any]] = field(default_factory=list)
+    #: factors whose settings are kept: in whole plots, in the strips that cross them
+    whole_plot_factors: list[str] = field(default_factory=list)
+    strip_factors: list[str] = field(default_factory=list)
 
     @property
     def two_level(self) -> bool:
@@ -124,7 +137,7 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
-    from penstock.design.estimate import estimate
+    from penstock.design.estimate import changes_s, estimate
     from penstock.design.power import effective_runs, power_of
 
     factors = list(study.factors)
@@ -141,20 +154,23 @@ def make_plan(study: Study) -> Plan:
         signs = two_level(len(factors), generators)
         relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
         aliases = _aliases(signs, names, relation) if generators else []
-        matrix: Matrix | Numbers = signs
+        levels = (signs.astype(np.int64) + 1) // 2
     else:
         numbers, model, also = treatments(study)
-        matrix, effective = numbers, effective_runs(factors, model or "main", numbers)
-    rows = _rows(study, matrix, regular)
-    seconds, why = estimate(study, rows)
-    power = power_of(
-        len(matrix), study.design.replicates, study.design.noise, len(generators), effective
-    )
+        levels, effective = (
+            numbers.astype(np.int64),
+            effective_runs(factors, model or "main", numbers),
+        )
+    replicates = study.design.replicates
+    in_order = ordered(study, levels, estimate(study, len(levels) * replicates, 0.0)[0])
+    rows = _rows(study, levels, in_order)
+    seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
+    power = power_of(len(levels), replicates, study.design.noise, len(generators), effective)
     return Plan(
         study_id=study.study_id,
         rows=rows,
         factors=factors,
-        treatments=len(matrix),
+        treatments=len(levels),
         replicates=study.design.replicates,
         fraction=len(generators),
         generators=[_generator_text(g, names) for g in generators],
@@ -169,16 +185,22 @@ def make_plan(study: Study) -> Plan:
             n: count for n, count in enumerate(word_lengths(relation, len(factors)), 3) if count
         },
         aliases=aliases,
-        order=study.design.order,
-        order_why=ORDER_WHY[study.design.order],
+        order=in_order.order,
+        order_why=in_order.why,
         seed=study.design.seed,
         estimated_s=seconds,
         estimate_why=why,
         power=power,
-        cautions=cautions(study, grade, aliases, power, two_level=two, also=also),
+        cautions=[
+            *cautions(study, grade, aliases, power, two_level=two, also=also),
+            *cautions_of(in_order, factors),
+        ],
         kind="fraction" if generators else kind,
         model=model,
         choice=study.design.choice,
+        orders=[option.to_json() for option in in_order.options],
+        whole_plot_factors=list(in_order.hard),
+        strip_factors=list(in_order.strips),
     )
 
 
@@ -286,32 +308,31 @@ def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: lis
     return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
 
 
-def _rows(study: Study, matrix: Matrix | Numbers, signs: bool) -> list[PlannedRun]:
-    """`signs`: the matrix is of −1 and +1, not of level numbers."""
-    factors, replicates = study.factors, study.design.replicates
-    width = max(2, len(str(len(matrix))))
+def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> list[PlannedRun]:
+    """The runs of a matrix of level numbers in their order."""
+    factors = study.factors
+    width = max(2, len(str(len(levels))))
+    passes = in_order.order in (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
     rows: list[PlannedRun] = []
-    order = run_order(len(matrix), replicates, study.design.seed, study.design.order)
-    digits = max(3, len(str(len(order))))
-    numbers = (matrix.astype(np.int64) + 1) // 2 if signs else matrix.astype(np.int64)
+    digits = max(3, len(str(len(in_order.places))))
     names = [f.name for f in factors]
-    levels = [
-        [f.levels[n].name for n in c] for f, c in zip(factors, numbers.T.tolist(), strict=True)
-    ]
+    named = [[f.levels[n].name for n in c] for f, c in zip(factors, levels.T.tolist(), strict=True)]
     two = np.array([len(f.levels) == 2 for f in factors])
-    coded = np.where(two, 2 * numbers - 1, numbers).tolist()
-    by_treatment = list(zip(*levels, strict=True))
-    for place, (replicate, standard) in enumerate(order, start=1):
+    coded = np.where(two, 2 * levels - 1, levels).tolist()
+    by_treatment = list(zip(*named, strict=True))
+    for number, place in enumerate(in_order.places, start=1):
         rows.append(
             PlannedRun(
-                run_id=f"r{place:0{digits}d}",
-                run_order=place,
-                replicate=replicate,
-                block=replicate if study.design.order == "interleaved" else 1,
-                treatment_id=f"t{standard + 1:0{width}d}",
-                standard_order=standard + 1,
-                levels=dict(zip(names, by_treatment[standard], strict=True)),
-                coded=dict(zip(names, coded[standard], strict=True)),
+                run_id=f"r{number:0{digits}d}",
+                run_order=number,
+                replicate=place.replicate,
+                block=place.replicate if passes else 1,
+                treatment_id=f"t{place.treatment + 1:0{width}d}",
+                standard_order=place.treatment + 1,
+                levels=dict(zip(names, by_treatment[place.treatment], strict=True)),
+                coded=dict(zip(names, coded[place.treatment], strict=True)),
+                whole_plot=place.whole_plot,
+                strip=place.strip,
             )
         )
     return rows

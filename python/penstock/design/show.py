@@ -131,6 +131,36 @@ def _design(plan: Plan) -> Iterator[str]:
         yield from _wrapped("words: " + words)
     yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
+    if plan.orders:
+        yield ""
+        yield from _orders(plan)
+
+
+def _orders(plan: Plan) -> Iterator[str]:
+    """What each order would take, and which differences of level means it would find."""
+    yield "Orders: time, and the smallest difference found with 80 % probability [standard deviations]"
+    names = [f.name for f in plan.factors]
+    rows = []
+    for option in plan.orders:
+        kept = " x ".join(", ".join(option[k]) for k in ("hard", "strips") if option[k])
+        mine = (option["order"], option["hard"], option["strips"]) == (
+            plan.order,
+            plan.whole_plot_factors,
+            plan.strip_factors,
+        )
+        found = [option["detectable"][n] for n in names]
+        rows.append(
+            [
+                f"{'> ' if mine else '  '}{option['order']}",
+                kept,
+                duration(option["seconds"]),
+                *(f"{d:.2f}" if d is not None else "no error" for d in found),
+            ]
+        )
+    yield from table(["  order", "kept", "time", *names], rows)
+    yield from _wrapped(
+        "half of a run's variance is taken to be the setting's; whoever keeps a setting judges it by few"
+    )
 
 
 def _choice(choice: dict[str, Any]) -> Iterator[str]:

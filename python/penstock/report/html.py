@@ -14,7 +14,7 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.findings import answering, write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
-from penstock.report import sections
+from penstock.report import methods, sections
 from penstock.report.all_figures import plates
 from penstock.report.figures.series import selected_runs
 from penstock.report.glossary import explained
@@ -49,7 +49,12 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
         figures=plates(outcome, outcome.path / "figures"),
         levels=sections.level_means(outcome),
         costs=sections.costs_table(outcome, cost),
-        captions={"costs": sections.costs_caption(cost), **sections.effects_captions(outcome)},
+        captions={
+            "costs": sections.costs_caption(cost),
+            **sections.effects_captions(outcome),
+            **methods.CAPTIONS,
+        },
+        methods=methods.methods(outcome),
         factors=len(outcome.factors),
         responses=[
             {"name": r.name, "title": sections.response_title(r)} for r in outcome.responses

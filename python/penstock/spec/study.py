@@ -52,6 +52,8 @@ class Factor(_Frozen):
     levels: tuple[Level, ...]
     unit: str | None = None
     change_cost_s: float = 0.0
+    #: what changing it makes necessary
+    change: Literal["none", "remount", "restart", "reformat", "redeploy"] = "none"
 
     def level(self, name: str) -> Level:
         """The level called `name`; KeyError if there is none."""
@@ -64,10 +66,11 @@ class Factor(_Frozen):
 class DesignSpec(_Frozen):
     """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
-    `order` is drawn from `seed`; `options` is what the study says of a kind that is not `full`. Treatments
-    that have one of the level names of every factor of one of `forbidden` are not run. `detect` and `noise`
-    are shares of the mean; `noise_from` says what the noise rests on. `choice` is there where the study did
-    not say its kind: what was chosen for which purpose, why, and what else there was.
+    `order` is drawn from `seed` (`auto` decides by what changes cost); `options` is what the study says of a
+    kind that is not `full`. Treatments that have one of the level names of every factor of one of `forbidden`
+    are not run. `detect` and `noise` are shares of the mean; `noise_from` says what the noise rests on.
+    `choice` is there where the study did not say its kind: what was chosen for which purpose, why, and what
+    else there was.
     """
 
     kind: str = "full"
@@ -76,7 +79,9 @@ class DesignSpec(_Frozen):
     generators: tuple[str, ...] = ()
     replicates: int = 2
     seed: int = 1
-    order: Literal["interleaved", "standard"] = "interleaved"
+    order: Literal[
+        "auto", "interleaved", "random", "split-plot", "split-plot-random", "strip-plot", "standard"
+    ] = "auto"
     noise: float = 0.05
     noise_from: str = "assumed"
     forbidden: tuple[dict[str, tuple[str, ...]], ...] = ()
@@ -142,6 +147,8 @@ class Response(_Frozen):
     source: ResponseSource
     unit: str
     better: Literal["higher", "lower"]
+    #: on which effects are worked out; `auto`: logarithms where treatments differ a hundredfold, else linear
+    scale: Literal["auto", "linear", "log", "box-cox", "rank"] = "auto"
 
 
 class MonitorSpec(_Frozen):

@@ -46,7 +46,14 @@ class FactorFile(Part):
         description="Names of the levels (each also the value that templates get), or name: value."
     )
     unit: UnitText | None = Field(None, description="Unit of the values, for tables and figures.")
-    change_cost: Duration = Field("0s", description="Time that changing this factor costs.")
+    change: Literal["none", "remount", "restart", "reformat", "redeploy"] = Field(
+        "none", description="What changing this factor makes necessary."
+    )
+    change_cost: Duration = Field(
+        "0s",
+        description="Time that changing this factor costs; else remount takes 1 s, restart 5 s, "
+        "reformat 15 s, redeploy 60 s.",
+    )
 
 
 class FractionFile(Part):
@@ -148,9 +155,13 @@ class DesignFile(Part):
         description="Complete passes over all treatments; 2, or as many as `detect` needs.",
     )
     seed: int = Field(1, ge=0, lt=2**63, description="Seed of the order.")
-    order: Literal["interleaved", "standard"] = Field(
-        "interleaved",
-        description="interleaved: each replicate is a complete shuffled pass; standard: not shuffled.",
+    order: Literal[
+        "auto", "interleaved", "random", "split-plot", "split-plot-random", "strip-plot", "standard"
+    ] = Field(
+        "auto",
+        description="interleaved: each replicate is a complete shuffled pass; random: all runs in one; "
+        "split-plot, strip-plot: settings that are dear to change are kept; standard: not shuffled; auto: "
+        "interleaved, or what is worth the changes it saves.",
     )
     noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
 
@@ -291,6 +302,11 @@ class ResponseFile(Part):
     )
     unit: UnitText = Field(description="Unit of the response; what the parser gives is converted.")
     better: Literal["higher", "lower"] = Field(description="Which direction is better.")
+    scale: Literal["auto", "linear", "log", "box-cox", "rank"] = Field(
+        "auto",
+        description="Scale on which effects are worked out; auto: log (ratios) where the means of treatments "
+        "differ a hundredfold, else linear.",
+    )
 
 
 class MonitorFile(Part):

@@ -178,7 +178,7 @@ def _service(body: ServiceFile) -> Service:
 def _factor(name: str, body: FactorFile) -> Factor:
     levels = tuple(Level(name=n, value=v) for _, n, v in level_values(body.levels))
     cost = parse_duration(body.change_cost)
-    return Factor(name=name, levels=levels, unit=body.unit, change_cost_s=cost)
+    return Factor(name=name, levels=levels, unit=body.unit, change_cost_s=cost, change=body.change)
 
 
 def _design(file: StudyFile) -> DesignSpec:
@@ -223,7 +223,7 @@ def _response(name: str, body: ResponseFile) -> Response:
         source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
     else:
         source = ResponseSource(kind="key", key=given)
-    return Response(name=name, source=source, unit=body.unit, better=body.better)
+    return Response(name=name, source=source, unit=body.unit, better=body.better, scale=body.scale)
 
 
 def _observers(file: StudyFile) -> Observers:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.errors import BadInput
 from penstock.report import style
-from penstock.report.figures import delivered, effects, responses, series
+from penstock.report.figures import delivered, effects, judged, responses, series
 
 #: kinds drawn once per response
 BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
@@ -20,6 +20,8 @@ BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
     "predictions": responses.predictions,
     "fraction": effects.fraction,
     "costs": effects.costs,
+    "half-normal": judged.half_normal,
+    "residuals": judged.residuals,
 }
 #: kinds drawn from bundles: of selected runs, or of those named
 BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
@@ -52,11 +55,13 @@ def of_levels(outcome: Outcome) -> bool:
 
 def _told(row: dict[Any, Any], unit: str) -> str:
     told = term_text(str(row["term"]))
+    scale = row.get("scale") or LINEAR
+    number = (lambda v: times(math.exp(v))) if scale == LOG else quantity
     if math.isfinite(row["effect"]):
-        told += f": {quantity(float(row['effect']), unit)}"
+        told += f": {number(float(row['effect']))}{f' {unit}' * (scale == LINEAR and bool(unit))}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
-        told += f" (95 %: {quantity(low)} to {quantity(high)})"
+        told += f" (95 %: {number(low)} to {number(high)})"
     share = row.get("variation_share")
     if isinstance(share, float) and math.isfinite(share):
         told += f", {share:.1f} % of the variation"
@@ -107,10 +112,28 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         axes.tick_params(axis="y", labelsize=7)
     axes.invert_yaxis()
     gap = "\n" if style.narrow(width) else " "
-    axes.set_xlabel(response_axis(outcome, response, f"effect on {{}},{gap}level to level"))
+    axes.set_xlabel(_effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
+    if scale_of_effects(outcome, response) == LOG:
+        _as_ratios(axes.xaxis)
     style.grid(axes, "x")
     _term_legend(fig, [])
     return fig
+
+
+def _effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
+    """The label of an axis of effects; of another scale than the measurement's it says which."""
+    scale = scale_of_effects(outcome, response)
+    if scale == LINEAR:
+        return response_axis(outcome, response, text)
+    if scale == LOG:
+        return text.format(f"{response.name} (ratio)")
+    return text.format(f"{response.name} on the scale of {IN_WORDS[scale]}")
+
+
+def _as_ratios(axis: Axis) -> None:
+    """Ticks of an axis of natural logarithms as the ratios that they are."""
+    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: times(math.exp(value))))
 
 
 def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -218,7 +241,10 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     more = []
     if math.isfinite(limit) and not by_share:
         more = [axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)]
-        more[0].set_label(f"limit {quantity(limit, response.unit)}")
+        scale = scale_of_effects(outcome, response)
+        told = times(math.exp(limit)) if scale == LOG else quantity(limit)
+        unit = f" {response.unit}" if scale == LINEAR and response.unit else ""
+        more[0].set_label(f"limit {told}{unit}")
     _term_legend(fig, more)
     axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
     if style.narrow(width):
@@ -229,7 +255,9 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if by_share:
         axes.set_xlabel(f"share of the variation of {response.name} (%)")
     else:
-        axes.set_xlabel(response_axis(outcome, response, "|effect| on {}"))
+        axes.set_xlabel(_effect_axis(outcome, response, "|effect| on {}"))
+        if scale_of_effects(outcome, response) == LOG:
+            _as_ratios(axes.xaxis)
     style.grid(axes, "x")
     return fig
 

@@ -1,0 +1,296 @@
+"""Intervals of effects, simulated: how often the truth lies inside, how often equals are told apart.
+
+Each case draws studies of known truth, in the order that the planner gives them, and lets the code of
+`penstock analyse` judge them. Coverage of nominal 95 % must not lie outside 93 to 97 %, by the 99 % binomial
+bounds of the share; two identical systems are one of the cases. Planted failures: all runs of one system
+before those of the other while the host drifts, and a split-plot analysed without its strata; both must be
+found. The time of one analysis of 100,000 runs of ten factors stands beside. Ends with 1 where a case fails
+or a planted failure is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import beta
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from penstock.analyse.effects import effects
+from penstock.design.plan import Plan, make_plan
+from penstock.study.load import read_study
+
+Draws = np.random.Generator
+#: what a study's runs measure: in running order
+Noise = Callable[[Draws, Plan], "np.ndarray[Any, np.dtype[np.float64]]"]
+COVER = (0.93, 0.97)
+FALSE = 0.05
+
+
+def plan_of(factors: dict[str, str], design: str) -> Plan:
+    """The plan of a study with these factors and this design."""
+    said = "\n".join(f"  {name}: {text}" for name, text in factors.items())
+    words = " ".join(f"{{{name}}}" for name in factors)
+    return make_plan(
+        read_study(
+            f"""penstock: 1
+name: simulated
+question: Which?
+factors:
+{said}
+design: {design}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {words}', expected: 60s}}
+responses: {{y: {{from: wall_s, unit: s, better: lower}}}}
+""".encode(),
+            Path("simulated.study.yaml"),
+        )
+    )
+
+
+def runs_of(plan: Plan) -> pd.DataFrame:
+    """The runs table without its response."""
+    return pd.DataFrame(
+        [
+            {
+                "run_id": r.run_id,
+                "run_order": r.run_order,
+                "replicate": r.replicate,
+                "treatment_id": r.treatment_id,
+                **r.levels,
+                "valid": True,
+            }
+            for r in plan.rows
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """Studies of one kind: their plan, the noise, the terms that are looked at; `lost` runs of each study."""
+
+    name: str
+    plan: Plan
+    noise: Noise
+    terms: tuple[str, ...]
+    lost: int = 0
+    #: the order as if no settings had been kept
+    blind: bool = False
+    #: all runs of one system, then all of the other, without blocks
+    sequential: bool = False
+
+
+def normal(draws: Draws, plan: Plan) -> Any:
+    return draws.normal(0, 1, len(plan.rows))
+
+
+def skewed(draws: Draws, plan: Plan) -> Any:
+    """Log-normal with a skewness of 4."""
+    return (draws.lognormal(0, 0.8, len(plan.rows)) - np.exp(0.32)) / 1.3
+
+
+def unequal(draws: Draws, plan: Plan) -> Any:
+    """Three times the spread at one level of the first factor."""
+    first = plan.factors[0].name
+    return draws.normal(0, 1, len(plan.rows)) * [
+        3.0 if r.coded[first] > 0 else 1.0 for r in plan.rows
+    ]
+
+
+def by_block(draws: Draws, plan: Plan) -> Any:
+    """A shift of three standard deviations of each block."""
+    shift = draws.normal(0, 3, plan.replicates + 1)
+    return draws.normal(0, 1, len(plan.rows)) + shift[[r.replicate for r in plan.rows]]
+
+
+def by_setting(draws: Draws, plan: Plan) -> Any:
+    """What is special about each setting that was kept, twice a run's standard deviation."""
+    found = draws.normal(0, 1, len(plan.rows))
+    for name in ("whole_plot", "strip"):
+        number = np.array([getattr(r, name) for r in plan.rows])
+        found = found + np.where(number > 0, draws.normal(0, 2, int(number.max()) + 1)[number], 0.0)
+    return found
+
+
+def drifting(draws: Draws, plan: Plan) -> Any:
+    """A random walk of 0.6 a run under noise of 1."""
+    n = len(plan.rows)
+    return draws.normal(0, 1, n) + np.cumsum(draws.normal(0, 0.6, n))
+
+
+LEVELS = "{levels: [a, b]}"
+DEAR = "{levels: [a, b], change: redeploy}"
+THREE = {"A": LEVELS, "B": LEVELS, "C": LEVELS}
+SPLIT = {"W": DEAR, "S": LEVELS, "T": LEVELS}
+STRIPS = {
+    "W": "{levels: [a, b], change_cost: 100s, change: redeploy}",
+    "S": "{levels: [a, b], change: reformat}",
+}
+
+
+def cases() -> list[Case]:
+    """What is simulated."""
+    full = plan_of(THREE, "{kind: full, replicates: 4}")
+    systems = plan_of({"system": LEVELS}, "{kind: full, replicates: 20}")
+    split = plan_of(SPLIT, "{kind: full, replicates: 6, order: split-plot}")
+    free = plan_of(SPLIT, "{kind: full, replicates: 4, order: split-plot-random}")
+    strips = plan_of(STRIPS, "{kind: full, replicates: 8, order: strip-plot}")
+    mains = ("A", "B", "C", "A:B")
+    return [
+        Case("normal", full, normal, mains),
+        Case("skewed", full, skewed, mains),
+        Case("unequal spread", full, unequal, mains),
+        Case("blocks", full, by_block, mains),
+        Case("blocks, 4 runs lost", full, by_block, mains, lost=4),
+        Case("split-plot in blocks, whole-plot factor", split, by_setting, ("W",)),
+        Case("split-plot in blocks, other factors", split, by_setting, ("S", "W:S")),
+        Case("split-plot, whole-plot factor", free, by_setting, ("W",)),
+        Case("split-plot, 5 runs lost, whole-plot factor", free, by_setting, ("W",), lost=5),
+        Case("split-plot, 5 runs lost, other factors", free, by_setting, ("S", "W:S"), lost=5),
+        Case("strip-plot, both settings", strips, by_setting, ("W", "S")),
+        Case("two identical systems, randomised rounds, drift", systems, drifting, ("system",)),
+    ]
+
+
+def planted() -> list[Case]:
+    """Analyses that are wrong on purpose."""
+    systems = plan_of({"system": LEVELS}, "{kind: full, replicates: 20}")
+    split = plan_of(SPLIT, "{kind: full, replicates: 4, order: split-plot-random}")
+    return [
+        Case(
+            "two identical systems, one after the other, drift",
+            systems,
+            drifting,
+            ("system",),
+            sequential=True,
+        ),
+        Case(
+            "split-plot without its strata, whole-plot factor",
+            split,
+            by_setting,
+            ("W",),
+            blind=True,
+        ),
+    ]
+
+
+def outside(case: Case, studies: int, seed: int) -> tuple[int, int]:
+    """How often the interval of a term leaves out the truth, which is 0 or a planted effect, of how many.
+
+    Truth is added to every study, so that it is not 0 that is covered.
+    """
+    plan, runs = case.plan, runs_of(case.plan)
+    if case.sequential:
+        name = plan.factors[0].name
+        rows = sorted(plan.rows, key=lambda r: (r.coded[name], r.run_order))
+        plan = dataclasses.replace(plan, order="standard").with_runs(rows)
+        runs = runs_of(plan)
+    judged = plan
+    if case.blind:
+        judged = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
+    truth = {term: 0.7 * (i + 1) for i, term in enumerate(case.terms)}
+    base = np.zeros(len(runs))
+    for term, q in truth.items():
+        base += q * np.prod([[r.coded[n] for n in term.split(":")] for r in plan.rows], axis=1)
+    missed = total = 0
+    for study in range(studies):
+        draws = np.random.default_rng([seed, study])
+        made = runs.assign(y=10 + base + case.noise(draws, plan))
+        if case.lost:
+            made.loc[draws.choice(len(made), case.lost, replace=False), "valid"] = False
+        table = effects(made, judged, "y").set_index("term")
+        for term, q in truth.items():
+            low, high = float(table.loc[term, "ci_low"]), float(table.loc[term, "ci_high"])
+            if np.isfinite(low):
+                total += 1
+                missed += not low <= q <= high
+    return missed, total
+
+
+def ends(hits: int, total: int, level: float = 0.99) -> tuple[float, float]:
+    """Clopper-Pearson interval of a share."""
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, hits, total - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, total - hits)) if hits < total else 1.0
+    return low, high
+
+
+def judge(case: Case, studies: int, seed: int) -> record.Row:
+    """The row of a case: coverage with its bounds and verdict."""
+    missed, total = outside(case, studies, seed)
+    low, high = ends(total - missed, total)
+    holds = high >= COVER[0] and low <= COVER[1]
+    return {
+        "case": case.name,
+        "engine": "penstock",
+        "metric": "95 % intervals that hold the truth",
+        "value": round(100 * (1 - missed / total), 2),
+        "unit": "%",
+        "low": round(100 * low, 2),
+        "high": round(100 * high, 2),
+        "spread": "99 % interval",
+        "n": total,
+        "bar": "93 to 97 %",
+        "verdict": record.MET if holds else record.MISSED,
+    }
+
+
+def timed(runs: int, factors: int) -> record.Row:
+    """Seconds for the effects of so many runs."""
+    names = {f"F{i}": LEVELS for i in range(factors)}
+    plan = plan_of(names, f"{{kind: full, replicates: {max(1, runs >> factors)}}}")
+    made = runs_of(plan).assign(y=np.random.default_rng(1).normal(10, 1, len(plan.rows)))
+    began = time.perf_counter()
+    effects(made, plan, "y")
+    found = record.row(
+        f"{len(plan.rows):,} runs of {factors} factors", "penstock", "time of the analysis",
+        [time.perf_counter() - began], "s",
+    )  # fmt: skip
+    return record.at_most(found, 5.0)
+
+
+def main() -> int:
+    """Runs every case."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="200 studies of each, not 2,000")
+    parser.add_argument("--studies", type=int, default=0, help="studies of each case")
+    parser.add_argument("--seed", type=int, default=20261125)
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    asked = parser.parse_args()
+    studies = asked.studies or (200 if asked.quick else 2000)
+    rows = []
+    for case in cases():
+        rows.append(judge(case, studies, asked.seed))
+        print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
+    found: dict[str, bool | None] = {}
+    for case in planted():
+        missed, total = outside(case, max(200, studies // 4), asked.seed)
+        found[f"{case.name}: {100 * missed / total:.1f} % wrong"] = ends(missed, total)[0] > FALSE
+    rows.append(timed(100_000, 10))
+    record.keep(asked.record, rows, found)
+    if asked.json:
+        print(json.dumps({"rows": rows, "planted": found}, ensure_ascii=False))
+    else:
+        for row in rows:
+            print(f"{row['case']:55} {row['value']:8.4g} {row['unit']:2} {row['verdict']}")
+        for what, seen in found.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

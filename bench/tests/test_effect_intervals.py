@@ -1,0 +1,27 @@
+"""Intervals of effects hold the truth, and wrong analyses are found: a short pass of the bench."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench.effect_intervals import COVER, FALSE, Case, cases, ends, outside, planted
+
+
+@pytest.mark.parametrize("case", cases(), ids=[case.name for case in cases()])
+def test_a_case_covers(case: Case) -> None:
+    missed, total = outside(case, 40, seed=3)
+    assert total >= 30
+    low, high = ends(total - missed, total)
+    assert low <= COVER[1]
+    assert high >= COVER[0]
+
+
+@pytest.mark.parametrize("case", planted(), ids=[case.name for case in planted()])
+def test_a_wrong_analysis_is_found(case: Case) -> None:
+    missed, total = outside(case, 120, seed=3)
+    assert ends(missed, total)[0] > FALSE

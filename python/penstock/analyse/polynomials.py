@@ -1,0 +1,116 @@
+"""Trends over quantitative levels: orthogonal contrasts of the real values of three levels or more.
+
+The linear contrast is the level's value less the mean of the values; each further one is the next power made
+orthogonal to those before, its largest size 1. A coefficient of the linear contrast is a change of the
+response per unit of the factor; the quadratic one is the curvature (Draper & Smith 1998, chapter 22).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from penstock.analyse.effects import Fit, estimate
+from penstock.analyse.terms import Values
+from penstock.design.plan import Plan
+from penstock.spec.study import Factor
+
+NAMES = ("linear", "quadratic", "cubic")
+COLUMNS = (
+    "response", "factor", "contrast", "coefficient", "effect", "effect_ci_low", "effect_ci_high", "p_value",
+    "df_error", "scale",
+)  # fmt: skip
+
+
+def values_of(factor: Factor) -> list[float] | None:
+    """The numbers of a quantitative factor's levels; None of one that has other values."""
+    found = []
+    for level in factor.levels:
+        try:
+            found.append(float(level.value))
+        except ValueError:
+            return None
+    return found if all(map(math.isfinite, found)) and len(set(found)) == len(found) else None
+
+
+def contrasts(values: list[float]) -> Values:
+    """Levels × contrasts (at most three) of these level values, from linear upward."""
+    x = np.asarray(values, dtype=float)
+    centred = x - x.mean()
+    size = float(np.abs(centred).max())
+    found: list[Values] = []
+    for power in range(1, min(len(values) - 1, len(NAMES)) + 1):
+        column = (centred / size) ** power
+        column = column - column.mean()
+        for before in found:
+            column = column - before * (before @ column) / (before @ before)
+        found.append(centred if power == 1 else column / float(np.abs(column).max()))
+    return np.column_stack(found)
+
+
+def trends(
+    fit: Fit, plan: Plan, response: str, scale: str, confidence: float = 0.95
+) -> pd.DataFrame:
+    """The contrasts of each quantitative factor of three levels or more that has an estimate.
+
+    `effect` is the change over the range of the contrast: for the linear one from the lowest level to the
+    highest along the line.
+    """
+    rows: list[dict[str, Any]] = []
+    by_name = {term.name: i for i, term in enumerate(fit.design.terms)}
+    for j, factor in enumerate(plan.factors):
+        values = values_of(factor)
+        i = by_name.get(factor.name)
+        if values is None or len(values) < 3 or i is None or fit.without[i]:
+            continue
+        made = np.unique(fit.design.levels[:, j])
+        if len(made) != len(values):
+            continue
+        q, covariance, df = estimate(fit, i)
+        code = np.vstack([np.eye(len(values) - 1), -np.ones(len(values) - 1)])
+        for name, contrast in zip(NAMES, contrasts(values).T, strict=False):
+            weights = code.T @ contrast / float(contrast @ contrast)
+            coefficient = float(weights @ q)
+            variance = float(weights @ covariance @ weights) if df > 0 else math.nan
+            rows.append(
+                _row(
+                    response, factor.name, name, coefficient, variance, df, float(np.ptp(contrast))
+                )
+                | {"scale": scale}
+                | _ends(coefficient, variance, df, float(np.ptp(contrast)), confidence)
+            )
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _row(
+    response: str,
+    factor: str,
+    name: str,
+    coefficient: float,
+    variance: float,
+    df: float,
+    width: float,
+) -> dict[str, Any]:
+    p = math.nan
+    if df > 0 and variance > 0:
+        p = float(2 * stats.t.sf(abs(coefficient) / math.sqrt(variance), df))
+    return {
+        "response": response, "factor": factor, "contrast": name, "coefficient": coefficient,
+        "effect": coefficient * width, "p_value": p, "df_error": df,
+    }  # fmt: skip
+
+
+def _ends(
+    coefficient: float, variance: float, df: float, width: float, confidence: float
+) -> dict[str, float]:
+    if not df > 0 or not variance >= 0:
+        return {"effect_ci_low": math.nan, "effect_ci_high": math.nan}
+    half = float(stats.t.ppf((1 + confidence) / 2, df)) * math.sqrt(variance)
+    return {
+        "effect_ci_low": (coefficient - half) * width,
+        "effect_ci_high": (coefficient + half) * width,
+    }

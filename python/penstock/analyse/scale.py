@@ -1,0 +1,63 @@
+"""The scale on which a response is analysed: as measured, logarithms, a Box-Cox power, or ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from penstock.errors import PenstockError
+
+LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
+SCALES = (LINEAR, LOG, BOX_COX, RANK)
+#: from this ratio of treatment means on, differences say only that the largest is large
+HUNDREDFOLD = 100.0
+
+IN_WORDS = {
+    LINEAR: "as measured (differences)",
+    LOG: "natural logarithms (ratios)",
+    BOX_COX: "a Box-Cox power",
+    RANK: "ranks",
+}
+
+
+def scaled(
+    values: NDArray[np.floating[Any]], scale: str, power: float | None = None
+) -> NDArray[np.floating[Any]]:
+    """The values on a scale. Box-Cox (1964) takes `power`, else the one of largest likelihood for values
+    about one mean; ranks are mean ranks (Conover & Iman 1981). PenstockError where the scale does not fit.
+    """
+    if scale == LINEAR:
+        return values
+    if scale == RANK:
+        return np.asarray(stats.rankdata(values))
+    if not np.all(values > 0):
+        raise PenstockError(
+            f"found a value of {values.min():g}; expected all above 0 for the scale {scale}"
+        )
+    if scale == LOG:
+        return np.asarray(np.log(values))
+    if scale == BOX_COX:
+        if power is None:
+            _, power = stats.boxcox(values / np.exp(np.log(values).mean()))
+        if abs(power) < 1e-6:
+            return np.asarray(np.log(values))
+        return np.asarray((values**power - 1) / power)
+    raise PenstockError(f"found scale {scale}; expected one of {', '.join(SCALES)}")
+
+
+def usual_scale(runs: pd.DataFrame, response: str) -> str:
+    """The scale on which a response is analysed where nothing else is said: logarithms where all values are
+    above 0 and the means of treatments differ a hundredfold, else as measured."""
+    values = pd.to_numeric(runs[response], errors="coerce").astype(float)
+    good = np.isfinite(values)
+    if "valid" in runs.columns:
+        good &= runs["valid"].eq(True)
+    values = values[good]
+    if values.empty or not (values > 0).all() or "treatment_id" not in runs.columns:
+        return LINEAR
+    means = values.groupby(runs.loc[values.index, "treatment_id"]).mean()
+    return LOG if means.max() >= HUNDREDFOLD * means.min() else LINEAR

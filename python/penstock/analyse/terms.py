@@ -1,0 +1,162 @@
+"""The terms of a model: which factors and interactions, and their coded columns.
+
+Columns are those of the treatments that were run, each once; `Design.of_run` says of which a run is.
+Factors of two levels are coded −1 and +1, others by effect coding (sum to zero). Names of factors never reach
+a formula: a factor may be called anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from penstock.design import model
+from penstock.design.matrix import alias_words
+from penstock.design.plan import ALIAS_ORDER, Plan, coded_matrix
+from penstock.errors import PenstockError
+
+Values = NDArray[np.floating[Any]]
+Numbers = NDArray[np.integer[Any]]
+
+#: more terms than this are not fitted
+MOST_TERMS = 2500
+
+
+@dataclass(frozen=True)
+class Term:
+    """A group of columns that is tested together: one column for factors of two levels."""
+
+    name: str
+    #: treatments × degrees of freedom
+    columns: Values
+    aliases: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many factors are in it."""
+        return self.name.count(":") + 1
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return int(self.columns.shape[1])
+
+
+@dataclass(frozen=True)
+class Design:
+    """The terms over the distinct treatments, the level numbers of these, and the treatment of each run."""
+
+    terms: list[Term]
+    levels: Numbers  # treatments × factors
+    of_run: Numbers
+
+
+def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
+    """Runs × factors: number of each level from 0, in the study's order; PenstockError for a strange one."""
+    found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
+    for j, factor in enumerate(plan.factors):
+        places = {level.name: i for i, level in enumerate(factor.levels)}
+        column = data[factor.name].astype(str).map(places)
+        if column.isna().any():
+            strange = data[factor.name][column.isna()].iloc[0]
+            raise PenstockError(f"{strange!r} is no level of {factor.name}")
+        found[:, j] = column.to_numpy(dtype=np.int64)
+    return found
+
+
+def design_of(data: pd.DataFrame, plan: Plan) -> Design:
+    """The terms of a plan's model over the treatments that `data` has runs of."""
+    level = numbers(data, plan)
+    places = np.ravel_multi_index(tuple(level.T), tuple(len(f.levels) for f in plan.factors))
+    _, first, of_run = np.unique(places, return_index=True, return_inverse=True)
+    level = level[first]
+    return Design(_terms(level, plan), level, of_run)
+
+
+def sum_to_zero(numbers_of: Numbers) -> Values:
+    """Effect coding: one column per level but the last, which is −1 in all of them."""
+    levels = int(numbers_of.max()) + 1
+    code: Values = np.vstack([np.eye(levels - 1), -np.ones(levels - 1)])
+    return np.asarray(code[numbers_of])
+
+
+def _terms(level: Numbers, plan: Plan) -> list[Term]:
+    names = [f.name for f in plan.factors]
+    if plan.model is not None:
+        return [Term(*one) for one in model.terms(plan.factors, plan.model, level)]
+    if plan.two_level:
+        coded = 2.0 * level - 1.0
+        if not plan.fraction:
+            coded = np.column_stack([_of_two(of_factor) for of_factor in level.T])
+        return _two_level_terms(coded, names, plan)
+    codes = [_coded_factor(level[:, j], len(f.levels)) for j, f in enumerate(plan.factors)]
+    found = []
+    for size in range(1, _longest_mixed([c.shape[1] for c in codes]) + 1):
+        for chosen in itertools.combinations(range(len(names)), size):
+            columns = codes[chosen[0]]
+            for j in chosen[1:]:
+                columns = np.einsum("ia,ib->iab", columns, codes[j]).reshape(len(level), -1)
+            found.append(Term(":".join(names[j] for j in chosen), columns))
+    return found
+
+
+def _longest_mixed(widths: list[int]) -> int:
+    """Number of factors up to which interactions are in the model: all, unless that is too many columns."""
+    total = 0
+    for size in range(1, len(widths) + 1):
+        total += sum(math.prod(c) for c in itertools.combinations(widths, size))
+        if total > MOST_TERMS and size > 2:
+            return size - 1
+    return len(widths)
+
+
+def _coded_factor(level: Numbers, levels: int) -> Values:
+    if levels == 2:
+        return _of_two(level)[:, None]
+    made = np.unique(level, return_inverse=True)[1]
+    if made.max() == 0:
+        return np.zeros((len(level), 1))
+    return sum_to_zero(made)
+
+
+def _of_two(level: Numbers) -> Values:
+    """−1 and +1; 0 everywhere where one of the two levels is all there is."""
+    coded: Values = 2.0 * level - 1.0
+    return coded if np.ptp(coded) else 0 * coded
+
+
+def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[Term]:
+    """One term per contrast column of the plan's matrix: its shortest word, with what is aliased to it."""
+    found = []
+    for group in alias_words(coded_matrix(plan), _longest(plan)):
+        first = group[0][0]
+        others = [(w, s) for w, s in group[1:] if w.bit_count() <= ALIAS_ORDER]
+        if first == 0:
+            continue
+        chosen = [j for j in range(len(names)) if first >> j & 1]
+        product = np.prod(coded[:, chosen], axis=1)[:, None]
+        shown = [
+            f"{'+' if sign > 0 else '-'}{':'.join(names[j] for j in range(len(names)) if w >> j & 1)}"
+            for w, sign in others
+        ]
+        found.append(Term(":".join(names[j] for j in chosen), product, ", ".join(shown)))
+    return found
+
+
+def _longest(plan: Plan) -> int:
+    """Length of words up to which terms are in the model: all contrasts, unless there are more than
+    `MOST_TERMS`; then the longest stay in the residual. Words of K−P factors meet every contrast."""
+    factors = len(plan.factors)
+    order, words = 0, 0
+    while order < max(min(ALIAS_ORDER, factors), factors - plan.fraction):
+        words += math.comb(factors, order + 1)
+        if words > MOST_TERMS and order >= 2:
+            break
+        order += 1
+    return order

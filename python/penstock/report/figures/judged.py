@@ -1,0 +1,142 @@
+"""What effects are judged by: their half-normal plot, and residuals against fitted values and run order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.special import ndtri
+
+from penstock.analyse.assumptions import scale_of_effects
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.scale import LINEAR
+from penstock.report import style
+from penstock.report.figures.effects import of_levels, terms_of
+from penstock.report.style import NotDrawn
+from penstock.text import term_text
+
+#: effects that are named beside their mark at most
+_MOST_NAMED = 8
+#: effects from which their distribution says something
+_LEAST = 4
+
+
+def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Half-normal quantiles over sizes of effects: what is chance lies on a line through 0 (Daniel,
+    Technometrics 1, 1959). In half widths of their intervals: those of several strata are on one line, and 1
+    is the limit."""
+    table = terms_of(outcome, response)
+    if of_levels(outcome):
+        raise NotDrawn("terms of factors of more than two levels have no single size")
+    table = table[table["effect"].notna()]
+    if len(table) < _LEAST:
+        raise NotDrawn(f"{len(table)} effects are too few for their distribution")
+    error = (table["effect_ci_high"] - table["effect_ci_low"]) / 2
+    in_errors = bool((error > 0).all())
+    size = table["effect"].abs() / error if in_errors else table["effect"].abs()
+    table = table.assign(_size=size).sort_values("_size")
+    m = len(table)
+    x = ndtri(0.5 + 0.5 * (np.arange(1, m + 1) - 0.5) / m)
+    y = table["_size"].to_numpy(float)
+    # one height for each effect: names beside the marks stand apart
+    fig = style.figure(width, 2.2 + 0.13 * m)
+    axes = fig.subplots()
+    chance = ~table["sure"].to_numpy(bool)
+    if chance.sum() >= 2:
+        slope = float(x[chance] @ x[chance] / (x[chance] @ y[chance]))
+        top = min(float(x[-1]), slope * float(y.max()))
+        axes.plot([0, top / slope], [0, top], color=style.MUTED, linewidth=1)
+    if in_errors:
+        axes.axvline(1, color=style.INK, linestyle=(0, (4, 2)), linewidth=1, label="limit")
+    main = ~table["term"].astype(str).str.contains(":").to_numpy(bool)
+    for series, kind, label in (
+        (style.SERIES[0], main, "main effect"),
+        (style.SERIES[1], ~main, "interaction"),
+    ):
+        for sure in (True, False):
+            mine = kind & (table["sure"].to_numpy(bool) == sure)
+            if not mine.any():
+                continue
+            dots = axes.scatter(
+                y[mine],
+                x[mine],
+                marker=series.mark,
+                s=34,
+                facecolors=series.colour if sure else "none",
+                edgecolors=series.colour,
+                label=f"{label}{'' if sure else ', not significant'}",
+                zorder=3,
+            )
+            style.tips(fig, dots, [term_text(str(t)) for t in table["term"][mine]])
+    widest = float(y.max())
+    for i in [i for i in range(m) if not chance[i]][-_MOST_NAMED:]:
+        left = y[i] > 0.5 * widest
+        axes.annotate(
+            term_text(str(table["term"].iloc[i])),
+            (y[i], x[i]),
+            xytext=(-7 if left else 7, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=8,
+            color=style.INK,
+        )
+    axes.set_xlim(left=0, right=1.06 * max(widest, 1.0 if in_errors else 0.0))
+    axes.set_ylim(bottom=0, top=1.08 * float(x[-1]))
+    axes.set_ylabel("half-normal quantile")
+    small = style.narrow(width)
+    what = "|effect| (half widths of its 95 % interval)"
+    if not in_errors:
+        what = f"|effect| on {response.name}"
+    axes.set_xlabel(what)
+    style.grid(axes, "x")
+    fig.legend(loc="outside upper left", ncols=2 if small else 4, handlelength=1.2)
+    return fig
+
+
+def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Studentised residuals against fitted values and run order; flagged runs are named."""
+    path = outcome.path / "residuals.parquet"
+    if not path.exists():
+        raise NotDrawn("residuals.parquet is not there: the effects were not worked out")
+    table = pd.read_parquet(path)
+    table = table[table["response"] == response.name]
+    table = table[np.isfinite(table["studentised"].astype(float))]
+    if len(table) < _LEAST:
+        raise NotDrawn(f"the model leaves {response.name} no freedom for residuals")
+    small = style.narrow(width)
+    fig = style.figure(width, 5.0 if small else 2.9)
+    panels = fig.subplots(2 if small else 1, 1 if small else 2, sharey=True, squeeze=False)
+    scale = scale_of_effects(outcome, response)
+    fitted_name = response.name if scale == LINEAR else f"{response.name} ({scale} scale)"
+    flagged = (table["flag"] != "").to_numpy(bool)
+    y = table["studentised"].to_numpy(float)
+    tips = [f"{r.run_id}: {r.studentised:.2f}" for r in table.itertuples()]
+    for axes, column, name in zip(
+        panels.flat, ("fitted", "run_order"), (f"fitted {fitted_name}", "run order"), strict=True
+    ):
+        x = table[column].to_numpy(float)
+        axes.axhline(0, color=style.MUTED, linewidth=0.8)
+        for level in (-2, 2):
+            axes.axhline(level, color=style.GRID, linewidth=0.8, linestyle=(0, (4, 2)))
+        dots = axes.scatter(x, y, s=20, color=style.BLUE, alpha=0.75, linewidths=0)
+        style.tips(fig, dots, tips)
+        if flagged.any():
+            axes.scatter(x[flagged], y[flagged], s=70, facecolors="none", edgecolors=style.ORANGE)
+            for at, value, run in zip(
+                x[flagged], y[flagged], table["run_id"][flagged], strict=True
+            ):
+                axes.annotate(
+                    str(run),
+                    (at, value),
+                    xytext=(6, 0),
+                    textcoords="offset points",
+                    fontsize=8,
+                    va="center",
+                )
+        axes.set_xlabel(name)
+        axes.margins(x=0.08)
+        style.grid(axes, "y")
+        if small or column == "fitted":
+            axes.set_ylabel("residual (studentised)")
+    return fig

@@ -1,0 +1,100 @@
+"""How effects were judged, in the study's own numbers, as it may stand in a paper."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from penstock.analyse.assumptions import scale_of_effects
+from penstock.analyse.effects import REML
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.scale import IN_WORDS
+from penstock.text import listed, quantity, term_text
+
+CAPTIONS = {
+    "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
+    "through 0, below the limit.",
+    "residuals": "Studentised residuals against fitted values and in running order: a funnel says that the "
+    "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
+    "others; they are analysed all the same.",
+}
+_ORDERS = {
+    "interleaved": "in complete passes, each in a fresh random order, with the pass as block of the model",
+    "random": "completely randomised",
+    "standard": "in standard order, which is not randomised",
+    "split-plot": "as a split-plot design in blocks, settings of {hard} being whole plots",
+    "split-plot-random": "as a split-plot design without blocks, settings of {hard} being whole plots",
+    "strip-plot": "as a strip-plot design in blocks, settings of {hard} crossing those of {strips}",
+}
+
+
+def methods(outcome: Outcome) -> list[str]:
+    """Paragraphs on design, order and model, and on each response; none without effects."""
+    if outcome.effects is None or outcome.runs is None or "method" not in outcome.effects:
+        return []
+    return [_design(outcome), *(_response(outcome, r.name) for r in outcome.responses)]
+
+
+def _design(outcome: Outcome) -> str:
+    runs = outcome.runs
+    assert runs is not None
+    plan = outcome.plan
+    treatments = len({r["treatment_id"] for r in plan.get("rows") or []})
+    valid, left = len(outcome.measured), len(runs) - len(outcome.measured)
+    factors = [f"{term_text(f.name)} ({len(f.levels)} levels)" for f in outcome.factors]
+    order = _ORDERS.get(str(plan.get("order")), "in the order of the plan").format(
+        hard=listed([term_text(n) for n in plan.get("whole_plot_factors") or []]),
+        strips=listed([term_text(n) for n in plan.get("strip_factors") or []]),
+    )
+    without = f"; {left} were left out as not valid" if left else ""
+    return (
+        f"{listed(factors)} were varied over {treatments} treatments of {plan.get('replicates')} replicates, "
+        f"run {order} (seed {plan.get('seed')}). {valid} runs were analysed{without}."
+    )
+
+
+def _response(outcome: Outcome, name: str) -> str:
+    assert outcome.effects is not None
+    table = outcome.effects[outcome.effects["response"] == name]
+    response = next(r for r in outcome.responses if r.name == name)
+    if table.empty:
+        return f"{name}: no effects could be worked out."
+    scale = scale_of_effects(outcome, response)
+    methods_used = set(table["method"].astype(str))
+    terms = table[outcome.is_effect(table["term"])]
+    tested = int(terms["p_value"].notna().sum())
+    raw = int((terms["p_value"] < 0.05).sum())
+    holm = int((terms["p_holm"] < 0.05).sum()) if "p_holm" in terms else 0
+    bh = int((terms["p_bh"] < 0.05).sum()) if "p_bh" in terms else 0
+    if REML in methods_used:
+        how = (
+            "by generalised least squares with random settings (restricted maximum likelihood, degrees of "
+            "freedom after Satterthwaite, at most those of the settings)"
+        )
+    elif "lenth" in methods_used:
+        how = (
+            "by least squares, effects judged against each other (Lenth), there being no pure error"
+        )
+    else:
+        how = "by least squares (sum-to-zero contrasts, type III), with Student's t and F"
+    return (
+        f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
+        f"Of {tested} terms {raw} are significant at 5 %, {holm} after Holm and {bh} by the false "
+        "discovery rate."
+    )
+
+
+def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
+    """The standard deviations of the strata with their degrees of freedom."""
+    said = []
+    unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
+    words = {"residual": "of runs", "whole_plot": "between whole plots", "strip": "between strips"}
+    for row in table.to_dict("records"):
+        term, square = str(row["term"]), float(row.get("mean_square") or math.nan)
+        if term in words and math.isfinite(square):
+            value = quantity(math.sqrt(square), unit if scale == "linear" else "")
+            said.append(f"{value} {words[term]} ({float(row['df']):.0f} degrees of freedom)")
+    return (
+        f"the root mean square error is {listed(said)}" if said else "no error could be estimated"
+    )

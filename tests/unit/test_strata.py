@@ -1,0 +1,312 @@
+"""Strata of orders that keep settings: textbook cases, REML, executed order, refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.analyse.effects import NO_ERROR, REML, effects
+from penstock.analyse.means import Ranking
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import analyse
+from penstock.design.plan import Plan, PlannedRun, plan_from_json
+from tests.unit.recorded_study import plan_of_text, record, study_text
+
+
+def analysed(out: Path) -> pd.DataFrame:
+    """The effects of a recorded study, by the command line."""
+    line = [sys.executable, "-m", "penstock", "analyse", str(out), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return pd.read_parquet(out / "effects.parquet").set_index("term")
+
+
+def in_whole_plots(
+    rows: list[PlannedRun], hard: str, data: dict[str, list[dict[str, float]]], easy: str
+) -> dict[str, float]:
+    """Run → value: the whole plots of each level of `hard`, in the order of `data`."""
+    found, taken = {}, {}
+    for row in sorted(rows, key=lambda r: r.whole_plot):
+        level = row.levels[hard]
+        mine = taken.setdefault(level, [])
+        if row.whole_plot not in mine:
+            mine.append(row.whole_plot)
+        found[row.run_id] = data[level][mine.index(row.whole_plot)][row.levels[easy]]
+    return found
+
+
+def pairs(*values: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"a": low, "b": high} for low, high in values]
+
+
+SPLIT = {
+    "low": pairs((40, 47), (52, 58), (46, 54)),
+    "high": pairs((55, 66), (47, 57), (60, 69)),
+}
+WHOLE_AND_SUB = {
+    "W": "{levels: [low, high], change: redeploy}",
+    "S": "{levels: [a, b]}",
+}
+
+
+def test_whole_plots_are_judged_by_whole_plots(tmp_path):
+    """Six whole plots of two runs, completely randomised: F of W on (1, 4), others by the sub-plot error."""
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
+    plan = plan_of_text(text, tmp_path)
+    values = in_whole_plots(plan.rows, "W", SPLIT, "S")
+    table = analysed(record(tmp_path, text, lambda row: {"y": values[row.run_id]}))
+    assert table.loc["W", "f_value"] == pytest.approx(3.659, abs=5e-4)
+    assert table.loc["W", "p_value"] == pytest.approx(0.128, abs=5e-4)
+    assert table.loc["S", "f_value"] == pytest.approx(433.5)
+    assert table.loc["W:S", "f_value"] == pytest.approx(13.5)
+    assert table.loc[["W", "S", "W:S"], "df_error"].tolist() == [4, 4, 4]
+    assert table.loc[["W", "S"], "stratum"].tolist() == ["whole_plot", "run"]
+    assert table["variation_share"].sum() == pytest.approx(100)
+    # what ignoring the strata would give is offered nowhere
+    told = json.loads(json.dumps(table["p_value"].dropna().tolist()))
+    assert not any(p == pytest.approx(0.027, abs=1e-3) for p in told)
+
+
+def test_ignoring_whole_plots_would_call_it_significant(tmp_path):
+    """The planted failure of the test above: the same runs as a plan without whole plots."""
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
+    plan = plan_of_text(text, tmp_path)
+    values = in_whole_plots(plan.rows, "W", SPLIT, "S")
+    runs = frame(plan, values)
+    blind = plan.with_runs([PlannedRun(**{**vars(r), "whole_plot": 0}) for r in plan.rows])
+    assert effects(runs, blind, "y").set_index("term").loc["W", "p_value"] == pytest.approx(
+        0.027, abs=5e-4
+    )
+
+
+def frame(plan: Plan, values: dict[str, float]) -> pd.DataFrame:
+    """A runs table."""
+    return pd.DataFrame(
+        [
+            {
+                "run_id": r.run_id,
+                "run_order": r.run_order,
+                "treatment_id": r.treatment_id,
+                "replicate": r.replicate,
+                **r.levels,
+                "y": values[r.run_id],
+                "valid": True,
+            }
+            for r in plan.rows
+        ]
+    )
+
+
+def corrosion(plan: Plan) -> dict[str, float]:
+    """Corrosion resistance of coated bars by furnace temperature (whole plots) and coating, in two
+    replicates: Box, Hunter & Hunter, Statistics for Experimenters, 2nd edition, section 9.1."""
+    heats = {
+        "360": [
+            {"C1": 67, "C2": 73, "C3": 83, "C4": 89},
+            {"C1": 33, "C2": 8, "C3": 46, "C4": 54},
+        ],
+        "370": [
+            {"C1": 65, "C2": 91, "C3": 87, "C4": 86},
+            {"C1": 140, "C2": 142, "C3": 121, "C4": 150},
+        ],
+        "380": [
+            {"C1": 155, "C2": 127, "C3": 147, "C4": 212},
+            {"C1": 108, "C2": 100, "C3": 90, "C4": 153},
+        ],
+    }
+    return in_whole_plots(plan.rows, "heat", heats, "coating")
+
+
+def test_corrosion_of_coated_bars(tmp_path):
+    text = study_text(
+        {
+            "heat": "{levels: [360, 370, 380], change: reformat}",
+            "coating": "{levels: [C1, C2, C3, C4]}",
+        },
+        "{kind: full, replicates: 2, order: split-plot-random}",
+    )
+    values = corrosion(plan_of_text(text, tmp_path))
+    table = analysed(record(tmp_path, text, lambda row: {"y": values[row.run_id]}))
+    squares = table.loc[
+        ["heat", "whole_plot", "coating", "heat:coating", "residual"], "sum_of_squares"
+    ]
+    assert squares.round().tolist() == [26519, 14440, 4289, 3270, 1121]
+    assert table.loc[squares.index, "df"].tolist() == [2, 3, 3, 6, 9]
+    assert table.loc["heat", "f_value"] == pytest.approx(2.75, abs=0.01)
+    assert table.loc["coating", "f_value"] == pytest.approx(11.48, abs=0.01)
+    assert table.loc["heat:coating", "f_value"] == pytest.approx(4.376, abs=0.005)
+
+
+PAPER = {
+    "200": [(30, 34, 29), (28, 31, 31), (31, 35, 32)],
+    "225": [(35, 41, 26), (32, 36, 30), (37, 40, 34)],
+    "250": [(37, 38, 33), (40, 42, 32), (41, 39, 39)],
+    "275": [(36, 42, 36), (41, 40, 40), (40, 44, 45)],
+}
+
+
+def test_strength_of_paper_in_blocks(tmp_path):
+    """Tensile strength of paper, pulp preparation in whole plots, three days as blocks: Montgomery, Design
+    and Analysis of Experiments, the split-plot design."""
+    text = study_text(
+        {
+            "method": "{levels: [m1, m2, m3], change: redeploy}",
+            "temperature": "{levels: [200, 225, 250, 275]}",
+        },
+        "{kind: full, replicates: 3, order: split-plot}",
+    )
+    table = analysed(
+        record(
+            tmp_path,
+            text,
+            lambda r: {
+                "y": PAPER[r.levels["temperature"]][r.replicate - 1][int(r.levels["method"][1]) - 1]
+            },
+        )
+    )
+    rows = ["block", "method", "whole_plot", "temperature", "method:temperature"]
+    assert table.loc[rows, "sum_of_squares"].round(2).tolist() == [
+        77.56,
+        128.39,
+        36.28,
+        434.08,
+        75.17,
+    ]
+    assert table.loc[[*rows, "residual"], "df"].tolist() == [2, 2, 4, 3, 6, 18]
+    assert table.loc[["method", "temperature", "method:temperature"], "f_value"].round(
+        2
+    ).tolist() == pytest.approx([7.08, 36.43, 3.15], abs=0.02)
+
+
+def test_one_whole_plot_for_each_level_is_refused_for_inference(tmp_path):
+    text = study_text(
+        {**WHOLE_AND_SUB, "T": "{levels: [c, d]}"}, "{kind: full, replicates: 1, order: split-plot}"
+    )
+    plan = plan_of_text(text, tmp_path)
+    assert any("Nothing can be concluded about W" in c for c in plan.cautions)
+    random = np.random.default_rng(1)
+    table = effects(frame(plan, {r.run_id: float(random.normal()) for r in plan.rows}), plan, "y")
+    table = table.set_index("term")
+    assert table.loc["W", "method"] == NO_ERROR
+    assert table.loc["W", ["p_value", "ci_low", "effect_ci_high"]].isna().all()
+    assert np.isfinite(table.loc["W", "effect"])
+    # the others are judged against each other, without W
+    assert table.loc["S", "method"] == "lenth"
+
+
+def test_a_run_repeated_elsewhere_has_a_setting_of_its_own(tmp_path):
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 4, order: split-plot-random}")
+    plan = plan_of_text(text, tmp_path)
+    random = np.random.default_rng(3)
+    runs = frame(plan, {r.run_id: float(random.normal(10)) for r in plan.rows})
+    runs["start_realtime_ns"] = runs["run_order"] * 100
+    planned = effects(runs, plan, "y").set_index("term")
+    assert planned.loc["W", "method"] == "student"
+    runs.loc[0, "start_realtime_ns"] = 10_000  # made again after all others
+    moved = effects(runs, plan, "y").set_index("term")
+    assert moved.loc["W", "method"] == REML
+    assert moved.loc["whole_plot", "df"] == planned.loc["whole_plot", "df"] + 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lost_runs_equal_mixed_models_of_statsmodels(tmp_path, seed: int):
+    """Coefficients, their errors and both variances by REML, against an independent implementation."""
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
+    text = study_text(
+        {**WHOLE_AND_SUB, "T": "{levels: [c, d]}"},
+        "{kind: full, replicates: 6, order: split-plot-random}",
+    )
+    plan = plan_of_text(text, tmp_path)
+    random = np.random.default_rng(seed)
+    setting = random.normal(0, 2, 1 + max(r.whole_plot for r in plan.rows))
+    values = {r.run_id: 20 + setting[r.whole_plot] + float(random.normal()) for r in plan.rows}
+    runs = frame(plan, values)
+    runs.loc[random.choice(len(runs), 5, replace=False), "valid"] = False
+    table = effects(runs, plan, "y").set_index("term")
+    good = runs[runs["valid"]]
+    w, s, t = ((2.0 * good[n].isin(["high", "b", "d"]) - 1).to_numpy() for n in "WST")
+    columns = {"one": np.ones(len(good)), "W": w, "S": s, "T": t}
+    columns |= {"W:S": w * s, "W:T": w * t, "S:T": s * t, "W:S:T": w * s * t}
+    plots = {r.run_id: r.whole_plot for r in plan.rows}
+    theirs = MixedLM(
+        good["y"].to_numpy(), pd.DataFrame(columns), good["run_id"].map(plots).to_numpy()
+    ).fit(reml=True, method="powell")
+    terms = ["W", "S", "T", "W:S", "W:T", "S:T", "W:S:T"]
+    np.testing.assert_allclose(
+        table.loc[terms, "coefficient"], theirs.fe_params[1:].to_numpy(), atol=2e-4
+    )
+    np.testing.assert_allclose(
+        table.loc[terms, "standard_error"], theirs.bse_fe[1:].to_numpy(), rtol=1e-2
+    )  # theirs are of a numerical Hessian
+    assert table.loc["whole_plot", "variance"] == pytest.approx(
+        float(np.asarray(theirs.cov_re)[0, 0]), rel=5e-3
+    )
+    assert set(table.loc[terms, "method"]) == {REML}
+    assert (table.loc[terms, "df_error"] <= len(good) - 8).all()
+    assert table.loc["W", "df_error"] <= 10
+
+
+def strip(plan: Plan, value: Callable[[PlannedRun], float]) -> pd.DataFrame:
+    return frame(plan, {r.run_id: value(r) for r in plan.rows})
+
+
+def test_strips_have_an_error_each(tmp_path):
+    """Row, column and run errors of a strip-plot add up, and each catches what was planted in it."""
+    text = study_text(
+        {
+            "A": "{levels: [a, b], change: redeploy, change_cost: 100s}",
+            "B": "{levels: [c, d], change: reformat, change_cost: 50s}",
+        },
+        "{kind: full, replicates: 5, order: strip-plot}",
+    )
+    plan = plan_of_text(text, tmp_path)
+    random = np.random.default_rng(6)
+    rows, columns = random.normal(0, 5, 99), random.normal(0, 3, 99)
+    runs = strip(plan, lambda r: rows[r.whole_plot] + columns[r.strip] + float(random.normal()))
+    table = effects(runs, plan, "y").set_index("term")
+    assert table.loc[["A", "B", "A:B"], "stratum"].tolist() == ["whole_plot", "strip", "run"]
+    assert table.loc[["whole_plot", "strip", "residual"], "df"].tolist() == [4, 4, 4]
+    assert table.loc["block", "df"] == 4
+    assert table["variation_share"].sum() == pytest.approx(100)
+    # the textbook's: interactions of block with rows, columns and both
+    y = runs.assign(y=runs["y"])
+    means = y.groupby(["replicate", "A"])["y"].mean().unstack()
+    inside = means.sub(means.mean(axis=1), axis=0) - (means.mean() - means.to_numpy().mean())
+    assert table.loc["whole_plot", "sum_of_squares"] == pytest.approx(
+        2 * float((inside**2).to_numpy().sum())
+    )
+    lost = runs.assign(valid=runs.index != 3)
+    assert set(effects(lost, plan, "y").set_index("term").loc[["A", "B"], "method"]) == {NO_ERROR}
+
+
+def test_means_have_no_more_freedom_than_settings(tmp_path):
+    """The mean at a level of a kept factor: a setting's own part does not average out over its runs."""
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
+    plan = plan_of_text(text, tmp_path)
+    values = in_whole_plots(plan.rows, "W", SPLIT, "S")
+    out = record(tmp_path, text, lambda row: {"y": values[row.run_id]})
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    ranked = Ranking(outcome, outcome.responses[0])
+    assert ranked.df == 4  # of 8 within treatments
+    low, high = ranked.level_means("W")
+    assert low.high > high.low  # as the test by whole plots has it: not told apart
+    # at least as wide as a mean of three settings whose standard deviation is the treatments' spread
+    assert math.log(low.high / low.low) >= 2 * 2.77 * ranked.spread / math.sqrt(3)
+
+
+def test_plans_go_to_json_and_back(tmp_path):
+    text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot}")
+    plan = plan_of_text(text, tmp_path)
+    again = plan_from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    assert {r.whole_plot for r in again.rows} == set(range(1, 7))
