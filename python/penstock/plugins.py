@@ -174,6 +174,9 @@ STUDY_FINDINGS = Table(
         "best": "penstock.analyse.study_findings:best",
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
+        "aliased": "penstock.analyse.aliased:aliased",
+        "stages": "penstock.analyse.aliased:stages",
+        "confirmed": "penstock.analyse.ledger:confirmed",
         "slowed": "penstock.analyse.time_scale:slowed",
         "tails": "penstock.analyse.tails:tails",
         **{
@@ -181,6 +184,7 @@ STUDY_FINDINGS = Table(
             for name in (
                 "reasons",
                 "stragglers",
+                "limits",
                 "runs",
                 "fidelity",
                 "observers",

@@ -98,6 +98,12 @@ def effects(
     Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
     ME). PenstockError if a column is missing or fewer than two runs are valid.
     """
+    if plan.stages:
+        from penstock.analyse.staged import staged_effects
+
+        return staged_effects(
+            runs, plan, response, confidence, lambda r, p: effects(r, p, response, confidence)
+        )
     data = _usable(runs, plan, response)
     y = data[response].to_numpy(dtype=np.float64)
     blocks = _block_columns(data, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class PlannedRun:
     standard_order: int
     levels: dict[str, str]
     coded: dict[str, int]
+    #: which part of the study it belongs to; from 2 on they were added (`design/stages.py`)
+    stage: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Plan:
     estimate_why: str
     power: dict[str, Any]
     cautions: list[str]
+    #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
+    stages: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def two_level(self) -> bool:
@@ -137,7 +141,7 @@ def make_plan(study: Study) -> Plan:
         relation = verify(matrix, 1 << (len(factors) - len(generators)), grade, names).relation
     rows = _rows(study, matrix, regular)
     seconds, why = estimate(study, rows)
-    aliases = _aliases(matrix, names, relation) if two and generators else []
+    aliases = alias_table(matrix, names, relation) if two and generators else []
     power = power_of(len(matrix), study.design.replicates, study.design.noise, len(generators))
     return Plan(
         study_id=study.study_id,
@@ -147,12 +151,7 @@ def make_plan(study: Study) -> Plan:
         replicates=study.design.replicates,
         fraction=len(generators),
         generators=[_generator_text(g, names) for g in generators],
-        defining_relation=[
-            _signed(sign, word, names, "*")
-            for word, sign in sorted(relation.items(), key=_by_length)
-        ]
-        if generators
-        else [],
+        defining_relation=relation_text(relation, names) if generators else [],
         resolution=grade,
         word_lengths={
             n: count for n, count in enumerate(word_lengths(relation, len(factors)), 3) if count
@@ -220,11 +219,19 @@ def _word(word: int, names: list[str], between: str) -> str:
     return between.join(names[i] for i in members(word)) if word else "I"
 
 
+def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
+    """Signed words, `I` first, shorter before longer."""
+    return [
+        _signed(sign, word, names, "*") for word, sign in sorted(relation.items(), key=_by_length)
+    ]
+
+
 def _signed(sign: int, word: int, names: list[str], between: str) -> str:
     return ("-" if sign < 0 else "") + _word(word, names, between)
 
 
-def _aliases(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
+def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
+    """What every contrast of the matrix holds, the mean first; `relation` are its constant words."""
     found = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group

@@ -17,11 +17,13 @@ from penstock.spec.study import (
     Factor,
     Hosts,
     Level,
+    Limits,
     MonitorSpec,
     Observers,
     Ready,
     Response,
     ResponseSource,
+    Sequential,
     Service,
     Settle,
     Study,
@@ -129,6 +131,11 @@ def _study(
         observers=_observers(file),
         settle=_settle(file, document),
         hosts=_hosts(file),
+        limits=Limits(
+            runs=file.limits.runs,
+            time_s=parse_duration(file.limits.time) if file.limits.time else None,
+            energy_j=file.limits.energy,
+        ),
         quick=quick,
         source_path=path,
         base_dir=base_dir,
@@ -184,6 +191,20 @@ def _design(file: StudyFile) -> DesignSpec:
         seed=design.seed,
         order=design.order,
         noise=parse_share(design.noise),
+        sequential=_sequential(file),
+    )
+
+
+def _sequential(file: StudyFile) -> Sequential | None:
+    said = file.design.sequential
+    if said is None:
+        return None
+    return Sequential(
+        **{
+            **said.model_dump(),
+            "alpha": parse_share(said.alpha),
+            "default": {k: str(v) for k, v in said.default.items()},
+        }
     )
 
 
