@@ -40,6 +40,8 @@ BATCHES = 8
 #: expected improvement, of the best, below which search ends
 _LITTLE = 1e-3
 _TREES = 200
+#: ratio of largest to smallest response from which models are of its logarithm
+_WIDE = 3.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ class _State:
     def sign(self) -> float:
         """1 where more is better."""
         return 1.0 if self.response.better == "higher" else -1.0
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether models are of the logarithm: positive responses that differ by a factor of `_WIDE`."""
+        return bool(self.y.min() > 0 and self.y.max() > _WIDE * self.y.min())
+
+    def natural(self, modelled: float) -> float:
+        """A modelled value as the response itself."""
+        return math.exp(self.sign * modelled) if self.logarithmic else self.sign * modelled
 
     @property
     def left(self) -> int:
@@ -200,7 +211,7 @@ def _search(state: _State, most: int) -> Stage | None:
         gain = expected_improvement(mean, sd, best)
         gain[chosen] = -1
         at = int(np.argmax(gain))
-        if gain[at] <= _LITTLE * abs(best):
+        if gain[at] <= _LITTLE * (1.0 if state.logarithmic else abs(best)):
             break
         chosen.append(at)
         reasons.append(_reason(state, pool[at], mean[at], sd[at], gain[at], best, x, y))
@@ -234,12 +245,13 @@ def _settings(plan: Plan, seed: int) -> NDArray[np.int64]:
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
-    """Each setting that was run, its mean (more is better) and number of runs; blocks are taken out first."""
+    """Each setting that was run, its mean as models see it (more is better) and number of runs; blocks are
+    taken out first."""
     rows = {r.run_id: r.block for r in state.plan.rows}
     blocks = np.array([rows[r] for r in state.data["run_id"]])
     stages = {r.run_id: r.stage for r in state.plan.rows}
     part = np.array([stages[r] for r in state.data["run_id"]])
-    y = state.y.copy()
+    y = np.log(state.y) if state.logarithmic else state.y.copy()
     for stage in np.unique(part):  # passes of one stage have the same treatments
         mine = part == stage
         for block in np.unique(blocks[mine]):
@@ -330,10 +342,11 @@ def _reason(
         for f, a, b in zip(state.plan.factors, row, champion, strict=True)
         if a != b
     ]
+    by = f"{100 * gain:.2g} %" if state.logarithmic else quantity(gain, unit)
+    wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
     return (
-        f"expected {quantity(state.sign * mean, unit)} ± {quantity(sd, unit)}, an improvement of "
-        f"{quantity(gain, unit)} on average over the best so far ({quantity(state.sign * best, unit)}); "
-        f"differs from it by {listed(differs) if differs else 'nothing'}"
+        f"expected {quantity(state.natural(mean), unit)} ± {wide}, an improvement of {by} on average over "
+        f"the best so far ({quantity(state.natural(best), unit)}); differs from it by {listed(differs) if differs else 'nothing'}"
     )
 
 
