@@ -136,8 +136,8 @@ def test_a_sequential_study_screens_searches_and_confirms(
     file, out = study(tmp_path, wanted), tmp_path / "out"
     said = ran(environment, file, "-o", out)
     stages = json.loads((out / "plan.json").read_text())["stages"]
-    assert [s["purpose"] for s in stages][0] == "augment"
-    assert [s["purpose"] for s in stages][-1] == "confirm"
+    assert stages[0]["purpose"] == "augment"
+    assert stages[-1]["purpose"] == "confirm"
     assert stages[-1]["treatments"][0] == {"a": "-1", "b": "-1", "c": "1", "d": "-1"} or (
         stages[-1]["treatments"][0] == {"a": "-1", "b": "1", "c": "1", "d": "-1"}
     )

@@ -120,7 +120,7 @@ def _false_positives(studies: int) -> tuple[int, int]:
 
 
 def test_false_effects_over_all_looks_are_at_most_five_per_cent() -> None:
-    studies = 200
+    studies = 120
     ruled, raw = _false_positives(studies)
     bound = stats.binom.ppf(0.999, studies, 0.05)
     assert ruled <= bound

@@ -346,7 +346,8 @@ def _reason(
     wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
     return (
         f"expected {quantity(state.natural(mean), unit)} ± {wide}, an improvement of {by} on average over "
-        f"the best so far ({quantity(state.natural(best), unit)}); differs from it by {listed(differs) if differs else 'nothing'}"
+        f"the best so far ({quantity(state.natural(best), unit)}); differs from it by "
+        f"{listed(differs) if differs else 'nothing'}"
     )
 
 
