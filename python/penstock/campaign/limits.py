@@ -6,11 +6,14 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.errors import BadInput
-from penstock.host.meter import Meter, find_meter
 from penstock.spec.study import Limits
 from penstock.writing import whole_file
+
+if TYPE_CHECKING:
+    from penstock.host.meter import Meter
 
 FILE = "used.json"
 
@@ -33,6 +36,8 @@ class Used:
         """What earlier conductors left in `out`. BadInput for a limit of energy without a counter."""
         used = cls(out, limits)
         if limits.energy_j is not None:
+            from penstock.host.meter import find_meter  # statistics take half a second to import
+
             meter, missing = find_meter()
             if meter is None or not meter.counters:
                 raise BadInput(
