@@ -54,7 +54,7 @@ def _environment(tmp_path: Path) -> dict[str, str]:
     return environment
 
 
-def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "") -> Path:
+def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "true;") -> Path:
     path = where / "planted.study.yaml"
     text = STUDY.replace("SEQUENTIAL", sequential).replace("LIMITS", limits)
     path.write_text(text.replace("SLEEP", sleep))
