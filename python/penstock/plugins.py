@@ -218,6 +218,9 @@ STUDY_FINDINGS = Table(
             name: f"penstock.analyse.assumptions:{name}"
             for name in ("scales", "kept_settings", "assumptions", "outliers")
         },
+        "aliased": "penstock.analyse.aliased:aliased",
+        "stages": "penstock.analyse.aliased:stages",
+        "confirmed": "penstock.analyse.ledger:confirmed",
         "slowed": "penstock.analyse.time_scale:slowed",
         "tails": "penstock.analyse.tails:tails",
         **{
@@ -225,6 +228,7 @@ STUDY_FINDINGS = Table(
             for name in (
                 "reasons",
                 "stragglers",
+                "limits",
                 "runs",
                 "fidelity",
                 "observers",

@@ -142,6 +142,16 @@ def effects(
     Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
     ME). PenstockError if a column is missing or fewer than two runs are valid.
     """
+    if plan.stages:
+        from penstock.analyse.staged import staged_effects
+
+        return staged_effects(
+            runs,
+            plan,
+            response,
+            confidence,
+            lambda r, p: effects(r, p, response, confidence, scale),
+        )
     return effects_of(fitted(runs, plan, response, scale), response, confidence, scale)
 
 

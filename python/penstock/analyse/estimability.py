@@ -40,6 +40,9 @@ def size_sentence(outcome: Outcome) -> str:
         return " This was the quick size of the study." if outcome.quick else ""
     grade = int(outcome.plan.get("resolution") or 0)
     quick = "the quick size: " if outcome.quick else ""
+    whole = _whole(outcome)
+    if count << added != whole:
+        return f" {count} of {whole} combinations were run: effects may be mixed with others."
     return (
         f" {count} of {count << added} combinations were run ({quick}{fraction_word(added)}, resolution "
         f"{_ROMAN.get(grade, grade)}): each effect is mixed with others{_example(outcome)}."
@@ -62,7 +65,15 @@ def left_out(outcome: Outcome) -> Iterator[str]:
     added = int(outcome.plan.get("fraction") or 0)
     if added:
         count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
-        yield f"the {(count << added) - count} combinations that the {fraction_word(added)} left out"
+        whole = _whole(outcome)
+        regular = count << added == whole
+        which = f"the {fraction_word(added)}" if regular else "the design"
+        yield f"the {whole - count} combinations that {which} left out"
+
+
+def _whole(outcome: Outcome) -> int:
+    """Treatments of the full design."""
+    return math.prod(len(f.levels) for f in outcome.factors)
 
 
 def not_estimable(outcome: Outcome) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -98,6 +99,29 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
 
 
 # --- runs, disks, observers ------------------------------------------------------------------------
+
+
+def limits(outcome: Outcome) -> Iterator[Finding]:
+    """That a limit of the study ended it.
+
+    Guard: none is declared, or none was reached before all planned runs were made.
+    """
+    path = outcome.path / "used.json"
+    try:
+        reached = str(json.loads(path.read_text()).get("reached") or "") if path.exists() else ""
+    except (OSError, ValueError, AttributeError):
+        reached = ""
+    planned = len(outcome.plan.get("rows") or [])
+    made = len(outcome.runs) if outcome.runs is not None else 0
+    if reached and made < planned:
+        yield Finding(
+            "limit-reached",
+            "warning",
+            f"The study ended at its limit ({reached}) with {made} of {planned} planned runs; nothing was "
+            "chosen by their responses.",
+            {"table": "runs", "reached": reached},
+            "A larger limit (`limits` of the study) and `--resume` make the others.",
+        )
 
 
 def runs(outcome: Outcome) -> Iterator[Finding]:

@@ -113,6 +113,7 @@ def read_runs(out: Path) -> pa.Table:
 def _row(manifest: dict[str, Any]) -> dict[str, Any]:
     times = manifest.get("times", {})
     return {
+        "stage": 1,
         **manifest,
         "start_realtime_ns": times.get("start_realtime_ns"),
         "wall_s": times.get("wall_s"),

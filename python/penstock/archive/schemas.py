@@ -668,6 +668,7 @@ _TABLES = (
             standard_order | i64 | | place of the treatment in standard order, from 1
             replicate | i64 | | which repetition of the treatment, from 1
             block_id | i64 | | block (round) of the plan
+            stage | i64 | | part of the study: 1, or from 2 on what was added to it
             state | text | | `finished`, `failed`, `timed-out`
             valid | bool | | whether the analysis uses it
             reason | text | | why it does not, empty if valid
@@ -693,6 +694,22 @@ _TABLES = (
             reason | text | | why not
             start_realtime_ns | i64 | ns | when it began, since 1970-01-01 UTC
             wall_s | f64 | s | how long the workload ran
+        """),
+    ),
+    TableSchema(
+        "ledger",
+        "OUT/ledger.parquet",
+        "one valid run of a study that went on: what it was for and what it bought",
+        ("run_id",),
+        _columns("""
+            run_id | text | | the run
+            stage | i64 | | part of the study: 1, or from 2 on what was added to it
+            purpose | text | | `screen`, `augment`, `replicates`, `optimise` or `confirm`
+            why | text | | why it was made
+            seconds | f64 | s | how long its workload ran
+            value | f64 | response's | the first response
+            best_so_far | f64 | response's | the best of this and earlier runs
+            spent_alpha | f64 | | alpha spent at the look before its stage
         """),
     ),
     TableSchema(

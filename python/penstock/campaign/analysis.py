@@ -112,6 +112,7 @@ def analyse(
     scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
     _part(result, "effects", lambda: _effects(result, plan, responses, scales))
     _part(result, "means", lambda: _means(result))
+    _part(result, "ledger", lambda: _ledger(result))
     _part(result, "predictions", lambda: _predictions(result, study))
     _part(result, "findings", lambda: _findings(result))
     if report:
@@ -246,6 +247,18 @@ def _means(result: Analysis) -> None:
     from penstock.analyse.outcome import Outcome
 
     write_parquet(result.out / "means.parquet", means_table(Outcome.read(result.out)))
+
+
+def _ledger(result: Analysis) -> None:
+    from penstock.analyse.ledger import ledger
+    from penstock.analyse.outcome import Outcome
+
+    path = result.out / "ledger.parquet"
+    path.unlink(missing_ok=True)
+    frame = ledger(Outcome.read(result.out))
+    if frame is not None:
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        write_parquet(path, described("ledger", table))
 
 
 def _predictions(result: Analysis, study: Study) -> None:

@@ -438,6 +438,7 @@ class HostExecutor:
             "standard_order": run.standard_order,
             "replicate": run.replicate,
             "block_id": run.block,
+            "stage": run.stage,
             "seed": self._study.design.seed,
             "draw_seed": draw_seed(self._study.design.seed, run.run_id, attempt.number),
             "node_id": resolved.nodes[0].name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Campaign:
     runs: dict[str, str]
     #: what `auto` came to when the study was begun (`TimeScales`); None: nothing was left to us
     time_scales: dict[str, Any] | None = None
+    #: what was added to the plan of the study (`design.stages.Stage`)
+    stages: list[dict[str, Any]] = field(default_factory=list)
     schema: str = CAMPAIGN_SCHEMA
     penstock: str = version()
 
@@ -61,6 +63,7 @@ def campaign(
         treatments=treatments,
         runs={row.run_id: row.treatment_id for row in plan.rows},
         time_scales=study.time_scales.model_dump() if study.time_scales is not None else None,
+        stages=plan.stages,
     )
 
 

@@ -29,6 +29,7 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
+from penstock.campaign.limits import Used
 from penstock.campaign.plain_directories import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
@@ -39,6 +40,7 @@ from penstock.campaign.speed import (
     with_time_scales,
 )
 from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.design.stages import Stage, bare, stage_from_json, with_stages
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.cluster.wire import to_json
 from penstock.emulate.disks.floor import host_floor
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 @dataclass
 class CampaignResult:
     """What a campaign came to. `interrupted`: it was stopped and can be resumed; `failed`: why it stopped by
-    itself, which is to be mended first."""
+    itself, which is to be mended first; `limited`: the limit of the study that ended it."""
 
     out: Path
     study_id: str
@@ -66,6 +68,7 @@ class CampaignResult:
     made: list[Outcome] = field(default_factory=list)
     interrupted: bool = False
     failed: str = ""
+    limited: str = ""
     analysis: Analysis | None = None
     seconds: float = 0.0
 
@@ -88,7 +91,7 @@ class CampaignResult:
             "study_id": self.study_id,
             "out": str(self.out),
             "state": "stopped" if self.runs < self.planned_runs else "finished",
-            "stopped_because": self.failed or None,
+            "stopped_because": self.failed or self.limited or None,
             "planned_runs": self.planned_runs,
             "runs": self.runs,
             "runs_made_now": len(self.made),
@@ -127,12 +130,39 @@ def run_study(
     overrides: Sequence[str] = (),
     quiet: bool = False,
     keep_going: bool = False,
+    augment: str = "",
+    interleaved: bool = False,
 ) -> CampaignResult:
     """Makes the runs of a study file that are still to be made, and then its analysis and report.
 
-    As `run_loaded`; raises BadInput for a file that is no study, too.
+    As `run_loaded`, or with `augment` what a step adds to a study (`campaign/augment.py`); raises BadInput
+    for a file that is no study, too.
     """
     study = load_study(study_path, list(overrides), quick)
+    if augment:
+        from penstock.campaign.augment import augmented
+
+        place = out or Path(study.name)
+        return augmented(
+            study,
+            place.resolve(),
+            augment,
+            interleaved=interleaved,
+            overrides=overrides,
+            quiet=quiet,
+            keep_going=keep_going,
+        )
+    if study.design.sequential is not None:
+        from penstock.campaign.sequential import run_sequential
+
+        return run_sequential(
+            study,
+            (out or Path(study.name)).resolve(),
+            resume=resume,
+            overrides=overrides,
+            quiet=quiet,
+            keep_going=keep_going,
+        )
     return run_loaded(
         study, out, resume=resume, overrides=overrides, quiet=quiet, keep_going=keep_going
     )
@@ -147,10 +177,12 @@ def run_loaded(
     quiet: bool = False,
     full: bool = True,
     keep_going: bool = False,
+    add: Stage | None = None,
 ) -> CampaignResult:
     """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
 
-    A resumed campaign makes what is missing, and once more each run that the host spoilt.
+    A resumed campaign makes what is missing, and once more each run that the host spoilt; with `add` also
+    the runs of one more stage.
 
     `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
     study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
@@ -164,7 +196,8 @@ def run_loaded(
     journal = Journal()
     frozen = before.time_scales if before is not None else None
     study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
-    plan = make_plan(study)
+    stages = [stage_from_json(bare(s)) for s in before.stages] if before is not None else []
+    plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
     treatments = resolved_treatments(study, plan.rows)
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out):
@@ -176,6 +209,7 @@ def run_loaded(
             facts = _continued(before, asked)
             made = once_more(made)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
+        used = Used.of(out, study.limits)
         finished = None if keep_going else _finished_treatments(plan, made)
         never = {} if finished is None else _never_finished(plan, made, finished)
         made = {i: m for i, m in made.items() if i not in never}
@@ -211,7 +245,11 @@ def run_loaded(
             _tell(catalogues, out, facts, "running", [])
             _tell(catalogues, out, facts, "running", found)
             try:
-                if to_make:
+                result.limited = used.reached() if to_make else ""
+                if result.limited:
+                    progress.say(f"the study has taken what it may: {result.limited}")
+                    used.write()
+                elif to_make:
                     _make(
                         result,
                         study,
@@ -226,6 +264,7 @@ def run_loaded(
                         catalogues,
                         never,
                         finished,
+                        used,
                     )
             finally:
                 done = len({b.manifest["run_id"] for b in attempts(out)})
@@ -255,13 +294,14 @@ def _make(
     catalogues: list[Catalogue],
     never: dict[str, int],
     finished: set[str] | None,
+    used: Used,
 ) -> None:
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work_directory.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
-    listener = _Telling(progress, catalogues, out, result, finished)
+    listener = _Telling(progress, catalogues, out, result, finished, used, len(to_make))
     begun = {**never, **interrupted_attempts(out)}
     try:
         with _interrupts(), progress, _beside_others(out, progress.say):
@@ -277,6 +317,9 @@ def _make(
     except KeyboardInterrupt:
         result.interrupted = True
         progress.say("stopped; what is finished is kept (--resume goes on)")
+    except _LimitError as limit:
+        result.limited = str(limit)
+        progress.say(f"the study has taken what it may: {limit}; what is finished is kept")
     except _FailedError as failed:
         result.failed = str(failed)
 
@@ -306,6 +349,10 @@ class _FailedError(Exception):
     """What is to be mended before it is worth going on."""
 
 
+class _LimitError(Exception):
+    """A limit that the study declares is reached."""
+
+
 class _Telling:
     """Passes on what happens to the progress display and to the catalogues.
 
@@ -320,8 +367,12 @@ class _Telling:
         out: Path,
         result: CampaignResult,
         finished: set[str] | None,
+        used: Used,
+        left: int,
     ) -> None:
         self._finished = finished
+        self._used = used
+        self._left = left
         self._progress = progress
         self._catalogues = catalogues
         self._out = out
@@ -339,6 +390,11 @@ class _Telling:
         for catalogue in self._catalogues:
             catalogue.put_runs(self._out, mine)
         self._progress.ended(run, outcome)
+        self._left -= 1
+        if self._used.any:
+            self._used.ran()
+            if self._used.reached() and self._left > 0:
+                raise _LimitError(self._used.reached())
         if self._finished is None:
             return
         self._spoilt = self._spoilt + 1 if outcome.repeatable else 0

@@ -7,16 +7,47 @@ from pathlib import Path
 
 import typer
 
+from penstock.errors import BadInput
+
 
 def command(
-    study: Path = typer.Argument(..., help="The study file."),
+    study: Path | None = typer.Argument(None, help="The study file."),
     as_json: bool = typer.Option(False, "--json", help="The plan as one JSON object."),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="a.b=c", help="Set a value of the study; may be repeated."
     ),
     quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
+    augment: Path | None = typer.Option(
+        None,
+        "--augment",
+        metavar="OUT",
+        help="What could be added to a study that was run, to tell aliased effects apart.",
+    ),
+    response: str | None = typer.Option(
+        None, "--response", help="With --augment: the response that it is for (the first)."
+    ),
+    top: int | None = typer.Option(
+        None,
+        "--top",
+        min=1,
+        metavar="M",
+        help="With --augment: the M largest effects are asked about.",
+    ),
+    suggest: bool = typer.Option(
+        False,
+        "--suggest",
+        help="Factors and levels that mattered in archived studies of like hosts.",
+    ),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
+    if augment is not None:
+        _augment(augment, response, top, as_json)
+        return
+    if suggest:
+        _suggest(study, as_json)
+        return
+    if study is None:
+        raise BadInput("found no STUDY; expected a study file, --augment OUT or --suggest")
     from penstock.analyse.timeouts import time_out_warnings
     from penstock.campaign.speed import as_planned, speeds_of, what_run_says
     from penstock.design.plan import make_plan, treatments_of
@@ -41,3 +72,27 @@ def command(
     print(plan_text(plan, loaded, speeds.label))
     for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:
         print("\n" + paragraph(text))
+
+
+def _augment(out: Path, response: str | None, most: int | None, as_json: bool) -> None:
+    from penstock.analyse.augment_text import augment_json, augment_text
+    from penstock.campaign.augment import opened
+
+    found = opened(out, response, most)
+    proposals = found.proposals()
+    if as_json:
+        print(json.dumps(augment_json(found, proposals), indent=2))
+    else:
+        print(augment_text(found, proposals))
+
+
+def _suggest(study: Path | None, as_json: bool) -> None:
+    from penstock.campaign.suggest import suggest_text, suggestions
+    from penstock.study.load import load_study
+
+    known = [f.name for f in load_study(study).factors] if study is not None else []
+    found = suggestions(known)
+    if as_json:
+        print(json.dumps([s.to_json() for s in found], indent=2))
+    else:
+        print(suggest_text(found))

@@ -31,6 +31,18 @@ def command(
         "--keep-going",
         help="Go on where a treatment fails by itself, or the host spoils many runs.",
     ),
+    augment: str = typer.Option(
+        "",
+        "--augment",
+        metavar="STEP",
+        help="Go on with more treatments or replicates: best, foldover, foldover:FACTOR, semifold:FACTOR, "
+        "coset, optimal:ROWS or replicates:NUMBER (`penstock plan --augment OUT` compares them).",
+    ),
+    interleaved: bool = typer.Option(
+        False,
+        "--interleaved",
+        help="With --augment: make the earlier treatments again among the new ones.",
+    ),
     overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
@@ -42,6 +54,8 @@ def command(
     from penstock.campaign.run import run_study
 
     check_fail_on(fail_on)
+    if interleaved and not augment:
+        raise BadInput("--interleaved: found no --augment; expected a step to go on with")
     result = run_study(
         study,
         out,
@@ -50,6 +64,8 @@ def command(
         overrides=overrides,
         quiet=quiet,
         keep_going=keep_going,
+        augment=augment,
+        interleaved=interleaved,
     )
     if as_json:
         print(json.dumps(result.to_json()))
@@ -61,6 +77,12 @@ def command(
     if result.failed:
         print(f"penstock: stopped: {result.failed}", file=sys.stderr)
         raise typer.Exit(1)
+    if result.limited:
+        print(
+            f"penstock: ended at a limit of the study: {result.limited}; what is missing is made by --resume "
+            "with a larger one",
+            file=sys.stderr,
+        )
     if not result.valid_runs:
         print("penstock: no valid run", file=sys.stderr)
         raise typer.Exit(1)

@@ -52,6 +52,8 @@ class PlannedRun:
     coded: dict[str, int]
     whole_plot: int = 0
     strip: int = 0
+    #: which part of the study it belongs to; from 2 on they were added (`design/stages.py`)
+    stage: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Plan:
     #: factors whose settings are kept: in whole plots, in the strips that cross them
     whole_plot_factors: list[str] = field(default_factory=list)
     strip_factors: list[str] = field(default_factory=list)
+    #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
+    stages: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def two_level(self) -> bool:
@@ -153,7 +157,7 @@ def make_plan(study: Study) -> Plan:
     if regular:
         signs = two_level(len(factors), generators)
         relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
-        aliases = _aliases(signs, names, relation) if generators else []
+        aliases = alias_table(signs, names, relation) if generators else []
         levels = (signs.astype(np.int64) + 1) // 2
     else:
         numbers, model, also = treatments(study)
@@ -174,12 +178,7 @@ def make_plan(study: Study) -> Plan:
         replicates=study.design.replicates,
         fraction=len(generators),
         generators=[_generator_text(g, names) for g in generators],
-        defining_relation=[
-            _signed(sign, word, names, "*")
-            for word, sign in sorted(relation.items(), key=_by_length)
-        ]
-        if generators
-        else [],
+        defining_relation=relation_text(relation, names) if generators else [],
         resolution=grade,
         word_lengths={
             n: count for n, count in enumerate(word_lengths(relation, len(factors)), 3) if count
@@ -273,11 +272,19 @@ def _word(word: int, names: list[str], between: str) -> str:
     return between.join(names[i] for i in members(word)) if word else "I"
 
 
+def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
+    """Signed words, `I` first, shorter before longer."""
+    return [
+        _signed(sign, word, names, "*") for word, sign in sorted(relation.items(), key=_by_length)
+    ]
+
+
 def _signed(sign: int, word: int, names: list[str], between: str) -> str:
     return ("-" if sign < 0 else "") + _word(word, names, between)
 
 
-def _aliases(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
+def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
+    """What every contrast of the matrix holds, the mean first; `relation` are its constant words."""
     found = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group

@@ -19,11 +19,13 @@ __all__ = [
     "Factor",
     "Hosts",
     "Level",
+    "Limits",
     "MonitorSpec",
     "Observers",
     "Ready",
     "Response",
     "ResponseSource",
+    "Sequential",
     "Service",
     "Settle",
     "Study",
@@ -63,6 +65,31 @@ class Factor(_Frozen):
         raise KeyError(f"factor {self.name} has no level {name}")
 
 
+class Sequential(_Frozen):
+    """A study that chooses its later runs by its earlier ones: `screen`, then `search`, then `confirm`.
+
+    `runs` is the most that it makes in all; `search_runs` how many of them look for a better setting, by
+    `search`; `confirm` how many pairs of the chosen and the `default` setting end it; the shares of `alpha`
+    that each look spends follow `spending`.
+    """
+
+    runs: int
+    alpha: float = 0.05
+    spending: Literal["pocock", "obrien-fleming"] = "pocock"
+    search: Literal["gaussian-process", "trees", "optuna"] = "gaussian-process"
+    search_runs: int = 0
+    confirm: int = 5
+    default: dict[str, str] = {}
+
+
+class Limits(_Frozen):
+    """What a study may take; None: as much as it needs. A study that reaches one ends with what it has."""
+
+    runs: int | None = None
+    time_s: float | None = None
+    energy_j: float | None = None
+
+
 class DesignSpec(_Frozen):
     """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
@@ -90,6 +117,7 @@ class DesignSpec(_Frozen):
     budget_s: float | None = None
     detect: float | None = None
     choice: dict[str, Any] | None = None
+    sequential: Sequential | None = None
 
 
 class Ready(_Frozen):
@@ -226,6 +254,7 @@ class Study(_Frozen):
     observers: Observers = Observers()
     settle: Settle = Settle()
     hosts: Hosts | None = None
+    limits: Limits = Limits()
     quick: bool = False
     source_path: Path
     base_dir: Path

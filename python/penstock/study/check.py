@@ -37,6 +37,7 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _responses(source, document, names)
     _unused(source, document, names)
     _design(source, document, names)
+    _sequential(source, document, names)
     _settle(source, document)
     _hosts(source, document)
     return profiles
@@ -373,6 +374,35 @@ def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
             "forbidden combinations in a regular fraction",
             "kind: d-optimal, which leaves them out, or none",
         )
+
+
+def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
+    said = _mapping(_mapping(document, "design"), "sequential")
+    default = said.get("default")
+    path: Path = ("design", "sequential", "default")
+    for factor, level in default.items() if isinstance(default, dict) else ():
+        if factor not in names.factors:
+            expected = f"a factor: {listed(list(names.factors))}"
+            source.mistake((*path, factor), f"{factor}", expected, key=True)
+        elif _as_name(level) not in names.factors[factor]:
+            expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
+            source.mistake((*path, factor), f"{level}", expected)
+    if said and design_repeats(document) < 2:
+        source.mistake(
+            ("design", "sequential"),
+            "one replicate",
+            "at least 2: looks are judged by the spread between repeated runs",
+        )
+
+
+def design_repeats(document: dict[str, Any]) -> int:
+    """How often each treatment is run."""
+    found = _mapping(document, "design").get("replicates", 2)
+    return found if isinstance(found, int) else 2
+
+
+def _as_name(level: Any) -> str:
+    return ("true" if level else "false") if isinstance(level, bool) else str(level)
 
 
 def _generators(source: Source, generators: list[Any], factors: list[str], added: int) -> None:

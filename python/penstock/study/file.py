@@ -121,6 +121,46 @@ class PilotFile(Part):
     runs: int = Field(ge=2, le=100_000, description="Degrees of freedom behind it, plus 1.")
 
 
+class SequentialFile(Part):
+    """Later runs chosen by earlier ones: screening, search, and interleaved confirmation."""
+
+    runs: int = Field(
+        ge=4, le=20_000, description="Runs in all, at most; the confirmation is of them."
+    )
+    alpha: Share = Field(
+        "5%", description="Chance of any false effect in screening, over all looks."
+    )
+    spending: Literal["pocock", "obrien-fleming"] = Field(
+        "pocock",
+        description="How alpha is shared over the looks: much early, or nearly all at the end.",
+    )
+    search: Literal["gaussian-process", "trees", "optuna"] = Field(
+        "gaussian-process", description="What chooses settings after screening."
+    )
+    search_runs: int = Field(
+        0, ge=0, le=2000, description="Runs that look for a better setting after screening."
+    )
+    confirm: int = Field(
+        5, ge=2, le=100, description="Pairs of the chosen and the default setting at the end."
+    )
+    default: dict[str, Any] = Field(
+        {}, description="The default setting: level by factor; of others the first level."
+    )
+
+
+class LimitsFile(Part):
+    """What the study may take; one that reaches a limit ends with what it has."""
+
+    runs: int | None = Field(None, ge=1, le=1_000_000, description="Runs, repeated ones included.")
+    time: PositiveDuration | None = Field(None, description="Time at work, over all resumptions.")
+    energy: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="Energy of the host by its meter [J], over all resumptions.",
+    )
+
+
 class DesignFile(Part):
     """Which treatments are run, how often, in which order."""
 
@@ -164,6 +204,9 @@ class DesignFile(Part):
         "interleaved, or what is worth the changes it saves.",
     )
     noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
+    sequential: SequentialFile | None = Field(
+        None, description="Later runs are chosen by earlier ones (docs/augment.md)."
+    )
 
 
 class QuickFile(Part):
@@ -407,3 +450,6 @@ class StudyFile(Part):
         SettleFile.model_validate({}), description="The state that each run starts from."
     )
     hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")
+    limits: LimitsFile = Field(
+        LimitsFile.model_validate({}), description="What the study may take."
+    )

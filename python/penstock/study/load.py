@@ -19,11 +19,13 @@ from penstock.spec.study import (
     Factor,
     Hosts,
     Level,
+    Limits,
     MonitorSpec,
     Observers,
     Ready,
     Response,
     ResponseSource,
+    Sequential,
     Service,
     Settle,
     Study,
@@ -136,6 +138,11 @@ def _study(
         observers=_observers(file),
         settle=_settle(file, document),
         hosts=_hosts(file),
+        limits=Limits(
+            runs=file.limits.runs,
+            time_s=parse_duration(file.limits.time) if file.limits.time else None,
+            energy_j=file.limits.energy,
+        ),
         quick=quick,
         source_path=path,
         base_dir=base_dir,
@@ -203,6 +210,7 @@ def _design(file: StudyFile) -> DesignSpec:
         budget_runs=design.budget.runs if design.budget else None,
         budget_s=3600 * design.budget.hours if design.budget and design.budget.hours else None,
         detect=parse_share(design.detect) if design.detect else None,
+        sequential=_sequential(file),
     )
 
 
@@ -214,6 +222,19 @@ def _noise(design: DesignFile) -> tuple[float, str]:
     return (
         cautious_sigma(found, runs),
         f"the cautious value of a pilot's {tenths(found)} with {runs - 1} degrees of freedom",
+    )
+
+
+def _sequential(file: StudyFile) -> Sequential | None:
+    said = file.design.sequential
+    if said is None:
+        return None
+    return Sequential(
+        **{
+            **said.model_dump(),
+            "alpha": parse_share(said.alpha),
+            "default": {k: str(v) for k, v in said.default.items()},
+        }
     )
 
 

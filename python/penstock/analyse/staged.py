@@ -1,0 +1,223 @@
+"""Effects of a study that went on in stages.
+
+Stages are blocks of the model. The contrast that is the difference between stages is named and has no
+estimate, unless treatments of both sides were run within one stage. Runs that were chosen by what others
+gave, and the confirmation of a choice, are left out: they are no designed experiment.
+
+Where all designed rows together are a regular fraction or the full design, the estimates are the usual ones.
+Where they are not (half a foldover, an optimal addition), terms enter from main effects upward, those with an
+active parent first, as long as the rows determine them; what each then holds of the others is the alias
+matrix (X'X)⁻¹X'Z of Box & Wilson (Journal of the Royal Statistical Society B 13, 1951).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from penstock.design.augment import ORDER, term_of
+from penstock.design.generators import words_up_to
+from penstock.design.matrix import column, constant_words
+from penstock.design.plan import Plan
+from penstock.design.stages import DESIGNED
+
+Values = NDArray[np.floating[Any]]
+
+#: method of a term that is the difference between stages
+CONFOUNDED = "confounded with the stages"
+#: method where terms were chosen so that the rows determine them
+SELECTED = "least squares, selected terms"
+_TINY = 1e-8
+
+
+def designed_stages(plan: Plan) -> set[int]:
+    """The numbers of the stages whose treatments were chosen beforehand."""
+    added = {n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED}
+    return {1} | added
+
+
+def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
+    """The runs and the rows of the designed stages, with `replicate` as the block that each was made in."""
+    kept = designed_stages(plan)
+    rows = [r for r in plan.rows if r.stage in kept]
+    block = {r.run_id: r.block for r in rows}
+    data = runs[runs["run_id"].isin(list(block))].copy()
+    data["replicate"] = data["run_id"].map(block).astype("int64")
+    several = len(set(block.values())) > 1
+    order = "interleaved" if several else plan.order
+    part = replace(
+        plan, rows=rows, stages=[], order=order, replicates=2 if several else plan.replicates
+    )
+    return data, part
+
+
+def staged_effects(
+    runs: pd.DataFrame,
+    plan: Plan,
+    response: str,
+    confidence: float,
+    usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
+) -> pd.DataFrame:
+    """The effects table of a plan with stages; `usual` makes that of a plan without."""
+    data, part = designed_part(runs, plan)
+    if not plan.two_level:
+        return usual(data, part)
+    matrix = np.unique(
+        np.array([[r.coded[f.name] for f in plan.factors] for r in part.rows], dtype=np.int8),
+        axis=0,
+    )
+    if len(constant_words(matrix)) * len(matrix) != 1 << len(plan.factors):
+        return _selected(data, part, response, confidence, usual)
+    table = usual(data, part)
+    named = {
+        t
+        for n, s in enumerate(plan.stages, start=2)
+        if n in designed_stages(plan)
+        for t in s["confounded"]
+    }
+    of_terms = ~table["term"].isin(["block", "residual"])
+    without = of_terms & table["coefficient"].isna() & table["df"].eq(0)
+    stage = without & table["term"].isin(named)
+    table.loc[stage, "method"] = CONFOUNDED
+    table.loc[stage, "aliases"] = table.loc[stage, "aliases"].str.replace(
+        "not estimable", "the difference between stages", regex=False
+    )
+    if bool((without == stage).all()):
+        y = pd.to_numeric(data.loc[data["valid"].eq(True), response], errors="coerce").dropna()
+        total = float(((y - y.mean()) ** 2).sum())
+        scale = max(total, float(table["sum_of_squares"].sum()))
+        if scale > 0:
+            table["variation_share"] = 100 * table["sum_of_squares"] / scale
+    return table
+
+
+def _selected(
+    data: pd.DataFrame,
+    plan: Plan,
+    response: str,
+    confidence: float,
+    usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
+) -> pd.DataFrame:
+    """Least squares of as many terms as the rows determine."""
+    values = pd.to_numeric(data[response], errors="coerce")
+    data = data[data["valid"].eq(True) & values.notna()]
+    y = pd.to_numeric(data[response]).to_numpy(dtype=float)
+    names = [f.name for f in plan.factors]
+    coded = {r.run_id: [r.coded[n] for n in names] for r in plan.rows}
+    x = np.array([coded[r] for r in data["run_id"]], dtype=np.int8)
+    blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
+    words, columns = _choose(x, blocks, y)
+    model = np.column_stack([blocks, columns])
+    inverse = np.linalg.inv(model.T @ model)
+    solution = inverse @ model.T @ y
+    residual = y - model @ solution
+    df = len(y) - model.shape[1]
+    error = float(residual @ residual) if df > 0 else 0.0
+    variance = error / df if df > 0 else math.nan
+    total = float(((y - y.mean()) ** 2).sum())
+    mixed = _mixed(x, model, inverse, words, blocks.shape[1])
+    rows: list[dict[str, Any]] = []
+    for i, word in enumerate(words):
+        at = blocks.shape[1] + i
+        q, spread = float(solution[at]), float(inverse[at, at])
+        ss = q * q / spread
+        row: dict[str, Any] = {
+            "term": term_of(word, names),
+            "coefficient": q,
+            "effect": 2 * q,
+            "df": 1,
+            "sum_of_squares": ss,
+            "mean_square": ss,
+            "method": SELECTED,
+            "aliases": ", ".join(
+                f"{'+' if a > 0 else '-'}{term_of(w, names)}" for w, a in mixed.get(i, [])
+            ),
+        }
+        if df > 0 and variance > 0:
+            half = float(stats.t.ppf((1 + confidence) / 2, df)) * math.sqrt(variance * spread)
+            row |= {
+                "f_value": ss / variance,
+                "p_value": float(stats.f.sf(ss / variance, 1, df)),
+                "standard_error": math.sqrt(variance * spread),
+                "ci_low": q - half,
+                "ci_high": q + half,
+                "effect_ci_low": 2 * (q - half),
+                "effect_ci_high": 2 * (q + half),
+            }
+        rows.append(row)
+    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
+    largest = 0.0
+    for i, row in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
+        row["p_holm"] = largest
+    base = y - blocks @ np.linalg.lstsq(blocks, y, rcond=None)[0]
+    rows.append(
+        {"term": "block", "df": blocks.shape[1] - 1, "sum_of_squares": total - float(base @ base)}
+    )
+    rows.append({"term": "residual", "df": df, "sum_of_squares": error, "mean_square": variance})
+    scale = max(total, sum(float(r["sum_of_squares"]) for r in rows))
+    for row in rows:
+        row["variation_share"] = 100 * float(row["sum_of_squares"]) / scale if scale else 0.0
+    shape = usual(data, plan).iloc[:0]
+    table = pd.DataFrame(rows).reindex(columns=list(shape.columns))
+    table["response"], table["df_error"], table["n"] = response, df, len(y)
+    for name in shape.columns:
+        if pd.api.types.is_float_dtype(shape[name]):
+            table[name] = table[name].astype(float)
+    for name in ("aliases", "method"):
+        table[name] = table[name].fillna("" if name == "aliases" else "least squares")
+    return table.astype({"df": "int64", "df_error": "int64", "n": "int64"})
+
+
+def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], Values]:
+    """Words in the model and their columns: main effects, then longer ones, those with larger parents first.
+
+    At least a third of the rows is left to the error, where the main effects leave that much.
+    """
+    factors = x.shape[1]
+    basis = np.linalg.qr(blocks)[0]
+    words: list[int] = []
+    columns: list[Values] = []
+    size = np.zeros(factors)
+    distinct = len(np.unique(np.column_stack([x, blocks]), axis=0))
+    for order in range(1, min(ORDER, factors) + 1):
+        options = [w for w in words_up_to(factors, order) if w.bit_count() == order]
+        if order > 1:
+            options.sort(key=lambda w: -max(size[i] for i in range(factors) if w >> i & 1))
+        for word in options:
+            values = column(x, word).astype(float)
+            rest = values - basis @ (basis.T @ values)
+            rest = rest - basis @ (basis.T @ rest)
+            length = float(np.linalg.norm(rest))
+            if length < _TINY * math.sqrt(len(values)) or basis.shape[1] >= distinct:
+                continue
+            if len(y) == distinct and order > 1 and basis.shape[1] >= distinct * 2 / 3:
+                continue
+            basis = np.column_stack([basis, rest / length])
+            words.append(word)
+            columns.append(values)
+            if order == 1:
+                size[word.bit_length() - 1] = abs(float(rest @ y)) / length
+    return words, np.column_stack(columns)
+
+
+def _mixed(
+    x: NDArray[np.int8], model: Values, inverse: Values, words: list[int], blocks: int
+) -> dict[int, list[tuple[int, float]]]:
+    """Of each term in the model, the words outside of it that are mixed in, with their share."""
+    others = [w for w in words_up_to(x.shape[1], ORDER) if w not in words]
+    if not others:
+        return {}
+    outside = np.column_stack([column(x, w).astype(float) for w in others])
+    shares = (inverse @ model.T @ outside)[blocks:]
+    return {
+        i: [(w, float(s)) for w, s in zip(others, row, strict=True) if abs(s) > 1e-6]
+        for i, row in enumerate(shares)
+    }

@@ -1,0 +1,81 @@
+"""A study goes on: one more stage of runs, in the same directory and the same tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.analyse.aliased import Open
+from penstock.analyse.outcome import Outcome
+from penstock.archive.runs import bundles
+from penstock.campaign.frozen import read_campaign
+from penstock.campaign.run import CampaignResult, run_loaded
+from penstock.design.augment import term_of
+from penstock.design.plan import plan_from_json
+from penstock.design.stages import Stage, stage_of
+from penstock.errors import BadInput, PenstockError
+from penstock.spec.study import Study
+from penstock.text import counted, listed, term_text
+
+
+def augmented(
+    study: Study,
+    out: Path,
+    kind: str,
+    *,
+    interleaved: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    keep_going: bool = False,
+) -> CampaignResult:
+    """Makes the runs of one more stage of the study in `out`, and the analysis of all.
+
+    `kind` is one of `design.augment.KINDS`. BadInput if `out` holds no study, one whose runs are not all
+    made, or one that the step does not fit.
+    """
+    stage = next_stage(out, kind, interleaved=interleaved)
+    return run_loaded(
+        study,
+        out,
+        resume=True,
+        overrides=overrides,
+        quiet=quiet,
+        keep_going=keep_going,
+        add=stage,
+    )
+
+
+def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
+    """The stage that `kind` adds to the study in `out`. BadInput as `augmented`."""
+    if not out.is_dir() or read_campaign(out) is None:
+        raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
+    found = opened(out)
+    made = {b.manifest["run_id"] for b in bundles(out)}
+    missing = [r.run_id for r in found.plan.rows if r.run_id not in made]
+    if missing:
+        raise BadInput(
+            f"{out}: found {counted(len(missing), 'run')} of the plan that "
+            f"{'is' if len(missing) == 1 else 'are'} not made yet ({missing[0]} is the first); expected all: "
+            "--resume makes them, then --augment goes on"
+        )
+    step = found.proposal(kind, again=interleaved).step
+    if step.broken:
+        told = [
+            f"{term_text(term_of(t, found.names))} from {term_text(term_of(r, found.names))}"
+            for t, r in step.broken[:3]
+        ]
+        more = [f"{len(step.broken) - 3} more"] if len(step.broken) > 3 else []
+        why = f"to tell {listed([*told, *more])}"
+    else:
+        why = "to narrow the intervals" if not len(step.rows) else "asked for"
+    return stage_of(step, plan_from_json(found.outcome.plan), why, again=interleaved)
+
+
+def opened(out: Path, response: str | None = None, most: int | None = None) -> Open:
+    """What the study in `out` leaves open. BadInput where its design is not one that can be augmented."""
+    try:
+        return Open.of(Outcome.read(out), response, most)
+    except BadInput:
+        raise
+    except PenstockError as error:
+        raise BadInput(f"{out}: {error}") from error

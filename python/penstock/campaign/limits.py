@@ -1,0 +1,95 @@
+"""What a study has taken of what it may take (`limits` of the study file), over all resumptions."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInput
+from penstock.spec.study import Limits
+from penstock.writing import whole_file
+
+if TYPE_CHECKING:
+    from penstock.host.meter import Meter
+
+FILE = "used.json"
+
+
+@dataclass
+class Used:
+    """Runs, seconds at work and joules so far; written after each run. Begins to count when it is made."""
+
+    out: Path
+    limits: Limits
+    runs: int = 0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    meter: Meter | None = None
+    _since: float = field(default_factory=time.monotonic)
+    _counts: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, out: Path, limits: Limits) -> Used:
+        """What earlier conductors left in `out`. BadInput for a limit of energy without a counter."""
+        used = cls(out, limits)
+        if limits.energy_j is not None:
+            from penstock.host.meter import find_meter  # statistics take half a second to import
+
+            meter, missing = find_meter()
+            if meter is None or not meter.counters:
+                raise BadInput(
+                    f"limits.energy: found no energy counter ({missing or 'a sensor of power only'}); "
+                    "expected RAPL, or a study without this limit"
+                )
+            used.meter, used._counts = meter, meter.counts()
+        path = out / FILE
+        if path.exists():
+            try:
+                said = json.loads(path.read_text())
+                used.runs, used.time_s = int(said["runs"]), float(said["time_s"])
+                used.energy_j = float(said["energy_j"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise BadInput(f"{path}: not what a study has used: {error}") from error
+        return used
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit."""
+        return self.limits != Limits()
+
+    def ran(self) -> None:
+        """One more run was made."""
+        now = time.monotonic()
+        self.runs += 1
+        self.time_s += now - self._since
+        self._since = now
+        if self.meter is not None:
+            counts = self.meter.counts()
+            self.energy_j += self.meter.joules(self._counts, counts)
+            self._counts = counts
+        self.write()
+
+    def reached(self) -> str:
+        """The limit that is reached, in words; empty while none is."""
+        limits = self.limits
+        if limits.runs is not None and self.runs >= limits.runs:
+            return f"{self.runs} of {limits.runs} runs"
+        if limits.time_s is not None and self.time_s >= limits.time_s:
+            return f"{self.time_s:.0f} of {limits.time_s:.0f} s at work"
+        if limits.energy_j is not None and self.energy_j >= limits.energy_j:
+            return f"{self.energy_j:.0f} of {limits.energy_j:.0f} J"
+        return ""
+
+    def write(self) -> None:
+        """Leaves it in OUT, with the limit that is reached."""
+        said = {
+            "runs": self.runs,
+            "time_s": round(self.time_s, 3),
+            "energy_j": round(self.energy_j, 3),
+            "reached": self.reached(),
+        }
+        with whole_file(self.out / FILE) as draft:
+            draft.write_text(json.dumps(said, indent=1) + "\n")

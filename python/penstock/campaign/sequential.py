@@ -1,0 +1,69 @@
+"""A sequential study: its stages one after another, each chosen by what the earlier ones gave.
+
+A stage is frozen before its first run, and the choice is a function of the frozen plan and the runs: a study
+that was killed goes on as it would have gone on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from penstock.analyse.adaptive import next_stage
+from penstock.campaign.analysis import analyse, frozen_study
+from penstock.campaign.run import CampaignResult, run_loaded
+from penstock.design.stages import Stage
+from penstock.errors import PenstockError
+from penstock.spec.study import Study
+
+
+def run_sequential(
+    study: Study,
+    out: Path,
+    *,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    keep_going: bool = False,
+) -> CampaignResult:
+    """Makes all stages that are still to be made, then the analysis of all. Raises as `run_loaded`."""
+    began = time.monotonic()
+    made = []
+    stage: Stage | None = None
+    while True:
+        result = run_loaded(
+            study,
+            out,
+            resume=resume,
+            overrides=overrides,
+            quiet=quiet,
+            keep_going=keep_going,
+            full=False,
+            add=stage,
+        )
+        resume = True
+        made += result.made
+        note = ""
+        if result.interrupted or result.failed or result.limited:
+            break
+        stage, note = _next(study, out)
+        if stage is None:
+            break
+    if not result.interrupted and not result.failed:
+        result.analysis = analyse(out)
+        if note:
+            result.analysis.notes.append(note)
+    result.made = made
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _next(study: Study, out: Path) -> tuple[Stage | None, str]:
+    _, plan = frozen_study(out)
+    try:
+        return next_stage(plan, study, pd.read_parquet(out / "runs.parquet")), ""
+    except PenstockError as error:
+        return None, f"no further stage: {error}"

@@ -1,0 +1,420 @@
+"""What to add to a two-level design so that effects that it cannot tell apart are told apart.
+
+A *question* is a contrast that shows an effect, with its *rivals*: the other terms of at most `ORDER` factors
+that the runs cannot tell from it. A rival is *plausible* if one of its factors has an effect by itself (weak
+heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model of
+mean, stages and main effects, term and rival then both have an estimate, and that of the term is no wider
+than it is now. Steps: folding over all factors (Box & Hunter, Technometrics 3, 1961) or one (Montgomery &
+Runger, Journal of Quality Technology 28, 1996), half of such a fold (Mee & Peralta, Technometrics 42, 2000),
+another fraction of the same family, and rows chosen for their determinant with a prior on what the runs do
+not determine (DuMouchel & Jones, Technometrics 36, 1994).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.design.generators import members
+from penstock.design.matrix import Matrix, alias_words, column, constant_words
+from penstock.errors import BadInput
+
+#: rivals of more factors than this are not asked about
+ORDER = 3
+#: what `--augment` understands
+KINDS = (
+    "foldover",
+    "foldover:FACTOR",
+    "semifold:FACTOR",
+    "coset",
+    "optimal:ROWS",
+    "replicates:NUMBER",
+    "best",
+)
+#: fractions of a family that are looked at, and rows that an optimal addition chooses from, at most
+_MOST_COSETS = 256
+_MOST_ROWS = 4096
+#: rows that a stage may add
+MOST_ADDED = 4096
+_TINY = 1e-8
+
+Values = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A contrast with an effect: its shortest `term` (a word), its `plausible` and `other` rivals."""
+
+    term: int
+    plausible: tuple[int, ...]
+    other: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rows to add: `kind` as `--augment` takes it, `rows` treatments × factors of −1/+1 (empty: replicates).
+
+    `broken` are pairs of term and rival that it tells apart, `left` those that it does not; `relation` the
+    defining words of all rows together with their sign; `stage` the words that cannot be told from the
+    difference between the stages.
+    """
+
+    kind: str
+    rows: Matrix
+    broken: tuple[tuple[int, int], ...] = ()
+    left: tuple[tuple[int, int], ...] = ()
+    relation: dict[int, int] = field(default_factory=dict)
+    stage: tuple[int, ...] = ()
+
+
+def questions(matrix: Matrix, active: Sequence[int]) -> list[Question]:
+    """The contrasts that hold one of the words `active`, with what may be behind them instead.
+
+    A word of several factors that stands for another of its set is replaced by the shortest of the set.
+    """
+    groups = [[w for w, _ in group] for group in alias_words(matrix, ORDER)[1:]]
+    led = [g for g in groups if set(g) & set(active)]
+    alone = sum(g[0] for g in led if g[0].bit_count() == 1)
+    return [
+        Question(
+            g[0],
+            tuple(w for w in g[1:] if w & alone),
+            tuple(w for w in g[1:] if not w & alone),
+        )
+        for g in led
+    ]
+
+
+def steps(
+    matrix: Matrix, stages: Sequence[int], asked: Sequence[Question], names: Sequence[str]
+) -> list[Step]:
+    """Every step that could answer: each kind once, the best of it. `stages`: of each row, from 1."""
+    found: list[Step] = []
+    for kind in _kinds(matrix, names):
+        try:
+            step = make_step(kind, matrix, stages, asked, names)
+        except BadInput:
+            continue
+        if not any(_same(step.rows, other.rows) for other in found):
+            found.append(step)
+    return found
+
+
+def make_step(
+    kind: str,
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    names: Sequence[str],
+    *,
+    again: bool = False,
+) -> Step:
+    """The step that is called `kind` (one of `KINDS` but `best`); `again`: the rows so far are made once more
+    among the new ones, so that nothing is confounded with the stage. BadInput where there is none."""
+    word, _, argument = kind.partition(":")
+    if word == "replicates":
+        count = _whole(argument or "1", kind, 1000)
+        return _judged(f"replicates:{count}", matrix[:0], matrix, stages, asked, again=False)
+    makers: dict[str, Callable[[], Matrix]] = {
+        "foldover": lambda: _folded(matrix, names, argument),
+        "semifold": lambda: _half(matrix, stages, asked, names, argument),
+        "coset": lambda: _coset(matrix, stages, asked),
+        "optimal": lambda: optimal_rows(
+            matrix, stages, asked, _whole(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096)
+        ),
+    }
+    if word not in makers:
+        raise BadInput(f"--augment: found {kind!r}; expected {', '.join(KINDS)}")
+    rows = _new(makers[word](), matrix)
+    if not len(rows):
+        raise BadInput(f"--augment {kind}: all of these treatments are in the plan already")
+    if len(rows) > MOST_ADDED:
+        raise BadInput(f"--augment {kind}: {len(rows)} treatments; expected at most {MOST_ADDED}")
+    if word == "optimal":
+        kind = f"optimal:{len(rows)}"
+    return _judged(kind, rows, matrix, stages, asked, again=again)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _kinds(matrix: Matrix, names: Sequence[str]) -> Iterator[str]:
+    yield "foldover"
+    yield from (f"foldover:{name}" for name in names)
+    yield from (f"semifold:{name}" for name in names)
+    yield "coset"
+    rows = len(matrix)
+    yield from (f"optimal:{n}" for n in sorted({-(-rows // 3), -(-rows // 2), rows}))
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    if name not in names:
+        raise BadInput(f"--augment: found the factor {name!r}; expected {', '.join(names)}")
+    return list(names).index(name)
+
+
+def _whole(text: str, kind: str, most: int) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise BadInput(f"--augment {kind}: found {text!r}; expected a number from 1 to {most}")
+    return int(text)
+
+
+def _folded(matrix: Matrix, names: Sequence[str], name: str) -> Matrix:
+    """The signs of one factor's column changed, or of all."""
+    if not name:
+        return (-matrix).astype(np.int8)
+    rows = matrix.copy()
+    rows[:, _place(names, name)] *= -1
+    return rows
+
+
+def _half(
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    names: Sequence[str],
+    name: str,
+) -> Matrix:
+    """Of the fold on a factor, the half (one level of some factor) that breaks most."""
+    if not name:
+        raise BadInput("--augment semifold: found no factor; expected semifold:FACTOR")
+    rows = _folded(matrix, names, name)
+    halves = [
+        _new(rows[rows[:, j] == sign], matrix) for j in range(matrix.shape[1]) for sign in (1, -1)
+    ]
+    halves = [h for h in halves if 0 < len(h) < len(rows)]
+    if not halves:
+        raise BadInput(f"--augment semifold:{name}: there is no half that is new")
+    return max(
+        halves,
+        key=lambda h: (_merit(h, matrix, stages, asked), _determinant(h, matrix, stages, asked)),
+    )
+
+
+def _coset(matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]) -> Matrix:
+    """Of the fractions of the same family (columns with changed signs), the one that breaks most."""
+    factors = matrix.shape[1]
+    best: Matrix | None = None
+    most = (-1, -1)
+    looked = 0
+    for size in range(1, factors + 1):
+        for chosen in itertools.combinations(range(factors), size):
+            looked += 1
+            if looked > _MOST_COSETS:
+                break
+            rows = matrix.copy()
+            rows[:, list(chosen)] *= -1
+            rows = _new(rows, matrix)
+            if len(rows) < len(matrix):
+                continue
+            broken = _merit(rows, matrix, stages, asked)
+            if broken > most:
+                best, most = rows, broken
+    if best is None:
+        raise BadInput("--augment coset: every fraction of this family has been run")
+    return best
+
+
+def optimal_rows(
+    matrix: Matrix, stages: Sequence[int], asked: Sequence[Question], count: int
+) -> Matrix:
+    """`count` rows that add most to the determinant of stages, main effects, terms and rivals asked about.
+
+    Greedily, then by exchange (Fedorov 1972) until nothing is gained; terms that the rows so far do not
+    determine have a weak prior. From all 2^K rows, or from a part that is drawn where there are more.
+    """
+    factors = matrix.shape[1]
+    words = [1 << i for i in range(factors)]
+    words += sorted({w for q in asked for w in (q.term, *q.plausible)} - set(words))
+    if 2**factors <= _MOST_ROWS:
+        numbers = np.arange(2**factors)
+    else:
+        numbers = np.random.default_rng(1).choice(2**factors, _MOST_ROWS, replace=False)
+    everything = (2 * (numbers[:, None] >> np.arange(factors) & 1) - 1).astype(np.int8)
+    pool = _new(everything, matrix)
+    if len(pool) < count:
+        raise BadInput(f"--augment optimal:{count}: only {len(pool)} treatments have not been run")
+
+    def terms(rows: Matrix, stage: int | Sequence[int]) -> Values:
+        labels = np.broadcast_to(np.asarray(stage), (len(rows),))
+        kinds = [(labels == s).astype(float) for s in range(1, max(stages) + 2)]
+        return np.column_stack([*kinds, *(column(rows, w).astype(float) for w in words)])
+
+    had, may = terms(matrix, stages), terms(pool, max(stages) + 1)
+    information = had.T @ had + 1e-3 * np.eye(had.shape[1])
+    chosen: list[int] = []
+
+    def gain(inverse: Values) -> Values:
+        found = np.einsum("ij,jk,ik->i", may, inverse, may)
+        found[chosen] = -1
+        return np.asarray(found)
+
+    for _ in range(count):
+        at = int(np.argmax(gain(np.linalg.inv(information))))
+        chosen.append(at)
+        information = information + np.outer(may[at], may[at])
+    for _ in range(10):
+        changed = False
+        for place in range(count):
+            old = chosen[place]
+            without = information - np.outer(may[old], may[old])
+            inverse = np.linalg.inv(without)
+            now = float(may[old] @ inverse @ may[old])
+            best = gain(inverse)
+            at = int(np.argmax(best))
+            if best[at] > now * (1 + 1e-9):
+                chosen[place] = at
+                information = without + np.outer(may[at], may[at])
+                changed = True
+        if not changed:
+            break
+    return pool[sorted(chosen)]
+
+
+def _merit(
+    rows: Matrix, matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]
+) -> tuple[int, int]:
+    """Rivals of two factors that the rows break, then all."""
+    broken = _broken(rows, matrix, stages, asked)[0]
+    return sum(r.bit_count() <= 2 for _, r in broken), len(broken)
+
+
+def _determinant(
+    rows: Matrix, matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]
+) -> float:
+    """Logarithm of the determinant of the information on main effects, terms and rivals of two factors."""
+    together, labels = _together(rows, matrix, stages)
+    words = [1 << i for i in range(matrix.shape[1])]
+    words += sorted({w for q in asked for w in (q.term, *q.plausible) if w.bit_count() == 2})
+    model = np.column_stack(
+        [_stage_columns(labels), *(column(together, w).astype(float) for w in words)]
+    )
+    return float(np.linalg.slogdet(model.T @ model + 1e-3 * np.eye(model.shape[1]))[1])
+
+
+def _new(rows: Matrix, matrix: Matrix) -> Matrix:
+    """The rows that are not in the matrix, each once, in their order."""
+    known = {row.tobytes() for row in matrix.astype(np.int8)}
+    kept = []
+    for row in rows.astype(np.int8):
+        if row.tobytes() not in known:
+            known.add(row.tobytes())
+            kept.append(row)
+    return np.array(kept, dtype=np.int8).reshape(len(kept), matrix.shape[1])
+
+
+def _same(one: Matrix, other: Matrix) -> bool:
+    return {r.tobytes() for r in one} == {r.tobytes() for r in other}
+
+
+# ---------------------------------------------------------------- what a step tells
+
+
+def _judged(
+    kind: str,
+    rows: Matrix,
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    *,
+    again: bool,
+) -> Step:
+    broken, left = _broken(rows, matrix, stages, asked, again=again)
+    together, labels = _together(rows, matrix, stages, again=again)
+    relation = constant_words(together) if len(rows) else constant_words(matrix)
+    return Step(kind, rows, broken, left, relation, stage_words(together, labels))
+
+
+def _together(
+    rows: Matrix, matrix: Matrix, stages: Sequence[int], *, again: bool = False
+) -> tuple[Matrix, list[int]]:
+    added = np.vstack([matrix, rows]) if again else rows
+    return np.vstack([matrix, added]), [*stages, *[max(stages) + 1] * len(added)]
+
+
+def _broken(
+    rows: Matrix,
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    *,
+    again: bool = False,
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Pairs of term and plausible rival that the rows tell apart, and those that they do not."""
+    together, labels = _together(rows, matrix, stages, again=again)
+    broken: list[tuple[int, int]] = []
+    left: list[tuple[int, int]] = []
+    for question in asked:
+        for rival in question.plausible:
+            width = variance(together, labels, question.term, rival)
+            apart = len(rows) > 0 and width <= (1 + 1e-9) / len(matrix)
+            (broken if apart else left).append((question.term, rival))
+    return tuple(broken), tuple(left)
+
+
+def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int) -> float:
+    """Variance of a term's coefficient, in σ², beside mean, stages, main effects and one rival; infinite
+    where the rows do not determine both."""
+    mains = [1 << i for i in range(matrix.shape[1])]
+    others = [column(matrix, w).astype(float) for w in mains if w not in (term, rival)]
+    base = np.column_stack([_stage_columns(stages), *others])
+    mine, its = (column(matrix, w).astype(float) for w in (term, rival))
+    kept = _rest(mine, np.column_stack([base, its]))
+    if kept < _TINY or _rest(its, np.column_stack([base, mine])) < _TINY:
+        return float("inf")
+    return 1 / kept
+
+
+def stage_words(matrix: Matrix, stages: Sequence[int], order: int = ORDER) -> tuple[int, ...]:
+    """Words up to `order` that vary, and only between stages: not to be told from their difference."""
+    columns = _stage_columns(stages)
+    if columns.shape[1] == 1:
+        return ()
+    found = []
+    for group in alias_words(matrix, order)[1:]:
+        if _rest(column(matrix, group[0][0]).astype(float), columns) < _TINY:
+            found += [w for w, _ in group]
+    constant = constant_words(matrix) if matrix.shape[1] <= 15 else {}
+    return tuple(w for w in found if w not in constant)
+
+
+def _stage_columns(stages: Sequence[int]) -> Values:
+    labels = np.asarray(stages)
+    return np.column_stack([(labels == s).astype(float) for s in np.unique(labels)])
+
+
+def _rest(values: Values, columns: Values) -> float:
+    """Sum of squares of what the columns do not explain."""
+    left = values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
+    return float(left @ left)
+
+
+def recommended(found: Sequence[Step]) -> Step | None:
+    """The step to take: of those that break most of the plausible rivals of fewest factors (large effects are
+    rather of few factors), the one of fewest rows, then the one that breaks most in all."""
+    pairs = [p for s in found for p in (*s.broken, *s.left)]
+    if not pairs:
+        return None
+    shortest = min(r.bit_count() for _, r in pairs)
+
+    def merit(step: Step) -> tuple[int, int, int]:
+        short = sum(r.bit_count() == shortest for _, r in step.broken)
+        return short, -len(step.rows), len(step.broken)
+
+    best = max(found, key=merit)
+    return best if best.broken else None
+
+
+def word_of(term: str, names: Sequence[str]) -> int:
+    """The word of a term such as `disk:jobs`."""
+    return sum(1 << list(names).index(name) for name in term.split(":"))
+
+
+def term_of(word: int, names: Sequence[str], between: str = ":") -> str:
+    """The term of a word; `I` for none."""
+    return between.join(names[i] for i in members(word)) if word else "I"

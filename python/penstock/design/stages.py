@@ -1,0 +1,240 @@
+"""A plan that goes on: stages of runs that are added to the runs of a study.
+
+A stage says its treatments one by one, so that a resumed study finds the same runs however they were chosen.
+Runs of earlier stages keep name, place and order. A stage is a block of the model, or several where its
+replicates are passes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.design.augment import ORDER, Step, stage_words, term_of
+from penstock.design.caution import cautions
+from penstock.design.generators import word_lengths
+from penstock.design.matrix import Matrix, constant_words
+from penstock.design.plan import (
+    Plan,
+    PlannedRun,
+    alias_table,
+    coded_matrix,
+    relation_text,
+)
+from penstock.design.power import power_of
+from penstock.errors import BadInput
+from penstock.spec.study import Study
+
+#: stages whose runs are chosen beforehand, hence enter the analysis of effects
+DESIGNED = ("augment", "replicates")
+PURPOSES = (*DESIGNED, "optimise", "confirm")
+#: stages of a study, and runs that one adds, at most
+MOST_STAGES = 64
+MOST_RUNS = 20_000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Runs added to a plan: `treatments` (levels by factor) each `replicates` times.
+
+    `purpose` is one of `PURPOSES`, `kind` what was asked for (as `--augment` takes it), `why` a sentence,
+    `reasons` one for each treatment where they were chosen one by one.
+    """
+
+    purpose: str
+    kind: str
+    treatments: tuple[dict[str, str], ...]
+    replicates: int
+    why: str
+    reasons: tuple[str, ...] = ()
+    #: alpha that a sequential study spent on the look before this stage
+    spent: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "treatments": list(self.treatments), "reasons": list(self.reasons)}
+
+
+def stage_from_json(value: Any) -> Stage:
+    """What `to_json` wrote. BadInput if it is none."""
+    try:
+        made = Stage(**value)
+        rows = tuple({str(k): str(v) for k, v in row.items()} for row in made.treatments)
+        if made.purpose not in PURPOSES or not rows or not 1 <= int(made.replicates) <= 1000:
+            raise ValueError(made.purpose)
+        return replace(made, treatments=rows, reasons=tuple(str(r) for r in made.reasons))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
+
+
+def bare(stage: dict[str, Any]) -> dict[str, Any]:
+    """A stage of a plan without what the plan says of it."""
+    return {k: v for k, v in stage.items() if k != "confounded"}
+
+
+def stage_of(step: Step, plan: Plan, why: str, *, again: bool = False) -> Stage:
+    """The stage that takes a step; `again`: with the treatments so far among it."""
+    rows = step.rows
+    purpose, replicates = "augment", plan.replicates
+    if step.kind.startswith("replicates"):
+        purpose, replicates = "replicates", int(step.kind.partition(":")[2])
+        rows = coded_matrix(plan)
+    elif again:
+        rows = np.vstack([coded_matrix(plan), rows])
+    return Stage(purpose, step.kind, tuple(levels_of(plan, row) for row in rows), replicates, why)
+
+
+def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
+    """The names of levels of a treatment in −1 and +1 (level numbers where a factor has more than two)."""
+    return {
+        f.name: f.levels[(int(c) + 1) // 2 if len(f.levels) == 2 else int(c)].name
+        for f, c in zip(plan.factors, coded, strict=True)
+    }
+
+
+def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
+    """The plan of a study with what was added to it. BadInput for a stage that does not fit."""
+    from penstock.design.estimate import estimate
+
+    if not stages:
+        return plan
+    if len(stages) > MOST_STAGES:
+        raise BadInput(f"found {len(stages)} stages; expected at most {MOST_STAGES}")
+    rows = list(plan.rows)
+    for number, stage in enumerate(stages, start=2):
+        rows += _rows(plan, rows, stage, number, study)
+    if len(rows) > MOST_RUNS:
+        raise BadInput(f"found {len(rows)} runs; expected at most {MOST_RUNS}")
+    seconds, why = estimate(study, rows)
+    whole = replace(
+        plan,
+        rows=rows,
+        treatments=len({r.treatment_id for r in rows}),
+        estimated_s=seconds,
+        estimate_why=why,
+    )
+    matrix, labels = designed(whole, stages)
+    recorded = [stage.to_json() for stage in stages]
+    for at, record in enumerate(recorded, start=2):
+        upto = [i for i, s in enumerate(labels) if s <= at]
+        names = [f.name for f in plan.factors]
+        order = len(names) if len(names) <= 10 else ORDER
+        words = (
+            stage_words(matrix[upto], [labels[i] for i in upto], order) if plan.two_level else ()
+        )
+        record["confounded"] = [term_of(w, names) for w in words] if at in labels else []
+    whole = replace(whole, stages=recorded)
+    return _told(whole, study, np.unique(matrix, axis=0)) if plan.two_level else whole
+
+
+def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
+    """Coded rows of the designed stages (each treatment once per stage) and the stage of each."""
+    kept = {1, *(n for n, s in enumerate(stages, start=2) if s.purpose in DESIGNED)}
+    names = [f.name for f in plan.factors]
+    seen = {
+        (r.stage, r.standard_order): [r.coded[n] for n in names]
+        for r in plan.rows
+        if r.stage in kept
+    }
+    order = sorted(seen)
+    return np.array([seen[k] for k in order], dtype=np.int8), [k[0] for k in order]
+
+
+def _rows(
+    plan: Plan, before: list[PlannedRun], stage: Stage, number: int, study: Study
+) -> list[PlannedRun]:
+    known = {tuple(sorted(r.levels.items())): r for r in before}
+    width = len(plan.rows[0].treatment_id) - 1
+    digits = len(plan.rows[0].run_id) - 1
+    replicates = {r.treatment_id: 0 for r in before}
+    for r in before:
+        replicates[r.treatment_id] = max(replicates[r.treatment_id], r.replicate)
+    block = max(r.block for r in before)
+    orders = max(r.standard_order for r in before)
+    treatments: list[tuple[str, int, dict[str, str], dict[str, int]]] = []
+    for levels in stage.treatments:
+        earlier = known.get(tuple(sorted(levels.items())))
+        if earlier is None:
+            orders += 1
+            coded = _coded(plan, levels)
+            treatments.append((f"t{orders:0{width}d}", orders, levels, coded))
+        else:
+            order = earlier.standard_order
+            treatments.append((earlier.treatment_id, order, earlier.levels, earlier.coded))
+    found: list[PlannedRun] = []
+    place = len(before)
+    interleaved = plan.order == "interleaved"
+    for again in range(1, stage.replicates + 1):
+        shuffled = np.arange(len(treatments))
+        if interleaved:
+            key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
+            shuffled = np.random.Generator(np.random.PCG64(key)).permutation(len(treatments))
+        for i in shuffled:
+            treatment, order, levels, coded = treatments[int(i)]
+            place += 1
+            found.append(
+                PlannedRun(
+                    run_id=f"r{place:0{digits}d}",
+                    run_order=place,
+                    replicate=replicates.get(treatment, 0) + again,
+                    block=block + (again if interleaved else 1),
+                    treatment_id=treatment,
+                    standard_order=order,
+                    levels=levels,
+                    coded=coded,
+                    stage=number,
+                )
+            )
+    return found
+
+
+def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
+    coded = {}
+    for factor in plan.factors:
+        names = [level.name for level in factor.levels]
+        if levels.get(factor.name) not in names:
+            raise BadInput(
+                f"found the level {levels.get(factor.name)!r} of {factor.name} in a stage; expected "
+                f"{', '.join(names)}"
+            )
+        number = names.index(levels[factor.name])
+        coded[factor.name] = 2 * number - 1 if len(names) == 2 else number
+    return coded
+
+
+def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
+    """The plan with what all designed rows together can tell."""
+    names = [f.name for f in plan.factors]
+    relation = constant_words(matrix)
+    regular = len(relation) * len(matrix) == 1 << len(names)
+    fraction = len(relation).bit_length() - 1
+    if not regular:  # at least so much of a full design
+        fraction = max(0, len(names) - (len(matrix).bit_length() - 1))
+    grade = min((w.bit_count() for w in relation if w), default=None)
+    if fraction and grade is None:
+        grade = plan.resolution
+    aliases = alias_table(matrix, names, relation) if fraction else []
+    power = power_of(len(matrix), plan.replicates, study.design.noise, fraction)
+    said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
+    said += [
+        f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "
+        "reported as an effect."
+        for n, s in enumerate(plan.stages, start=2)
+        if s["confounded"]
+    ]
+    return replace(
+        plan,
+        fraction=fraction,
+        generators=[] if fraction != plan.fraction else plan.generators,
+        defining_relation=relation_text(relation, names) if len(relation) > 1 else [],
+        resolution=grade if fraction else None,
+        word_lengths={
+            n: count for n, count in enumerate(word_lengths(relation, len(names)), 3) if count
+        },
+        aliases=aliases,
+        power=power,
+        cautions=said,
+    )

@@ -1,0 +1,158 @@
+"""A study that goes on, on this host: a planted alias, a step that clears it, kills, limits, sequences."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
+]
+
+PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
+#: c × d is planted, and a × b is what 8 runs report in its place
+STUDY = """
+penstock: 1
+name: planted
+question: Which setting is fastest?
+factors:
+  a: {levels: [-1, 1]}
+  b: {levels: [-1, 1]}
+  c: {levels: [-1, 1]}
+  d: {levels: [-1, 1]}
+design: {kind: {fraction: 1}, replicates: 2, seed: 4 SEQUENTIAL}
+platform: {nodes: [{name: n}]}
+workload:
+  command: >
+    SLEEP noise=$(od -An -N1 -tu1 /dev/urandom);
+    echo took $(( 10000 + 2000 * {a} + 10 * {b} - 900 * {c} + 800 * {c} * {d} + noise % 100 ))
+  timeout: 30s
+  expected: 1s
+responses: {took: {from: {regex: 'took (\\S+)'}, unit: s, better: lower}}
+observers: {monitor: null}
+LIMITS
+"""
+
+
+@pytest.fixture(name="environment")
+def _environment(tmp_path: Path) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    environment.pop("PENSTOCK_ARCHIVE", None)
+    return environment
+
+
+def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "true;") -> Path:
+    path = where / "planted.study.yaml"
+    text = STUDY.replace("SEQUENTIAL", sequential).replace("LIMITS", limits)
+    path.write_text(text.replace("SLEEP", sleep))
+    return path
+
+
+def penstock(environment: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [*PENSTOCK, *map(str, words)]
+    return subprocess.run(line, env=environment, capture_output=True, text=True)
+
+
+def ran(environment: dict[str, str], *words: str | Path) -> dict:
+    done = penstock(environment, "run", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def codes(said: dict) -> set[str]:
+    return {f["code"] for f in said["findings"]}
+
+
+def test_a_planted_alias_is_said_and_cleared(tmp_path: Path, environment: dict[str, str]) -> None:
+    file, out = study(tmp_path), tmp_path / "out"
+    first = ran(environment, file, "-o", out)
+    assert "effect-aliased" in codes(first)
+    wrong = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
+    assert wrong["a:b"] == pytest.approx(800, abs=60)
+    before = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*/manifest.json")}
+
+    plan = penstock(environment, "plan", "--augment", out, "--json")
+    told = json.loads(plan.stdout)
+    assert {"term": "a:b", "rival": "c:d"} in told["recommended"]["rivals_broken"]
+
+    second = ran(environment, file, "-o", out, "--augment", "foldover:d")
+    assert second["runs"] == second["valid_runs"] == 32
+    assert "effect-aliased" not in codes(second)
+    right = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
+    assert right["c:d"] == pytest.approx(800, abs=60)
+    assert abs(right["a:b"]) < 60
+    runs = pd.read_parquet(out / "runs.parquet")
+    assert set(runs.loc[runs["stage"] == 2, "run_order"]) == set(range(17, 33))
+    after = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*/manifest.json")}
+    assert before.items() <= after.items()
+    assert set(pd.read_parquet(out / "ledger.parquet")["purpose"]) == {"screen", "augment"}
+
+
+def test_a_stage_that_was_killed_goes_on_as_planned(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    file, out = study(tmp_path, sleep="sleep 0.2;"), tmp_path / "out"
+    ran(environment, file, "-o", out)
+    line = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
+    conductor = subprocess.Popen(line, env=environment, start_new_session=True)
+    until = time.monotonic() + 120
+    while not (out / "runs" / "r020").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(conductor.pid, signal.SIGKILL)
+    conductor.wait()
+    planned = json.loads((out / "plan.json").read_text())["rows"]
+    assert len(planned) == 32
+
+    early = penstock(environment, "run", file, "-o", out, "--augment", "foldover")
+    assert early.returncode == 2
+    assert "not made yet" in early.stderr
+
+    said = ran(environment, file, "-o", out, "--resume")
+    assert said["valid_runs"] == 32
+    assert said["runs_made_now"] <= 13
+    assert json.loads((out / "plan.json").read_text())["rows"] == planned
+    runs = pd.read_parquet(out / "runs.parquet")
+    assert list(runs["run_id"]) == [r["run_id"] for r in planned]
+    assert (pd.read_parquet(out / "attempts.parquet")["attempt"] > 1).sum() <= 1
+
+
+def test_a_sequential_study_screens_searches_and_confirms(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    wanted = ", sequential: {runs: 44, search_runs: 2, confirm: 3, default: {a: 1}}"
+    file, out = study(tmp_path, wanted), tmp_path / "out"
+    said = ran(environment, file, "-o", out)
+    stages = json.loads((out / "plan.json").read_text())["stages"]
+    assert stages[0]["purpose"] == "augment"
+    assert stages[-1]["purpose"] == "confirm"
+    assert stages[-1]["treatments"][0] == {"a": "-1", "b": "-1", "c": "1", "d": "-1"} or (
+        stages[-1]["treatments"][0] == {"a": "-1", "b": "1", "c": "1", "d": "-1"}
+    )
+    assert "confirmation" in codes(said)
+    assert said["runs"] == said["planned_runs"] <= 44
+    again = ran(environment, file, "-o", out, "--resume")
+    assert again["runs_made_now"] == 0
+
+
+def test_a_limit_ends_a_study_with_what_it_has(tmp_path: Path, environment: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    said = ran(environment, study(tmp_path, limits="limits: {runs: 10}"), "-o", out)
+    assert said["runs"] == 10
+    assert said["stopped_because"] == "10 of 10 runs"
+    assert {"limit-reached", "run-missing"} <= codes(said)
+    more = ran(environment, study(tmp_path, limits="limits: {runs: 99}"), "-o", out, "--resume")
+    assert more["runs"] == 16
+    assert "limit-reached" not in codes(more)

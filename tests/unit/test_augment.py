@@ -1,0 +1,337 @@
+"""Adding to a design: which rivals a step breaks, and what the analysis of all stages says."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.analyse.effects import effects
+from penstock.analyse.staged import CONFOUNDED
+from penstock.design.augment import (
+    Step,
+    make_step,
+    questions,
+    recommended,
+    steps,
+    term_of,
+    variance,
+    word_of,
+)
+from penstock.design.generators import defining_relation, parse_generator
+from penstock.design.matrix import two_level
+from penstock.design.plan import Plan, coded_matrix, make_plan, plan_from_json
+from penstock.design.stages import Stage, stage_from_json, stage_of, with_stages
+from penstock.errors import BadInput
+from penstock.spec.study import Study
+from penstock.study.load import read_study
+
+NAMES = list("ABCDEF")
+GENERATORS = ["D = A*B", "E = A*C", "F = B*C"]
+#: coefficients of the published case: six factors of a network file system
+TRUTH = {"E": 40, "B": 30, "C": -25, "F": 20, "CF": -12, "BF": -8, "BCF": 6, "D": -2, "A": 1.5}
+
+
+def study_of(
+    names: list[str] = NAMES,
+    generators: list[str] = GENERATORS,
+    replicates: int = 1,
+    order: str = "interleaved",
+) -> Study:
+    factors = "\n".join(f'  "{n}": {{levels: [low, high]}}' for n in names)
+    kind = f"{{fraction: {len(generators)}}}" if generators else "full"
+    text = f"""penstock: 1
+name: plain
+question: Which?
+factors:
+{factors}
+design: {{kind: {kind}, generators: {generators}, replicates: {replicates}, order: {order}, seed: 9}}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {" ".join(f"{{{n}}}" for n in names)}'}}
+responses: {{y: {{from: wall_s, unit: s, better: lower}}}}
+"""
+    return read_study(text.encode(), Path("plain.study.yaml"))
+
+
+def truth(coded: dict[str, int]) -> float:
+    return 150 + sum(q * float(np.prod([coded[c] for c in word])) for word, q in TRUTH.items())
+
+
+def runs_of(plan: Plan, noise: float = 0.0, seed: int = 1, model=truth) -> pd.DataFrame:
+    drawn = np.random.default_rng(seed)
+    return pd.DataFrame(
+        [
+            {
+                "run_id": r.run_id,
+                "replicate": r.replicate,
+                **r.levels,
+                "y": model(r.coded) + noise * drawn.normal(),
+                "valid": True,
+            }
+            for r in plan.rows
+        ]
+    )
+
+
+def augmented(
+    study: Study, kind: str, active: str = "EBCF", *, again: bool = False
+) -> tuple[Plan, Step]:
+    plan = make_plan(study)
+    names = [f.name for f in plan.factors]
+    matrix = coded_matrix(plan)
+    asked = questions(matrix, [word_of(t, names) for t in active])
+    step = make_step(kind, matrix, [1] * len(matrix), asked, names, again=again)
+    return with_stages(plan, study, [stage_of(step, plan, "to tell", again=again)]), step
+
+
+def coefficients(table: pd.DataFrame) -> pd.Series:
+    return table.set_index("term")["coefficient"]
+
+
+def test_the_published_fraction_reports_what_is_mixed_into_it() -> None:
+    plan = make_plan(study_of())
+    runs = runs_of(plan).merge(
+        pd.DataFrame([{"run_id": r.run_id, "at": r.standard_order} for r in plan.rows])
+    )
+    expected = [227.5, 41.5, 227.5, 121.5, 154.5, 128.5, 146.5, 200.5]
+    assert runs.sort_values("at")["y"].tolist() == expected
+    assert runs["y"].mean() == 156
+    q = coefficients(effects(runs, plan, "y"))
+    for term, value in {"E": 40, "C": -33, "F": 20, "B": 18, "D": -2, "A": 1.5}.items():
+        assert q[term] == pytest.approx(value, abs=1e-9)
+
+
+def test_the_foldover_frees_the_main_effects_and_names_the_stage() -> None:
+    plan, _ = augmented(study_of(), "foldover")
+    assert (plan.treatments, plan.resolution, plan.fraction) == (16, 4, 2)
+    assert set(plan.defining_relation) == {"I", "A*B*E*F", "A*C*D*F", "B*C*D*E"}
+    runs = runs_of(plan)
+    table = effects(runs, plan, "y").set_index("term")
+    for term in NAMES:
+        assert table["coefficient"][term] == pytest.approx(TRUTH[term], abs=1e-9)
+    assert table["coefficient"]["A:E"] == pytest.approx(-8, abs=1e-9)
+    assert table["coefficient"]["A:D"] == pytest.approx(-12, abs=1e-9)
+    stage = table[table["method"] == CONFOUNDED]
+    assert list(stage.index) == ["A:B:D"]
+    assert stage["coefficient"].isna().all()
+    assert {"A:B:D", "A:C:E", "B:C:F", "D:E:F"} == set(plan.stages[0]["confounded"])
+    rows = {r.run_id: r.stage for r in plan.rows}
+    means = runs.groupby(runs["run_id"].map(rows))["y"].mean()
+    assert (means[1] - means[2]) / 2 == pytest.approx(6)
+    assert means.mean() == pytest.approx(150)
+    assert "stages" in " ".join(plan.cautions)
+
+
+def test_no_stage_is_confounded_where_the_earlier_rows_are_made_again() -> None:
+    plan, _ = augmented(study_of(), "foldover", again=True)
+    assert plan.stages[0]["confounded"] == []
+    assert len(plan.rows) == 8 + 16
+    q = coefficients(effects(runs_of(plan), plan, "y"))
+    assert q["A:B:D"] == pytest.approx(6, abs=1e-9)
+
+
+def test_a_drift_between_stages_is_no_effect() -> None:
+    """Moving all of stage 2 by a constant moves no estimate."""
+    plan, _ = augmented(study_of(replicates=2), "foldover")
+    runs = runs_of(plan, noise=1.0)
+    late = runs["run_id"].map({r.run_id: r.stage == 2 for r in plan.rows})
+    moved = runs.assign(y=runs["y"] + 1000.0 * late)
+    before, after = (coefficients(effects(r, plan, "y")) for r in (runs, moved))
+    pd.testing.assert_series_equal(before, after, atol=1e-6)
+
+
+def test_rivals_of_the_published_case() -> None:
+    matrix = coded_matrix(make_plan(study_of()))
+    asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
+    named = {term_of(q.term, NAMES): {term_of(w, NAMES) for w in q.plausible} for q in asked}
+    assert "C:F" in named["B"]
+    assert "A:D" not in named["B"]  # neither A nor D is active
+    assert {"B:F", "A:E"} <= named["C"]
+    assert all(
+        {term_of(w, NAMES) for w in q.other}
+        == ({"A:D"} if term_of(q.term, NAMES) == "B" else set())
+        for q in asked
+    )
+
+
+@pytest.mark.parametrize("kind", ["foldover", "foldover:C", "semifold:C", "coset", "optimal:8"])
+def test_broken_rivals_are_told_apart_by_least_squares(kind: str) -> None:
+    """What a step claims is checked by the rank of the model: mean, stages, main effects, term and rival."""
+    study = study_of()
+    plan, step = augmented(study, kind)
+    rows = [r for r in plan.rows if r.replicate == 1]
+    x = np.array([[r.coded[n] for n in NAMES] for r in rows], dtype=float)
+    stage = np.array([[r.stage == 1, r.stage == 2] for r in rows], dtype=float)
+
+    def columns(words: set[int]) -> np.ndarray:
+        return np.column_stack(
+            [stage, *(np.prod(x[:, [i for i in range(6) if w >> i & 1]], axis=1) for w in words)]
+        )
+
+    assert step.broken or kind == "optimal:8"
+    for term, rival in step.broken:
+        words = {1 << i for i in range(6)} | {term, rival}
+        whole = columns(words)
+        rank = np.linalg.matrix_rank(whole)
+        assert rank == 1 + np.linalg.matrix_rank(columns(words - {term}))
+        assert rank == 1 + np.linalg.matrix_rank(columns(words - {rival}))
+
+
+def test_the_recommended_step_breaks_all_rivals_of_two_factors() -> None:
+    matrix = coded_matrix(make_plan(study_of()))
+    asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
+    best = recommended(steps(matrix, [1] * 8, asked, NAMES))
+    assert best is not None
+    assert not [p for p in best.left if p[1].bit_count() == 2]
+
+
+def test_half_a_foldover_is_the_cheapest_for_two_interactions() -> None:
+    """2^(4-1), I = ABCD: AB = CD is told apart by 4 rows (Mee & Peralta 2000)."""
+    names = list("ABCD")
+    study = study_of(names, ["D = A*B*C"], replicates=2)
+    matrix = coded_matrix(make_plan(study))
+    asked = questions(matrix, [word_of(t, names) for t in ("A", "C", "A:B")])
+    assert {term_of(q.term, names) for q in asked} == {"A", "C", "A:B"}
+    best = recommended(steps(matrix, [1] * 8, asked, names))
+    assert best is not None
+    assert best.kind.startswith("semifold")
+    assert len(best.rows) == 4
+    assert (word_of("A:B", names), word_of("C:D", names)) in best.broken
+    plan = with_stages(make_plan(study), study, [stage_of(best, make_plan(study), "")])
+    model = lambda c: 100 + 20 * c["A"] - 9 * c["C"] + 8 * c["C"] * c["D"]  # noqa: E731
+    table = effects(runs_of(plan, 0.3, model=model), plan, "y").set_index("term")
+    assert table["coefficient"]["C:D"] == pytest.approx(8, abs=0.6)
+    assert table["coefficient"]["A:B"] == pytest.approx(0, abs=0.6)
+
+
+def test_one_more_row_is_not_said_to_break_a_rival() -> None:
+    """Two terms that differ in one row are apart, but no longer known as well as before."""
+    names = list("ABCD")
+    matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
+    asked = questions(matrix, [word_of(t, names) for t in ("A", "A:B")])
+    step = make_step("optimal:1", matrix, [1] * 8, asked, names)
+    assert not step.broken
+
+
+def test_no_plausible_rival_stops() -> None:
+    names = list("ABCD")
+    matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
+    asked = questions(matrix, [word_of("A:B", names)])  # no factor is active by itself
+    assert all(not q.plausible for q in asked)
+
+
+def test_runs_already_made_stay_as_they_were() -> None:
+    study = study_of(replicates=2)
+    before = make_plan(study)
+    plan, _ = augmented(study, "foldover")
+    assert plan.rows[: len(before.rows)] == before.rows
+    assert [r.run_order for r in plan.rows] == list(range(1, 33))
+    assert len({r.run_id for r in plan.rows}) == 32
+    assert {r.block for r in plan.rows if r.stage == 2} == {3, 4}
+    again, _ = augmented(study, "foldover")
+    assert again.rows == plan.rows
+    assert plan_from_json(plan.to_json()) == plan
+
+
+def test_replicates_are_a_stage() -> None:
+    study = study_of()
+    plan, step = augmented(study, "replicates:2")
+    assert not step.broken
+    assert (len(plan.rows), plan.treatments) == (24, 8)
+    assert {r.replicate for r in plan.rows if r.stage == 2} == {2, 3}
+    table = effects(runs_of(plan, noise=1.0), plan, "y")
+    assert table["df_error"].iloc[0] == 24 - 8 - 2  # two more blocks than one
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("fold", "expected foldover"),
+        ("foldover:Z", "'Z'"),
+        ("semifold", "found no factor"),
+        ("optimal:0", "a number from 1"),
+        ("replicates:x", "a number from 1"),
+        ("optimal:60", "have not been run"),
+    ],
+)
+def test_steps_that_there_are_not(kind: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        augmented(study_of(), kind)
+
+
+def test_a_full_design_has_nothing_to_fold() -> None:
+    with pytest.raises(BadInput, match="in the plan already"):
+        augmented(study_of(list("ABC"), []), "foldover", "A")
+
+
+def test_a_stage_that_is_none_is_refused() -> None:
+    study = study_of()
+    with pytest.raises(BadInput, match="found a stage"):
+        stage_from_json({"purpose": "x"})
+    wrong = Stage("augment", "foldover", (dict.fromkeys(NAMES, "none"),), 1, "")
+    with pytest.raises(BadInput, match="the level 'none' of A"):
+        with_stages(make_plan(study), study, [wrong])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    y=st.lists(st.floats(-1e3, 1e3), min_size=64, max_size=64),
+    signs=st.lists(st.sampled_from(["", "-"]), min_size=3, max_size=3),
+)
+def test_a_fraction_reports_the_signed_sum_over_the_coset(y: list[float], signs: list[str]) -> None:
+    """On any full data: q from the fraction's rows = Σ sign × q of the full design over the coset."""
+    generators = [
+        parse_generator(g.replace("= ", f"= {s}"), NAMES)
+        for g, s in zip(GENERATORS, signs, strict=True)
+    ]
+    relation = defining_relation(g.relation for g in generators)
+    full = two_level(6, [])
+    values = dict(zip(map(bytes, full), y, strict=True))
+    everything = np.array(y)
+
+    def q(matrix: np.ndarray, at: np.ndarray, word: int) -> float:
+        x = np.prod(matrix[:, [i for i in range(6) if word >> i & 1]], axis=1, dtype=np.int64)
+        return float(np.mean(x * at))
+
+    part = two_level(6, generators)
+    mine = np.array([values[bytes(row)] for row in part])
+    for word in range(64):
+        coset = sum(s * q(full, everything, word ^ w) for w, s in relation.items())
+        assert q(part, mine, word) == pytest.approx(coset, abs=1e-9)
+
+
+def test_variance_of_half_a_fold_is_as_by_hand() -> None:
+    """8 rows where two terms agree and 4 where they do not, in blocks: by the inverse of X'X."""
+    names = list("ABCD")
+    matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
+    step = make_step("semifold:A", matrix, [1] * 8, questions(matrix, [1, 3]), names)
+    whole = np.vstack([matrix, step.rows]).astype(float)
+    stages = [1] * 8 + [2] * 4
+    labels = np.array([[s == 1, s == 2] for s in stages], dtype=float)
+    ab, cd = whole[:, 0] * whole[:, 1], whole[:, 2] * whole[:, 3]
+    x = np.column_stack([labels, whole, ab, cd])
+    by_hand = np.linalg.inv(x.T @ x)[6, 6]
+    found = variance(whole.astype(np.int8), stages, word_of("A:B", names), word_of("C:D", names))
+    assert found == pytest.approx(by_hand)
+
+
+def test_every_pair_of_a_coset_is_listed() -> None:
+    """The rivals that are found are those of brute force over all words up to three factors."""
+    matrix = coded_matrix(make_plan(study_of()))
+    asked = {
+        q.term: {*q.plausible, *q.other} for q in questions(matrix, [1 << i for i in range(6)])
+    }
+    for i in range(6):
+        column = matrix[:, i]
+        same = {
+            sum(1 << j for j in c)
+            for n in (1, 2, 3)
+            for c in itertools.combinations(range(6), n)
+            if abs(int(np.prod(matrix[:, c], axis=1) @ column)) == 8
+        }
+        assert asked[1 << i] == same - {1 << i}
