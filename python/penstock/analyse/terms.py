@@ -89,7 +89,7 @@ def sum_to_zero(numbers_of: Numbers) -> Values:
 def _terms(level: Numbers, plan: Plan) -> list[Term]:
     names = [f.name for f in plan.factors]
     if plan.model is not None:
-        return [Term(*one) for one in model.terms(plan.factors, plan.model, level)]
+        return [Term(*one) for one in model.terms(plan.factors, plan.model, level.astype(np.int64))]
     if plan.two_level:
         coded = 2.0 * level - 1.0
         if not plan.fraction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from penstock.spec.study import Study
 
 if TYPE_CHECKING:
     from penstock.design.orders import Ordered
+    from penstock.design.plan import PlannedRun
 
 #: what a run costs besides its workload: settling, observers, collecting (seconds, a guess)
 PER_RUN_S = 1.0
@@ -56,3 +59,15 @@ def changes_s(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered)
             changed = int(np.count_nonzero(np.diff(rows[:, j])))
         total += change_s(factor) * changed
     return total
+
+
+def changed_s(study: Study, rows: Sequence[PlannedRun]) -> float:
+    """Seconds for changes of factors from each run to the next, where nothing is kept in strips."""
+    from penstock.design.orders import change_s
+
+    return sum(
+        change_s(factor)
+        for factor in study.factors
+        for before, row in itertools.pairwise(rows)
+        if before.levels[factor.name] != row.levels[factor.name]
+    )

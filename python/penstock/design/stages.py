@@ -97,7 +97,7 @@ def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
 
 def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
     """The plan of a study with what was added to it. BadInput for a stage that does not fit."""
-    from penstock.design.estimate import estimate
+    from penstock.design.estimate import changed_s, estimate
 
     if not stages:
         return plan
@@ -108,7 +108,7 @@ def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
         rows += _rows(plan, rows, stage, number, study)
     if len(rows) > MOST_RUNS:
         raise BadInput(f"found {len(rows)} runs; expected at most {MOST_RUNS}")
-    seconds, why = estimate(study, rows)
+    seconds, why = estimate(study, len(rows), changed_s(study, rows))
     whole = replace(
         plan,
         rows=rows,
