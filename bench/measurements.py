@@ -55,6 +55,8 @@ PARTS = {
         "check",
         "published",
         "stores",
+        "stores_cephfs",
+        "store_suspects",
         "blackbox",
     ),
 }

@@ -5,7 +5,7 @@ is always off by. Then the same workloads with nothing wrong (nothing may be nam
 reading that is made 20 % too long, with a link that delivers 80 %, and with one node that has half the
 processor time of the others (a store in memory is as fast as its processor).
 
-    python studies/store_suspects.py [--repeat 4] [--json] [--record]
+    python studies/store_suspects.py [--repeat 4] [--quick] [--json] [--record]
 
 Status 3 where the first thing named is not what was planted, or something is named where nothing is wrong.
 """
@@ -56,12 +56,13 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--repeat", type=int, default=4, help="runs of each workload")
+    parser.add_argument("--quick", action="store_true", help="two runs of each; names less")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
     options = parser.parse_args()
     try:
         seen = measure_store(cluster(ENGINE, []), budget_s=60, note=_heard)
-        named = planted(seen, options.repeat)
+        named = planted(seen, 2 if options.quick else options.repeat)
     except PenstockError as error:
         print(f"store_suspects: {error}", file=sys.stderr)
         return 4

@@ -156,7 +156,8 @@ def suspects(
     compared: Sequence[Comparison],
     known: Mapping[Kind, Usual] | None = None,
 ) -> list[Suspect]:
-    """What would explain the runs, the best first; empty where nothing explains enough of what differs,
+    """What would explain the runs, the best first: a service time or the network that is other than the
+    platform says, or a node or link that is slower (one that is faster is no fault of anything). Empty where nothing explains enough of what differs,
     or where to look for it would take minutes.
 
     `known` is what `usual` says of healthy runs. With it a value is named where chance explains the better
@@ -195,7 +196,7 @@ def suspects(
     for name, scale in changes:
         at, least = _lowest(lambda x, scale=scale: left(scale(math.exp(x))))  # type: ignore[misc]
         explains = 1 - least / before if before > 0 else 0.0
-        if explains >= enough and abs(at) >= OFF:
+        if explains >= enough and (at if " of " in name else abs(at)) >= OFF:
             found.append(Suspect(name, math.exp(at), explains))
     return sorted(found, key=lambda s: -s.explains)
 
