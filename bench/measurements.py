@@ -56,7 +56,6 @@ PARTS = {
         "published",
         "stores",
         "stores_cephfs",
-        "store_suspects",
         "blackbox",
     ),
 }

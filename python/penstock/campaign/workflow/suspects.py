@@ -157,8 +157,9 @@ def suspects(
     known: Mapping[Kind, Usual] | None = None,
 ) -> list[Suspect]:
     """What would explain the runs, the best first: a service time or the network that is other than the
-    platform says, or a node or link that is slower (one that is faster is no fault of anything). Empty where nothing explains enough of what differs,
-    or where to look for it would take minutes.
+    platform says, or a node or link that is slower (a faster one is no fault of anything).
+
+    Empty where nothing explains enough of what differs, or where to look for it would take minutes.
 
     `known` is what `usual` says of healthy runs. With it a value is named where chance explains the better
     fit in less than one of a thousand comparisons (F test, Bonferroni over the values); without, nothing says
