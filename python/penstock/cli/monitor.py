@@ -202,18 +202,21 @@ def run(
     from penstock.observe.monitor.door import sampled
     from penstock.observe.monitor.session import monitor_command
 
-    door = _patient(server)
     options = {"tags": tag, "params": _params(param)}
-    experiment = door.start(name or Path(words[0]).name, facts={"command": words}, **options)
     status: int | None = None
     try:
-        done = monitor_command(words, round(interval * 1e9), output, quiet=as_json)
-        status = done.finished.exit_status
-        shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        told = done.result.receipt
-        due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
-        for batch in sampled(done.result.tables, due, shift_ns):
-            door.write(experiment, batch)
+        door = _patient(server)
+        experiment = door.start(name or Path(words[0]).name, facts={"command": words}, **options)
+        try:
+            done = monitor_command(words, round(interval * 1e9), output, quiet=as_json)
+            status = done.finished.exit_status
+            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            told = done.result.receipt
+            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+            for batch in sampled(done.result.tables, due, shift_ns):
+                door.write(experiment, batch)
+        finally:
+            door.stop(experiment, exit_status=status, aborted=status is None)
     except BadInput:
         raise
     except PenstockError as error:
@@ -221,8 +224,6 @@ def run(
         if as_json:
             print(json.dumps({"error": str(error)}))
         raise typer.Exit(_FAILED) from None
-    finally:
-        door.stop(experiment, exit_status=status, aborted=status is None)
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended = {"exit_status": done.finished.exit_status, "wall_s": done.finished.wall_s}
