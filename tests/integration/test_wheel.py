@@ -153,6 +153,15 @@ def test_a_verb_of_an_extra_says_which(place: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+#: what a library is installed as, where that is another name
+PACKAGES = {
+    "sklearn": "scikit-learn",
+    "dask": "distributed",
+    "google": "protobuf",
+    "prometheus_client": "prometheus-client",
+}
+
+
 def test_the_extras_are_those_of_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         (name,) = (n for n in packed.namelist() if n.endswith(".dist-info/METADATA"))
@@ -161,7 +170,7 @@ def test_the_extras_are_those_of_the_package(wheel: Path) -> None:
     named = {extra for each in EXTRAS.values() for extra in each.split(",")}
     assert named == offered - {"all"}
     for library, extras in EXTRAS.items():
-        of = {"sklearn": "scikit-learn", "dask": "distributed"}.get(library, library)
+        of = PACKAGES.get(library, library)
         for extra in extras.split(","):
             assert any(
                 line.startswith(f"Requires-Dist: {of}>") and f"extra == '{extra}'" in line

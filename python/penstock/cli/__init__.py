@@ -25,6 +25,11 @@ from penstock.errors import BadInput, PenstockError
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {
     "pg8000": "monitor",
+    "prometheus_client": "monitor",
+    "google": "monitor",
+    "cramjam": "monitor",
+    "pysnmp": "monitor",
+    "pydoe": "design",
     "fastapi": "serve",
     "uvicorn": "serve",
     "httpx": "serve",
