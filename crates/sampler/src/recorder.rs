@@ -15,7 +15,7 @@ use crate::spool::{Sink, Spool};
 
 const SHORTEST_NS: i64 = 1_000_000;
 const LONGEST_NS: i64 = 86_400_000_000_000;
-const FLUSH_EVERY_NS: i64 = 1_000_000_000;
+const FLUSH_EVERY_NS: i64 = 500_000_000;
 
 /// What a recording came to and cost.
 #[derive(Debug, Clone, Serialize)]

@@ -669,7 +669,7 @@ _TABLES = (
             replicate | i64 | | which repetition of the treatment, from 1
             block_id | i64 | | block (round) of the plan
             stage | i64 | | part of the study: 1, or from 2 on what was added to it
-            state | text | | `finished`, `failed`, `timed-out`
+            state | text | | `finished`, `failed`, `timed-out`, `aborted`
             valid | bool | | whether the analysis uses it
             reason | text | | why it does not, empty if valid
             start_realtime_ns | i64 | ns | when the run began, since 1970-01-01 UTC
@@ -689,7 +689,7 @@ _TABLES = (
             treatment_id | text | | the treatment
             run_id | text | | the run
             attempt | i64 | | from 1
-            state | text | | `finished`, `failed`, `timed-out`
+            state | text | | `finished`, `failed`, `timed-out`, `aborted`
             valid | bool | | whether it may be used
             reason | text | | why not
             start_realtime_ns | i64 | ns | when it began, since 1970-01-01 UTC
@@ -977,6 +977,25 @@ _TABLES = (
             name | text | | of a phase with those around it, as `load/warm-up`; of a note its words
             start_utc_ns | i64 | ns | when, since 1970-01-01 UTC
             end_utc_ns | i64 | ns | when a phase ended
+        """),
+    ),
+    TableSchema(
+        "alerts",
+        _BUNDLE,
+        "samples in a row in which what an alert rule of the study asks held, of one entity",
+        (*_RUN_KEY, "rule", "entity", "since_ns"),
+        _columns("""
+            rule | text | | the rule as it was written
+            action | text | | `note` or `abort`
+            metric | text | | what it looks at: kind and metric of `utilisation`, or source and metric of `samples`
+            entity | text | | which one of them
+            since_ns | i64 | ns | the first sample that held (CLOCK_MONOTONIC)
+            fired_ns | i64 | ns | the first one after the time that the rule asks for
+            until_ns | i64 | ns | the last that held
+            worst | f64 | the rule's | the value farthest beyond the threshold
+            threshold | f64 | the rule's | what the values are compared with
+            unit | text | | unit of both
+            aborted | bool | | whether it ended the run
         """),
     ),
     TableSchema(

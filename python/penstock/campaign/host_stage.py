@@ -79,6 +79,7 @@ class HostStage(Stage):
             cwd=filling.text(words.directory) if words.directory else str(words.run_dir),
             timeout_s=words.timeout_s,
             user=words.user,
+            stop=words.stop,
         )
 
     def used(self) -> Used:

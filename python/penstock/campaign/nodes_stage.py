@@ -231,7 +231,7 @@ class NodesStage(Stage):
                 raise
         _joined(words.stdout, [out for _, out, _ in parts])
         _joined(words.stderr, [err for _, _, err in parts])
-        worst = max(done, key=lambda f: (f.timed_out, f.exit_status))
+        worst = max(done, key=lambda f: (f.stopped, f.timed_out, f.exit_status))
         return replace(
             worst,
             start_ns=min(f.start_ns for f in done),
@@ -244,11 +244,13 @@ class NodesStage(Stage):
         directory = str(words.run_dir) if words.directory is None else filling.text(words.directory)
         argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=words.user)
         try:
-            finished = launch(argv, None, stdout, stderr, timeout_s=words.timeout_s)
+            finished = launch(
+                argv, None, stdout, stderr, timeout_s=words.timeout_s, stop=words.stop
+            )
         except BaseException:
             self._kill([node])
             raise
-        if finished.timed_out:
+        if finished.timed_out or finished.stopped:
             self._kill([node])
         return finished
 

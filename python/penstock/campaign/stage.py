@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.campaign.disk_observation import DiskObservation, observation_of
 from penstock.emulate.disks.recorded import Recorded
-from penstock.host.launch import Finished
+from penstock.host.launch import Finished, Stop
 from penstock.observe.observer import Watched
 from penstock.study.resolve import ResolvedRun
 
@@ -31,6 +31,8 @@ class CommandLine:
     user: str | None
     directory: str | None
     env: Mapping[str, str]
+    #: what may end it before it ends
+    stop: Stop | None = None
 
 
 @dataclass

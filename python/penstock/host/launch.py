@@ -20,6 +20,9 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import new_token
 from penstock.state import runtime_dir
 
+#: how long a command that is stopped may take to end by itself [s]
+STOPPED_WITHIN_S = 3.0
+
 #: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
 _ENTER = (
     't=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do '
@@ -46,9 +49,33 @@ class ResourceUse:
     involuntary_switches: int
 
 
+class Stop:
+    """By which another thread ends commands that are being run, once and for all of them."""
+
+    def __init__(self) -> None:
+        self._reads, self._writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def ask(self) -> None:
+        """Ends them: SIGTERM, and SIGKILL to what is still there after a while."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writes, b"!")
+
+    def fileno(self) -> int:
+        """What can be read from once it was asked; nobody reads from it."""
+        return self._reads
+
+    def close(self) -> None:
+        """Nothing waits for it any more, and nobody asks."""
+        os.close(self._reads)
+        os.close(self._writes)
+
+
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended: exit status, or the signal that ended it (then the status is 128 + signal)."""
+    """How a command ended: exit status, or the signal that ended it (then the status is 128 + signal).
+
+    `stopped`: it was ended by a `Stop`.
+    """
 
     exit_status: int
     signal: int | None
@@ -57,6 +84,7 @@ class Finished:
     end_ns: int
     rusage: ResourceUse
     pid: int
+    stopped: bool = False
 
     @property
     def wall_s(self) -> float:
@@ -76,11 +104,12 @@ def launch(
     *,
     stdin: IO[bytes] | int | None = subprocess.DEVNULL,
     extra_env: Mapping[str, str] | None = None,
+    stop: Stop | None = None,
 ) -> Finished:
     """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
 
     It has a session of its own and enters the group before it becomes the command; as `user` if given.
-    After `timeout_s` the whole group is killed. `stdout` and `stderr` are paths, open files or None (as
+    After `timeout_s` the whole group is killed, and ended where `stop` is asked. `stdout` and `stderr` are paths, open files or None (as
     ours); `env` replaces the environment, `extra_env` adds to it. A KeyboardInterrupt kills the group and
     goes on. Raises PenstockError if the command is not there or the group cannot be entered.
     """
@@ -112,7 +141,7 @@ def launch(
             )
         except OSError as error:
             raise PenstockError(f"{argv[0]} cannot be started: {error}") from error
-        finished = _await(child, cgroup, start_ns, timeout_s)
+        finished = _await(child, cgroup, start_ns, timeout_s, stop)
     if finished.exit_status == 125 and trouble.exists():
         refused = trouble.read_text().strip()
         trouble.unlink()
@@ -149,14 +178,21 @@ def _as_user(user: str | None, environment: dict[str, str]) -> list[str]:
 
 
 def _await(
-    child: subprocess.Popen[bytes], cgroup: RunCgroup | None, start_ns: int, timeout_s: float | None
+    child: subprocess.Popen[bytes],
+    cgroup: RunCgroup | None,
+    start_ns: int,
+    timeout_s: float | None,
+    stop: Stop | None,
 ) -> Finished:
     pidfd = os.pidfd_open(child.pid)
-    timed_out = False
+    timed_out = stopped = False
     try:
         try:
-            if not _exits(pidfd, timeout_s):
-                timed_out = True
+            if not _exits(pidfd, timeout_s, stop):
+                stopped = stop is not None and _asked(stop)
+                timed_out = not stopped
+                if stopped:
+                    _terminate(child, cgroup, pidfd)
                 _kill(child, cgroup)
         except BaseException:
             _kill(child, cgroup)
@@ -186,19 +222,37 @@ def _await(
             involuntary_switches=use.ru_nivcsw,
         ),
         pid=child.pid,
+        stopped=stopped,
     )
 
 
-def _exits(pidfd: int, timeout_s: float | None) -> bool:
+def _exits(pidfd: int, timeout_s: float | None, stop: Stop | None = None) -> bool:
+    """Whether it ended before its time was over, and before it was to be stopped."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
+    if stop is not None:
+        poller.register(stop.fileno(), select.POLLIN)
     until = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
-        if poller.poll(left_ms):
-            return True
+        if ready := poller.poll(left_ms):
+            return any(descriptor == pidfd for descriptor, _ in ready)
         if until is not None and time.monotonic() >= until:
             return False
+
+
+def _asked(stop: Stop) -> bool:
+    return bool(select.select([stop.fileno()], [], [], 0)[0])
+
+
+def _terminate(child: subprocess.Popen[bytes], cgroup: RunCgroup | None, pidfd: int) -> None:
+    """SIGTERM to all of it, and some time to end."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGTERM)
+    for pid in cgroup.pids() if cgroup is not None else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    _exits(pidfd, STOPPED_WITHIN_S)
 
 
 def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:

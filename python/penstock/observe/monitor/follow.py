@@ -1,0 +1,236 @@
+"""A sampler's spool while it grows: what is new since the last look, as the values of `utilisation` and gauges.
+
+The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a look costs
+as much as what is new. What was not sampled is empty (not a number).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PenstockError
+from penstock.observe.monitor.samples import SAMPLE_DTYPE
+from penstock.observe.monitor.utilisation import (
+    STATES,
+    Array,
+    cpu_percent,
+    disk_percent,
+    disk_percent_of_time,
+    network_percent,
+)
+from penstock.spec.alert import METRICS
+
+Ints = npt.NDArray[np.int64]
+#: read at once; a look goes on until all is read
+_PIECE_BYTES = 8 << 20
+_RATES = (
+    ("read_bytes", "read_rate"),
+    ("written_bytes", "write_rate"),
+    ("reads", "read_operations"),
+    ("writes", "write_operations"),
+)
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Values:
+    """One metric (a row of `penstock.spec.alert.METRICS`) of one entity, by time [ns, CLOCK_MONOTONIC]."""
+
+    metric: str
+    entity: str
+    t_ns: Ints
+    values: Array
+
+
+class Follower:
+    """Reads what a sampler appends to `spool`; the spool may not be there yet."""
+
+    def __init__(self, spool: Path, link_bps: Mapping[str, float] | None = None) -> None:
+        self._spool = spool
+        self._link_bps = dict(link_bps or {})
+        self._hz = float(os.sysconf("SC_CLK_TCK"))
+        self._read = 0
+        self._names_read = 0
+        #: numbers of series, by source, then metric, then entity
+        self._number: dict[str, dict[str, dict[str, int]]] = {}
+        self._unit: dict[int, str] = {}
+        #: those that are no counters and have a name of their own: metric, entity, number
+        self._plain: list[tuple[str, str, int]] = []
+        self._series = 0
+        self._last_t = np.zeros(0, np.int64)
+        self._last = np.zeros((0, 0))
+
+    def look(self) -> list[Values]:
+        """What is new, metric by metric and entity by entity; empty where nothing is.
+
+        Raises PenstockError for a spool that is damaged.
+        """
+        found: list[Values] = []
+        while True:
+            records = self._records()
+            if not len(records):
+                return found
+            found += self._values(*self._wide(records))
+
+    def _records(self) -> npt.NDArray[Any]:
+        try:
+            with open(self._spool, "rb") as file:
+                file.seek(self._read)
+                piece = file.read(_PIECE_BYTES)
+        except FileNotFoundError:
+            return np.zeros(0, SAMPLE_DTYPE)
+        whole = len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize
+        self._read += whole
+        if whole:
+            self._names()
+        return np.frombuffer(piece[:whole], SAMPLE_DTYPE)
+
+    def _names(self) -> None:
+        """Names of series that are new; they are written before their first value is."""
+        with open(f"{self._spool}.series", "rb") as file:
+            file.seek(self._names_read)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self._names_read += len(line)
+            try:
+                named = json.loads(line)
+                number = int(named["series"])
+                source, metric, entity = (str(named[k]) for k in ("source", "metric", "entity"))
+                self._number.setdefault(source, {}).setdefault(metric, {})[entity] = number
+                if not named["cumulative"] and f"{source}_{metric}" in METRICS:
+                    self._plain.append((f"{source}_{metric}", entity, number))
+                self._unit[number] = str(named["unit"])
+                self._series = max(self._series, number + 1)
+            except (ValueError, KeyError, TypeError) as error:
+                raise PenstockError(f"{self._spool}.series: a line names no series") from error
+
+    def _wide(self, records: npt.NDArray[Any]) -> tuple[Ints, Array, int]:
+        """Times and values (times × series), with the last of before in front, and how many that are."""
+        if int(records["series"].max()) >= self._series:
+            raise PenstockError(f"{self._spool}.series does not name all series")
+        times, at = np.unique(records["t_ns"], return_inverse=True)
+        wide = np.full((len(times), self._series), np.nan)
+        wide[at, records["series"].astype(np.int64)] = records["value"]
+        before = np.full((len(self._last), self._series), np.nan)
+        before[:, : self._last.shape[1]] = self._last
+        times = np.concatenate([self._last_t, times])
+        wide = np.concatenate([before, wide])
+        self._last_t, self._last = times[-1:], wide[-1:]
+        return times, wide, len(before)
+
+    def _values(self, times: Ints, wide: Array, seen: int) -> list[Values]:
+        found = self._gauges(times[seen:], wide[seen:])
+        if len(times) < 2:
+            return found
+        now, dt_s = times[1:], np.diff(times)[:, None] / 1e9
+
+        def put(metric: str, entities: list[str], values: Array) -> None:
+            for column, entity in enumerate(entities):
+                one = values[:, column] if values.shape[1] > 1 else values[:, 0]
+                found.append(Values(metric, entity, now, np.asarray(one, dtype=float)))
+
+        ticks = self._processors(wide, put)
+        self._host(wide, dt_s, put)
+        self._disks(wide, dt_s, ticks, put)
+        self._network(wide, dt_s, put)
+        self._groups(wide, dt_s, put)
+        return found
+
+    def _gauges(self, times: Ints, wide: Array) -> list[Values]:
+        return [Values(metric, entity, times, wide[:, n]) for metric, entity, n in self._plain]
+
+    def _counters(
+        self, source: str, counters: tuple[str, ...], wide: Array
+    ) -> tuple[list[str], dict[str, Array]]:
+        """Entities that have the first of the counters, and differences of each (times × entities).
+
+        Where one of the counters went backwards all are empty.
+        """
+        metrics = self._number.get(source, {})
+        entities = list(metrics.get(counters[0], {}))
+        nothing = np.full((len(wide), 1), np.nan)
+        padded = np.concatenate([wide, nothing], axis=1)
+        delta = {}
+        for counter in counters:
+            columns = [metrics.get(counter, {}).get(e, -1) for e in entities]
+            delta[counter] = np.diff(padded[:, columns], axis=0)
+        if entities:
+            reset = np.any([d < 0 for d in delta.values()], axis=0)
+            delta = {counter: np.where(reset, np.nan, d) for counter, d in delta.items()}
+        return entities, delta
+
+    def _processors(self, wide: Array, put: Any) -> Array | None:
+        """Gives the ticks of all processors together, by time."""
+        numbers = sorted({n for s in STATES for n in self._number.get("cpu", {}).get(s, {}).values()})
+        in_ticks = wide.copy()
+        in_ticks[:, numbers] = np.round(wide[:, numbers] * self._hz)
+        entities, delta = self._counters("cpu", STATES, in_ticks)
+        if not entities:
+            return None
+        put("cpu_busy", entities, cpu_percent(delta))
+        total = np.sum([delta[s] for s in STATES], axis=0)
+        put("cpu_stolen", entities, _share(delta["steal"], total))
+        return total[:, entities.index("all")] if "all" in entities else None
+
+    def _host(self, wide: Array, dt_s: Array, put: Any) -> None:
+        entities, delta = self._counters("psi", ("cpu_some",), wide)
+        if "host" in entities:
+            waited = _share(delta["cpu_some"] / 1e6, dt_s)
+            put("cpu_waited_for", ["all"], waited[:, [entities.index("host")]])
+
+    def _disks(self, wide: Array, dt_s: Array, ticks: Array | None, put: Any) -> None:
+        tail = ("queue_time", "read_bytes", "written_bytes", "reads", "writes")
+        for source, busy, per_s in (("disk", "io_time", 1e3), ("emulated_disk", "busy", 1e9)):
+            entities, delta = self._counters(source, (busy, *tail), wide)
+            if not entities:
+                continue
+            if source == "disk":
+                if ticks is not None:
+                    cpus = max(1, len(self._number["cpu"]["user"]) - 1)
+                    share = disk_percent(delta[busy], ticks[:, None], self._hz, cpus)
+                    put("disk_busy", entities, share)
+                by_clock = disk_percent_of_time(delta[busy], np.broadcast_to(dt_s, delta[busy].shape))
+                put("disk_busy_of_time", entities, by_clock)
+            else:
+                put("emulated_disk_busy", entities, _share(delta[busy], per_s * dt_s))
+            put(f"{source}_queue_depth", entities, delta["queue_time"] / (per_s * dt_s))
+            for counter, metric in _RATES:
+                put(f"{source}_{metric}", entities, delta[counter] / dt_s)
+
+    def _network(self, wide: Array, dt_s: Array, put: Any) -> None:
+        entities, delta = self._counters("network", ("sent_bytes", "received_bytes"), wide)
+        if not entities:
+            return
+        sent, received = delta["sent_bytes"], delta["received_bytes"]
+        put("network_send_rate", entities, sent / dt_s)
+        put("network_receive_rate", entities, received / dt_s)
+        for at, entity in enumerate(entities):
+            if self._link_bps.get(entity, 0) > 0:
+                shares = network_percent(
+                    sent[:, [at]], received[:, [at]], self._link_bps[entity], dt_s
+                )
+                for metric, share in zip(("used", "used_out", "used_in"), shares, strict=True):
+                    put(f"network_{metric}", [entity], share)
+
+    def _groups(self, wide: Array, dt_s: Array, put: Any) -> None:
+        entities, delta = self._counters("cgroup", ("cpu_time",), wide)
+        cpus = max(1, len(self._number.get("cpu", {}).get("user", {})) - 1)
+        numbers = self._number.get("cgroup", {}).get("cpu_time", {})
+        for at, entity in enumerate(entities):
+            seconds = delta["cpu_time"][:, [at]] / _PER_SECOND[self._unit[numbers[entity]]]
+            put("cgroup_cpu_busy", [entity], _share(seconds, cpus * dt_s))
+
+
+def _share(part: Array, whole: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(whole > 0, 100.0 * part / whole, np.nan), dtype=float)

@@ -1,0 +1,129 @@
+"""Alert rules: `disk_busy{entity=vd*} > 90% for 5s then abort`, as a study and a command line write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.spec.units import parse_duration, parse_quantity, parse_unit
+
+Action = Literal["note", "abort"]
+
+#: the metrics of a monitor that a rule may look at, and their units: KIND_METRIC of `utilisation`, and of
+#: `samples` what is no counter, SOURCE_METRIC
+METRICS: dict[str, str] = {
+    **{f"cpu_{m}": "%" for m in ("busy", "stolen", "waited_for")},
+    **{f"disk_{m}": "%" for m in ("busy", "busy_of_time")},
+    "emulated_disk_busy": "%",
+    **{
+        f"{disk}_{metric}": unit
+        for disk in ("disk", "emulated_disk")
+        for metric, unit in (
+            ("queue_depth", "1"),
+            ("read_rate", "B/s"),
+            ("write_rate", "B/s"),
+            ("read_operations", "1/s"),
+            ("write_operations", "1/s"),
+        )
+    },
+    **{f"network_{m}_rate": "B/s" for m in ("send", "receive")},
+    **{f"network_{m}": "%" for m in ("used", "used_out", "used_in")},
+    "cgroup_cpu_busy": "%",
+    **{
+        f"memory_{m}": "B"
+        for m in ("free", "available", "page_cache", "dirty", "writeback", "anonymous", "swap_free")
+    },
+    "cgroup_memory": "B",
+    **{f"cpu_load_{minutes}min": "1" for minutes in (1, 5, 15)},
+    "sampler_lateness": "ns",
+}
+#: what a rule may be told by
+LABELS = ("entity",)
+COMPARISONS = (">=", "<=", ">", "<")
+_RULE = re.compile(
+    r"\s*(?P<metric>[A-Za-z_][A-Za-z0-9_]*)\s*(?:\{(?P<labels>[^{}]*)\})?\s*(?P<comparison>>=|<=|>|<)"
+    r"\s*(?P<threshold>[^\s].*?)(?:\s+for\s+(?P<lasting>\S+))?(?:\s+then\s+(?P<action>\S+))?\s*"
+)
+_LABEL = re.compile(r"\s*([a-z_]+)\s*=\s*\"?([^\s\",{}]{1,200})\"?\s*")
+MOST_RULES = 100
+EXPECTED = "METRIC > VALUE [for TIME] [then note|abort], such as disk_busy > 90% for 5s then abort"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One alert rule; `threshold` is in `unit`, which is the metric's, `labels` are names or patterns.
+
+    It fires once a value of the metric has held against the threshold in all samples of `lasting_s`.
+    """
+
+    text: str
+    metric: str
+    comparison: str
+    threshold: float
+    unit: str
+    lasting_s: float = 0.0
+    action: Action = "note"
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text is; ValueError says what was expected."""
+    found = _RULE.fullmatch(text) if len(text) <= 1000 else None
+    if found is None:
+        raise ValueError(EXPECTED)
+    metric = found["metric"]
+    if metric not in METRICS:
+        raise ValueError(f"a metric of the monitor: {', '.join(METRICS)}")
+    action = found["action"] or "note"
+    if action not in ("note", "abort"):
+        raise ValueError("`then note` or `then abort` at its end")
+    try:
+        lasting_s = parse_duration(found["lasting"]) if found["lasting"] else 0.0
+    except ValueError as error:
+        raise ValueError(f"`for` and {error}") from None
+    return Rule(
+        " ".join(text.split()),
+        metric,
+        found["comparison"],
+        _threshold(found["threshold"], METRICS[metric]),
+        METRICS[metric],
+        lasting_s,
+        "abort" if action == "abort" else "note",
+        _labels(found["labels"]),
+    )
+
+
+def _threshold(text: str, unit: str) -> float:
+    """A threshold in the metric's unit; one that is a plain number has no unit of its own."""
+    expected = f"a threshold in {unit}, such as {_example(unit)}"
+    try:
+        value = float(text) if unit == "1" else _in_unit(text, unit)
+    except ValueError:
+        raise ValueError(expected) from None
+    if not math.isfinite(value):
+        raise ValueError(expected)
+    return value
+
+
+def _in_unit(text: str, unit: str) -> float:
+    number, said = parse_quantity(text)
+    wanted = parse_unit(unit)
+    if said.dimension != wanted.dimension:
+        raise ValueError(unit)
+    return number if said.factor == wanted.factor else number * said.factor / wanted.factor
+
+
+def _example(unit: str) -> str:
+    return {"%": "90%", "B/s": "100 MiB/s", "1/s": "500 1/s", "B": "1 GiB", "ns": "5ms"}.get(unit, "8")
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in (text or "").split(",") if (text or "").strip() else []:
+        label = _LABEL.fullmatch(part)
+        if label is None or label[1] not in LABELS or label[1] in found:
+            raise ValueError(f"labels such as {{entity=vda}} ({', '.join(LABELS)}), each once")
+        found[label[1]] = label[2]
+    return found

@@ -1,0 +1,199 @@
+"""Alert rules: their text, the evaluator against a look at each sample in turn, live values against the tables'."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.observe.monitor.alerts import Evaluator, judged, recorded_values
+from penstock.observe.monitor.follow import Follower, Values
+from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.monitor.utilisation import STATES, utilisation
+from penstock.spec.alert import METRICS, Rule, parse_rule
+
+SECOND = 1_000_000_000
+
+
+def test_a_rule_is_read_with_its_unit_and_time() -> None:
+    rule = parse_rule("emulated_disk_read_rate{entity=db*}>=100 MiB/s  for 2min then abort")
+    assert (rule.comparison, rule.threshold, rule.unit) == (">=", 100 * 2**20, "B/s")
+    assert (rule.lasting_s, rule.action, rule.labels) == (120.0, "abort", {"entity": "db*"})
+    assert parse_rule("memory_available < 1GiB").threshold == 2**30
+    assert parse_rule("disk_queue_depth > 8").lasting_s == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("disk_busy", "METRIC > VALUE"),
+        ("disk_busy > 90", "a threshold in %"),
+        ("disk_busy > 90 MB", "a threshold in %"),
+        ("disk_read_rate > 90 MB", "a threshold in B/s"),
+        ("disc_busy > 90%", "a metric of the monitor: cpu_busy"),
+        ("disk_busy > 90% for 5", "`for` and a duration"),
+        ("disk_busy > 90% then stop", "`then note` or `then abort`"),
+        ("disk_busy{disk=vda} > 90%", "labels such as"),
+        ("disk_queue_depth > nan", "a threshold in 1"),
+        ("disk_busy > 90% " + "x" * 1000, "METRIC > VALUE"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused_with_what_was_expected(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        parse_rule(text)
+
+
+def one_by_one(rule: Rule, t: list[int], values: list[float], gap_ns: int) -> list[tuple[int, ...]]:
+    """What the text of the rule says, a sample at a time: since, fired, until."""
+    found: list[list[int]] = []
+    since: int | None = None
+    fired: list[int] | None = None
+    for at, (now, value) in enumerate(zip(t, values, strict=True)):
+        if at and now - t[at - 1] > gap_ns:
+            since = fired = None
+        if not value > rule.threshold:  # an empty value holds against nothing
+            since = fired = None
+            continue
+        since = now if since is None else since
+        if fired is not None:
+            fired[2] = now
+        elif now - since >= round(rule.lasting_s * 1e9):
+            fired = [since, now, now]
+            found.append(fired)
+    return [tuple(f) for f in found]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 1, 1, 1, 2, 9]), st.sampled_from([0.0, 95.0, 99.0, np.nan])),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(0, 4),
+    st.lists(st.integers(1, 7), min_size=1, max_size=8),
+)
+def test_what_fires_is_what_each_sample_in_turn_says_however_it_is_cut(
+    steps: list[tuple[int, float]], lasting: int, cuts: list[int]
+) -> None:
+    rule = parse_rule(f"disk_busy > 90% for {lasting}s")
+    t = np.cumsum([step for step, _ in steps]) * SECOND
+    values = np.array([value for _, value in steps])
+    expected = one_by_one(rule, t.tolist(), values.tolist(), 5 * SECOND)
+    whole, parts = Evaluator([rule], SECOND), Evaluator([rule], SECOND)
+    whole.feed([Values("disk_busy", "vda", t, values)])
+    at = 0
+    for size in [*cuts, len(t)]:
+        parts.feed([Values("disk_busy", "vda", t[at : at + size], values[at : at + size])])
+        at += size
+    for made in (whole, parts):
+        assert [(s.since_ns, s.fired_ns, s.until_ns) for s in made.stretches] == expected
+    assert [s.worst for s in whole.stretches] == [s.worst for s in parts.stretches]
+
+
+def test_labels_choose_entities_and_other_metrics_are_left_alone() -> None:
+    made = Evaluator([parse_rule("disk_busy{entity=vd*} > 90%")], SECOND)
+    t, high = np.array([SECOND]), np.array([99.0])
+    made.feed([Values("disk_busy", "sda", t, high), Values("cpu_busy", "vda", t, high)])
+    assert not made.stretches
+    made.feed([Values("disk_busy", "vda", t, high)])
+    assert [s.words for s in made.stretches] == [
+        "disk_busy{entity=vd*} > 90%: disk_busy of vda was 99 %"
+    ]
+
+
+def planted_spool(place: Path, ticks: int = 40) -> Path:
+    """A spool as the sampler writes it, of two disks, processors, an interface, a group; one counter resets."""
+    spool = place / "samples.spool"
+    rng = np.random.default_rng(7)
+    names: list[tuple[str, str, str, str, bool]] = [
+        ("cpu", e, s, "s", True) for e in ("all", "cpu0", "cpu1") for s in STATES
+    ]
+    counters = ("io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes")
+    names += [("disk", e, c, "ms", True) for e in ("vda", "vdb") for c in counters]
+    names += [
+        ("emulated_disk", "db.data", c, "ns", True)
+        for c in ("busy", *counters[1:])
+    ]
+    names += [("network", "eth0", c, "B", True) for c in ("sent_bytes", "received_bytes")]
+    names += [("cgroup", "run", "cpu_time", "ns", True), ("cgroup", "run", "memory", "B", False)]
+    names += [("psi", "host", "cpu_some", "us", True), ("memory", "host", "available", "B", False)]
+    values = np.zeros(len(names))
+    records = []
+    for tick in range(ticks):
+        for series, (_, entity, _, _, cumulative) in enumerate(names):
+            step = float(rng.integers(0, 1000))
+            values[series] = values[series] + step if cumulative else step
+            if entity == "vdb" and tick == 20:
+                values[series] = 0.0
+            records.append(((tick + 1) * SECOND, series, values[series]))
+    np.array(records, SAMPLE_DTYPE).tofile(spool)
+    keys = ("source", "entity", "metric", "unit", "cumulative")
+    lines = [
+        json.dumps({"series": n, **dict(zip(keys, name, strict=True))})
+        for n, name in enumerate(names)
+    ]
+    Path(f"{spool}.series").write_text("".join(f"{line}\n" for line in lines))
+    return spool
+
+
+def as_rows(found: list[Values]) -> dict[tuple[str, str, int], float]:
+    return {
+        (one.metric, one.entity, int(t)): float(v)
+        for one in found
+        for t, v in zip(one.t_ns, one.values, strict=True)
+    }
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, pieces: int) -> None:
+    """Two writings of one set of formulas: fails where either is changed alone."""
+    spool = planted_spool(tmp_path)
+    samples = read_samples(spool)
+    links = {"eth0": 1e6}
+    expected = as_rows(recorded_values(samples, utilisation(samples, link_bps=links)))
+    content = spool.read_bytes()
+    grown = tmp_path / "grown.spool"
+    Path(f"{grown}.series").write_bytes(Path(f"{spool}.series").read_bytes())
+    follower = Follower(grown, links)
+    assert follower.look() == []
+    found: list[Values] = []
+    edges = np.linspace(0, len(content), pieces + 1).astype(int)
+    if pieces > 1:  # as it is written: whole samples; a torn record in between is waited for
+        tick = len(content) // 40
+        edges = edges // tick * tick
+    with open(grown, "ab", buffering=0) as file:
+        for low, high in zip(edges, edges[1:], strict=False):
+            file.write(content[low : high - 5])
+            file.write(content[high - 5 : high])
+            found += follower.look()
+    got = as_rows(found)
+    assert got.keys() == expected.keys()
+    for key, value in expected.items():
+        assert got[key] == pytest.approx(value, rel=1e-9, nan_ok=True), key
+
+
+def test_every_metric_of_a_utilisation_may_be_asked_for(tmp_path: Path) -> None:
+    samples = read_samples(planted_spool(tmp_path))
+    table = utilisation(samples, link_bps={"eth0": 1e6})
+    for row in table.select(["kind", "metric", "unit"]).to_pylist():
+        assert METRICS[f"{row['kind']}_{row['metric']}"] == row["unit"]
+
+
+def test_what_was_seen_live_marks_the_row_of_the_table(tmp_path: Path) -> None:
+    rule = parse_rule("memory_available >= 0 B then abort")
+    samples = read_samples(planted_spool(tmp_path))
+    live = Evaluator([rule], SECOND)
+    live.feed(recorded_values(samples.slice(0, samples.num_rows // 2), None))
+    (seen,) = live.stretches
+    seen.aborted = True
+    table = judged([rule], SECOND, samples, None, live.stretches).table()
+    assert table.num_rows == 1
+    assert table["aborted"].to_pylist() == [True]
+    other = judged([rule], SECOND, None, None, live.stretches).table()
+    assert other["fired_ns"].to_pylist() == [seen.fired_ns]
+    assert isinstance(other, pa.Table)
