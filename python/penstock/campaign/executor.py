@@ -35,7 +35,8 @@ from penstock.host.cgroup import create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.launch import Finished, launch
+from penstock.host.launch import Finished, Stop, launch
+from penstock.observe.monitor.alerts import AlertWatch, judged
 from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
@@ -69,6 +70,10 @@ class _Work:
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
+    stop: Stop | None = None
+    watch: AlertWatch | None = None
+    #: the alert that ended it, in words
+    alert: str = ""
 
 
 class HostExecutor:
@@ -280,6 +285,34 @@ class HostExecutor:
             assert work.stage is not None
             work.stage.begin(work.bundle.path)
             self._recorder.start(work.stage.watched(), work.bundle.path)
+            if self._study.alerts:
+                self._watch(work, self._recorder.live().get("monitor", {}))
+
+    def _watch(self, work: _Work, where: Mapping[str, Any]) -> None:
+        """Evaluates the study's alerts while the run goes on."""
+        work.stop = Stop()
+        work.watch = AlertWatch(
+            self._study.alerts, Path(where["spool"]), int(where["interval_ns"]), work.stop.ask
+        )
+
+    def _alerts(self, work: _Work) -> None:
+        """What fired, from the tables and what was seen of them."""
+        if work.watch is None:
+            return
+        seen = work.observation.observed
+        interval_ns = int(work.observation.receipts["monitor"]["interval_ns"])
+        made = judged(
+            self._study.alerts,
+            interval_ns,
+            seen.get("samples"),
+            seen.get("utilisation"),
+            work.watch.stretches,
+        )
+        seen["alerts"] = made.table()
+        if work.watch.trouble:
+            self._say(f"warning: {work.watch.trouble}")
+        if work.finished is not None and work.finished.stopped:
+            work.alert = next((s.words for s in made.stretches if s.aborted), "a rule fired")
 
     def launch(self, attempt: Attempt[PlannedRun]) -> None:
         """The command, in its control group, to its end or its time-out; then the `after` command."""
@@ -301,6 +334,7 @@ class HostExecutor:
             user=resolved.user,
             directory=resolved.directory,
             env=resolved.env,
+            stop=None if prefix else work.stop,
         )
 
     def disarm(self, attempt: Attempt[PlannedRun]) -> None:
@@ -309,6 +343,8 @@ class HostExecutor:
         if work is None:
             return
         with attempt.phase("disarm"):
+            if work.watch is not None:
+                work.watch.end()
             if work.stage is not None:
                 work.used = work.stage.used()
             if self._recorder is not None:
@@ -317,6 +353,7 @@ class HostExecutor:
                 seen = self._recorder.finish(work.bundle, run)
                 work.observation = RunObservation(**vars(seen))
                 work.bundle.manifest.update(seen.manifest)
+                self._alerts(work)
             if work.stage is not None:
                 work.observation.disks = work.stage.end(
                     work.observation.observed.get("utilisation"), work.used.cpu_ns
@@ -332,6 +369,9 @@ class HostExecutor:
             return
         with contextlib.ExitStack() as stack:
             stack.enter_context(attempt.phase("detach"))
+            if work.stop is not None:
+                stack.callback(work.stop.close)
+                work.stop = None
             if work.copied is not None:
                 stack.callback(remove_directory, work.copied, self._journal)
                 work.copied = None
@@ -483,6 +523,7 @@ class HostExecutor:
                 unplaced_faults=unplaced_faults(seen.receipts.get("trace", {})),
                 missed_samples=int(seen.losses.get("monitor", 0)),
                 expected_samples=int(seen.receipts.get("monitor", {}).get("expected", 0)),
+                alert=work.alert,
             )
         )
 

@@ -30,6 +30,8 @@ class Evidence:
     unplaced_faults: int
     missed_samples: int
     expected_samples: int
+    #: the alert that ended it
+    alert: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def judge(evidence: Evidence) -> Judgement:
 def _ending(evidence: Evidence) -> Judgement | None:
     """The judgement on a workload that did not end well, None if it did."""
     finished = evidence.finished
+    if evidence.alert:
+        return Judgement("aborted", False, f"alert: {evidence.alert}", False)
     words = f": {evidence.last_line}" if evidence.last_line else ""
     if finished.timed_out:
         return Judgement("timed-out", False, f"it took longer than {evidence.timeout_s:g} s", False)

@@ -56,3 +56,12 @@ class Observer(Protocol):
 
     def stop(self) -> None:
         """Ends what it started; also where it was never begun."""
+
+
+def followed(observer: Observer) -> dict[str, Any]:
+    """Where a recording of an observer can be looked at while it goes on, as its `live()` says: JSON values.
+
+    Empty where it has no such method, or nothing to be looked at.
+    """
+    live = getattr(observer, "live", None)
+    return dict(live()) if live is not None else {}

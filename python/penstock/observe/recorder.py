@@ -15,7 +15,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
 from penstock.host.directories import marker
 from penstock.host.journal import Journal, new_token
-from penstock.observe.observer import Observer, Watched
+from penstock.observe.observer import Observer, Watched, followed
 from penstock.plugins import OBSERVERS
 
 
@@ -81,6 +81,11 @@ class Recorder:
             observer.start(watched, out_dir)
             self._on.append(name)
         self._clocks.append(clock_row("start"))
+
+    def live(self) -> dict[str, dict[str, Any]]:
+        """Where the recording of each observer that is armed can be looked at, by observer."""
+        told = {name: followed(self._all[name]) for name in self._on}
+        return {name: where for name, where in told.items() if where}
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Observation:
         """Ends the recording, of those that are armed; `run`: begin and end of the program [ns]."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from penstock.spec.alert import Rule
 from penstock.spec.machine import PlatformFile
 
 __all__ = [
@@ -255,6 +256,7 @@ class Study(_Frozen):
     settle: Settle = Settle()
     hosts: Hosts | None = None
     limits: Limits = Limits()
+    alerts: tuple[Rule, ...] = ()
     quick: bool = False
     source_path: Path
     base_dir: Path

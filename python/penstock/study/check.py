@@ -40,7 +40,15 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _sequential(source, document, names)
     _settle(source, document)
     _hosts(source, document)
+    _alerts(source, document)
     return profiles
+
+
+def _alerts(source: Source, document: dict[str, Any]) -> None:
+    observers = document.get("observers")
+    silent = isinstance(observers, dict) and observers.get("monitor", {}) is None
+    if document.get("alerts") and silent:
+        source.mistake(("alerts",), "alerts without a monitor", "observers.monitor, which samples")
 
 
 def _mapping(value: Any, *keys: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model
 
 from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
+from penstock.spec.alert import MOST_RULES, parse_rule
 from penstock.spec.fields import expect
 from penstock.spec.machine import Patterns, PlatformFile
 from penstock.spec.names import listed
@@ -36,6 +37,14 @@ def _pattern(text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise expect(f"a regular expression ({error})") from None
+    return text
+
+
+def _rule(text: str) -> str:
+    try:
+        parse_rule(text)
+    except ValueError as error:
+        raise expect(str(error)) from None
     return text
 
 
@@ -452,4 +461,10 @@ class StudyFile(Part):
     hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")
     limits: LimitsFile = Field(
         LimitsFile.model_validate({}), description="What the study may take."
+    )
+    alerts: list[Annotated[Text, AfterValidator(_rule)]] = Field(
+        [],
+        max_length=MOST_RULES,
+        description="Rules over what the monitor samples, such as `disk_busy > 90% for 5s then abort`; one "
+        "that aborts ends the run, which is not valid then.",
     )

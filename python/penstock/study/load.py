@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from penstock.design.power import cautious_sigma
 from penstock.design.purpose import chosen
 from penstock.errors import BadInput
+from penstock.spec.alert import parse_rule
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import dump, read_input, read_source
 from penstock.spec.study import (
@@ -143,6 +144,7 @@ def _study(
             time_s=parse_duration(file.limits.time) if file.limits.time else None,
             energy_j=file.limits.energy,
         ),
+        alerts=tuple(parse_rule(text) for text in file.alerts),
         quick=quick,
         source_path=path,
         base_dir=base_dir,

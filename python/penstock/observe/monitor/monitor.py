@@ -86,6 +86,11 @@ class Monitor:
             network=network,
         )
 
+    def live(self) -> dict[str, Any]:
+        """Where its samples lie while it records, and their interval."""
+        spool = None if self._spool is None else str(self._spool.absolute())
+        return {"spool": spool, "interval_ns": self.interval_ns}
+
     def stop(self) -> MonitorResult:
         """Ends the recording; gives its tables and receipt, and removes the spool."""
         if self._daemon is None or self._spool is None:
@@ -172,6 +177,10 @@ class MonitorObserver:
         """Begins to sample a run's groups, its emulated disks and the host."""
         assert out_dir is not None
         self._monitor.start(watched.group, watched.pages, out_dir, nodes=watched.nodes)
+
+    def live(self) -> dict[str, Any]:
+        """As `Monitor.live`."""
+        return self._monitor.live()
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
         """Tables `samples` and `utilisation`."""

@@ -69,6 +69,17 @@ class TraceObserver:
         if self._layers is not None:
             self._layers.arm(scope if isinstance(scope, int) else scope.cgroup_id)
 
+    def live(self) -> dict[str, Any]:
+        """Where the tracer can be asked, and what it spools."""
+        source = self.tracer.beside()
+        return {
+            "pid": source.daemon.pid,
+            "socket": str(source.daemon.socket_path),
+            "mode": source.mode,
+            "events": str(source.spool),
+            "names": str(source.names),
+        }
+
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
         """The events into `bundle`; verdicts, files and the closing sentence."""
         if self._layers is not None:
