@@ -212,6 +212,7 @@ STUDY_FINDINGS = Table(
     "finding of a study",
     {
         "best": "penstock.analyse.study_findings:best",
+        "alerts": "penstock.analyse.alerts:alerts",
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
         **{

@@ -34,6 +34,7 @@ CODES = {
     "effect-aliased": "effects that may be those of something else, and the cheapest step that would tell",
     "effect-unrivalled": "no effect has a plausible rival among what it is aliased with",
     "confirmation": "what fresh interleaved runs say of a setting that earlier ones chose",
+    "alert-fired": "an alert rule of the study fired, and which runs it ended",
     "limit-reached": "a limit that the study declares ended it",
     "stage-confounded": "what cannot be told from the difference between stages",
     "effect-none": "no effect on a response is significant",

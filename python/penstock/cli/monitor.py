@@ -15,6 +15,8 @@ app = typer.Typer(
     help="Record experiments: marks, points, what a command does.", no_args_is_help=True
 )
 _FAILED = 125
+#: as of timeout(1), which ends a command, too
+_ABORTED = 124
 
 _SERVER = typer.Option(
     None, "--server", help="http://HOST:PORT ($PENSTOCK_SERVER); by default the store of this user."
@@ -186,6 +188,13 @@ def run(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
+    alert: list[str] = typer.Option(
+        [],
+        "--alert",
+        metavar="RULE",
+        help="`disk_busy > 90% for 5s then abort`: told when it fires, and ends the command (`then note`: "
+        "only told).",
+    ),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
     ),
@@ -193,8 +202,9 @@ def run(
 ) -> None:
     """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
 
-    Returns the command's own status, 125 when penstock itself failed.
+    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed.
     """
+    rules = _rules(alert)
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     import time
@@ -204,19 +214,29 @@ def run(
 
     options = {"tags": tag, "params": _params(param)}
     status: int | None = None
+    aborted = True
     try:
         door = _patient(server)
         experiment = door.start(name or Path(words[0]).name, facts={"command": words}, **options)
         try:
-            done = monitor_command(words, round(interval * 1e9), output, quiet=as_json)
-            status = done.finished.exit_status
+            done = monitor_command(
+                words,
+                round(interval * 1e9),
+                output,
+                quiet=as_json,
+                rules=rules,
+                told=lambda stretch: _say(f"alert: {stretch.words}"),
+            )
+            status, aborted = done.finished.exit_status, done.aborted
+            for stretch in done.alerts:
+                door.mark(experiment, "note", f"alert: {stretch.words}")
             shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             told = done.result.receipt
             due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
             for batch in sampled(done.result.tables, due, shift_ns):
                 door.write(experiment, batch)
         finally:
-            door.stop(experiment, exit_status=status, aborted=status is None)
+            door.stop(experiment, exit_status=status, aborted=aborted)
     except BadInput:
         raise
     except PenstockError as error:
@@ -227,11 +247,26 @@ def run(
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended = {"exit_status": done.finished.exit_status, "wall_s": done.finished.wall_s}
+        ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
         place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
         print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
-    raise typer.Exit(done.finished.exit_status)
+    raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
+
+
+def _rules(texts: list[str]) -> list[Any]:
+    from penstock.spec.alert import MOST_RULES, parse_rule
+
+    if len(texts) > MOST_RULES:
+        raise BadInput(f"found {len(texts)} times --alert; expected {MOST_RULES} at most")
+    rules = []
+    for text in texts:
+        try:
+            rules.append(parse_rule(text))
+        except ValueError as error:
+            raise BadInput(f"--alert: found {text!r}; expected {error}") from None
+    return rules
 
 
 def _patient(server: str | None) -> Any:

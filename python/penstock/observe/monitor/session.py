@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.facts import host_facts
 from penstock.host.journal import Journal
-from penstock.host.launch import Finished, launch
+from penstock.host.launch import Finished, Stop, launch
+from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
 from penstock.observe.observer import Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.spec.alert import Rule
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,28 @@ class Monitored:
     finished: Finished
     result: MonitorResult
     bundle: Path | None
+    #: what fired of the rules, in the order of time
+    alerts: list[Stretch]
+
+    @property
+    def aborted(self) -> bool:
+        """Whether a rule ended the command."""
+        return self.finished.stopped
 
 
 def monitor_command(
-    words: list[str], interval_ns: int, output: Path | None, *, quiet: bool = False
+    words: list[str],
+    interval_ns: int,
+    output: Path | None,
+    *,
+    quiet: bool = False,
+    rules: Sequence[Rule] = (),
+    told: Callable[[Stretch], None] = lambda _: None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
-    With `quiet` the command's stdout goes to stderr. Raises PenstockError if sampling is not possible.
+    With `quiet` the command's stdout goes to stderr. A rule that aborts ends the command; `told` hears of
+    each that fires, from another thread. Raises PenstockError if sampling is not possible.
     """
     journal = Journal()
     with (
@@ -41,15 +59,33 @@ def monitor_command(
             {"monitor": MonitorObserver(journal, None, {"interval_s": interval_ns / 1e9})}
         ) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
+        contextlib.closing(Stop()) as stop,
     ):
         recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
-        finished = launch(words, group, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
+        spool = Path(recorder.live()["monitor"]["spool"])
+        watch = AlertWatch(rules, spool, interval_ns, stop.ask, told)
+        try:
+            finished = launch(
+                words, group, stdout=sys.stderr.fileno() if quiet else None, stdin=None, stop=stop
+            )
+        finally:
+            watch.end()
         run = finished.start_ns, finished.end_ns
         seen = recorder.finish(bundle, run)
+        tables = seen.observed
+        used_ns = int(seen.receipts["monitor"]["used_ns"])
+        fired = judged(
+            rules, used_ns, tables.get("samples"), tables.get("utilisation"), watch.stretches
+        )
+        if rules:
+            tables["alerts"] = fired.table()
+        if watch.trouble:
+            seen.receipts["monitor"]["alerts"] = watch.trouble
         made = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
             facts = {"command": words, "host": host_facts()}
             made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
-    return Monitored(words, finished, result, made)
+    alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
+    return Monitored(words, finished, result, made, alerts)
