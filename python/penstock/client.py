@@ -109,8 +109,11 @@ class Client:
             if answer.is_error:
                 answer.read()
                 _content(answer)
+            event = ""
             for line in answer.iter_lines():
-                if line.startswith("data: "):
+                if line.startswith("event: "):
+                    event = line[7:]
+                elif line.startswith("data: ") and event == "state":
                     yield json.loads(line[6:])
 
     def clusters(self) -> list[str]:

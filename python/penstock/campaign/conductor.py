@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -70,10 +70,13 @@ class Attempt(Generic[R]):
     run: R
     number: int
     phases: list[Phase] = field(default_factory=list)
+    #: is told of each phase that begins
+    on_phase: Callable[[str], None] = lambda _: None
 
     @contextlib.contextmanager
     def phase(self, phase_id: str) -> Iterator[None]:
         """Times what is done inside."""
+        self.on_phase(phase_id)
         start_ns = time.monotonic_ns()
         try:
             yield
@@ -137,6 +140,9 @@ class Listener(Protocol[R_contra]):
 
     def begun(self, run: R_contra, attempt: int) -> None:
         """An attempt begins."""
+
+    def phase(self, run: R_contra, phase_id: str) -> None:
+        """A phase of it begins, where it is made by this process."""
 
     def ended(self, run: R_contra, outcome: Outcome) -> None:
         """An attempt has ended."""
@@ -213,6 +219,7 @@ def once_more(made: Mapping[str, PriorAttempts]) -> dict[str, PriorAttempts]:
 def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:
     executor.room(attempt)
     listener.begun(attempt.run, attempt.number)
+    attempt.on_phase = lambda phase_id: listener.phase(attempt.run, phase_id)
     outcome = make_one(executor, attempt)
     listener.ended(attempt.run, outcome)
     return outcome

@@ -31,12 +31,13 @@ from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
+from penstock.host.announce import Announcement
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.launch import Finished, Stop, launch
-from penstock.observe.monitor.alerts import AlertWatch, judged
+from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
@@ -92,8 +93,10 @@ class HostExecutor:
         say: Callable[[str], None],
         *,
         host_name: str | None = None,
+        said: Announcement | None = None,
     ) -> None:
         self._host_name = host_name
+        self._said = said
         self._study = study
         self._study_id = study_id
         self._out = out
@@ -285,15 +288,22 @@ class HostExecutor:
             assert work.stage is not None
             work.stage.begin(work.bundle.path)
             self._recorder.start(work.stage.watched(), work.bundle.path)
+            where = self._recorder.live()
+            if self._said is not None:
+                self._said.say(sources=where)
             if self._study.alerts:
-                self._watch(work, self._recorder.live().get("monitor", {}))
+                self._watch(attempt.run.run_id, work, where["monitor"])
 
-    def _watch(self, work: _Work, where: Mapping[str, Any]) -> None:
+    def _watch(self, run_id: str, work: _Work, where: Mapping[str, Any]) -> None:
         """Evaluates the study's alerts while the run goes on."""
+
+        def told(stretch: Stretch) -> None:
+            if self._said is not None:
+                self._said.add("alerts", {**stretch.row(), "words": stretch.words, "run_id": run_id})
+
         work.stop = Stop()
-        work.watch = AlertWatch(
-            self._study.alerts, Path(where["spool"]), int(where["interval_ns"]), work.stop.ask
-        )
+        spool, interval_ns = Path(where["spool"]), int(where["interval_ns"])
+        work.watch = AlertWatch(self._study.alerts, spool, interval_ns, work.stop.ask, told)
 
     def _alerts(self, work: _Work) -> None:
         """What fired, from the tables and what was seen of them."""
@@ -343,6 +353,8 @@ class HostExecutor:
         if work is None:
             return
         with attempt.phase("disarm"):
+            if self._said is not None:
+                self._said.say(sources={})
             if work.watch is not None:
                 work.watch.end()
             if work.stage is not None:

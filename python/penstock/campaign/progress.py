@@ -44,12 +44,21 @@ class RunProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def left(self) -> str:
-        """Time left in words."""
+    @property
+    def left_runs(self) -> int:
+        """How many are still to be made."""
+        return max(0, self._to_make - self._ended)
+
+    def left_s(self) -> int:
+        """Time left [s]."""
         per_run_s = self._per_run_s
         if self._ended:
             per_run_s = (time.monotonic() - self._began) / self._ended
-        seconds = round(per_run_s * max(0, self._to_make - self._ended))
+        return round(per_run_s * max(0, self._to_make - self._ended))
+
+    def left(self) -> str:
+        """Time left in words."""
+        seconds = self.left_s()
         minutes, rest = divmod(seconds, 60)
         return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if seconds else ""
 

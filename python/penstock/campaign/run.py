@@ -45,6 +45,7 @@ from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.cluster.wire import to_json
 from penstock.emulate.disks.floor import host_floor
 from penstock.errors import BadInput, PenstockError
+from penstock.host.announce import Announcement
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
 from penstock.spec.study import Study
@@ -200,7 +201,7 @@ def run_loaded(
     plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
     treatments = resolved_treatments(study, plan.rows)
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
-    with _locked(out):
+    with _locked(out), contextlib.ExitStack() as stack:
         found = attempts(out)
         made = _made(found)
         facts = asked
@@ -241,6 +242,19 @@ def run_loaded(
                 study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
             )
         freeze(out, study, plan, facts)
+        said = stack.enter_context(
+            Announcement(
+                "study",
+                study.name,
+                study_id=facts.study_id,
+                question=study.question,
+                out=str(out),
+                planned=len(plan.rows),
+                done_before=len(made),
+                left=len(to_make),
+                left_s=progress.left_s(),
+            )
+        )
         with _catalogues(out) as catalogues:
             _tell(catalogues, out, facts, "running", [])
             _tell(catalogues, out, facts, "running", found)
@@ -265,6 +279,7 @@ def run_loaded(
                         never,
                         finished,
                         used,
+                        said,
                     )
             finally:
                 done = len({b.manifest["run_id"] for b in attempts(out)})
@@ -275,6 +290,7 @@ def run_loaded(
         from penstock.campaign.analysis import analyse  # pandas takes a third of a second
 
         full = full and not result.interrupted and not result.failed
+        said.say(runs=[], left_s=None, analysing=True)
         result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began
     return result
@@ -295,13 +311,14 @@ def _make(
     never: dict[str, int],
     finished: set[str] | None,
     used: Used,
+    said: Announcement,
 ) -> None:
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work_directory.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
-    listener = _Telling(progress, catalogues, out, result, finished, used, len(to_make))
+    listener = _Telling(progress, catalogues, out, result, finished, used, len(to_make), said)
     begun = {**never, **interrupted_attempts(out)}
     try:
         with _interrupts(), progress, _beside_others(out, progress.say):
@@ -311,7 +328,16 @@ def _make(
                 )
                 return
             executor = HostExecutor(
-                study, facts.study_id, out, place, journal, treatments, to_make, sizes, progress.say
+                study,
+                facts.study_id,
+                out,
+                place,
+                journal,
+                treatments,
+                to_make,
+                sizes,
+                progress.say,
+                said=said,
             )
             conduct(plan.rows, made, begun, executor, listener)
     except KeyboardInterrupt:
@@ -369,7 +395,10 @@ class _Telling:
         finished: set[str] | None,
         used: Used,
         left: int,
+        said: Announcement,
     ) -> None:
+        self._said = said
+        self._now: dict[str, dict[str, Any]] = {}
         self._finished = finished
         self._used = used
         self._left = left
@@ -381,6 +410,32 @@ class _Telling:
 
     def begun(self, run: PlannedRun, attempt: int) -> None:
         self._progress.begun(run, attempt)
+        self._now[run.run_id] = {
+            "run_id": run.run_id,
+            "attempt": attempt,
+            "levels": run.levels,
+            "replicate": run.replicate,
+            "began_utc_ns": time.time_ns(),
+            "phase": "",
+        }
+        self._tell()
+
+    def phase(self, run: PlannedRun, phase_id: str) -> None:
+        """A phase of a run begins."""
+        self._now[run.run_id]["phase"] = phase_id
+        self._tell()
+
+    def _tell(self) -> None:
+        """Says anew what is made, and how far the study is."""
+        ended = self._result.made
+        self._said.say(
+            runs=list(self._now.values()),
+            left=self._progress.left_runs,
+            left_s=self._progress.left_s(),
+            made=len(ended),
+            failed=sum(o.state != "finished" for o in ended),
+            invalid=sum(o.state == "finished" and not o.valid for o in ended),
+        )
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         self._result.made.append(outcome)
@@ -391,6 +446,9 @@ class _Telling:
             catalogue.put_runs(self._out, mine)
         self._progress.ended(run, outcome)
         self._left -= 1
+        self._now.pop(run.run_id, None)
+        self._said.add("ended", {"run_id": run.run_id, "attempt": outcome.attempt})
+        self._tell()
         if self._used.any:
             self._used.ran()
             if self._used.reached() and self._left > 0:

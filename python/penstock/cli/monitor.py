@@ -225,6 +225,7 @@ def run(
                 output,
                 quiet=as_json,
                 rules=rules,
+                name=experiment or "",
                 told=lambda stretch: _say(f"alert: {stretch.words}"),
             )
             status, aborted = done.finished.exit_status, done.aborted
@@ -246,7 +247,10 @@ def run(
         raise typer.Exit(_FAILED) from None
     means = _means(done.result.tables["utilisation"])
     if as_json:
-        ended = {"exit_status": done.finished.exit_status, "wall_s": done.finished.wall_s}
+        ended: dict[str, Any] = {
+            "exit_status": done.finished.exit_status,
+            "wall_s": done.finished.wall_s,
+        }
         ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
         place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
         print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))

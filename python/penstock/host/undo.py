@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.host.announce import forget_dead
 from penstock.host import loop, processes
 from penstock.host.cgroup import kill_members, remove_groups, text_of
 from penstock.host.daemon import connect
@@ -69,6 +70,7 @@ def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> li
             for entry in reversed([e for e in taken if e.kind == kind]):
                 result.append(_reverse(entry, journal))
         journal.prune()
+        forget_dead()
         return result
 
 

@@ -21,6 +21,8 @@ from penstock.serve import api, experiments
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate, Users
 from penstock.serve.index import View
+from penstock.serve.live.hub import Hub
+from penstock.serve.live.parts import Parts
 from penstock.serve.page import list_page, live_page, report_page, trace_page
 from penstock.serve.traces import Served
 from penstock.version import version
@@ -98,7 +100,7 @@ def application(
         full = isinstance(error, experiments.NoRoom)
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
-    app.include_router(api.router(jobs.JobRegistry()))
+    app.include_router(api.router(jobs.JobRegistry(), Hub(Parts(kept))))
     experiments.opened(app, kept, targets or Targets())
 
     @app.get("/", include_in_schema=False)
@@ -107,6 +109,7 @@ def application(
             return trace_page()
         return list_page() if served.traces or served.studies else live_page()
 
+    @app.get("/live", include_in_schema=False)
     @app.get("/nodes", include_in_schema=False)
     def nodes() -> HTMLResponse:
         return live_page()

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.archive.catalogue import Catalogue, local_user
 
 #: what may be had without the token: pages, which hold nothing of what is served
-_PAGES = re.compile(r"/|/nodes|/(?:traces|studies)/[0-9]+")
+_PAGES = re.compile(r"/|/live|/nodes|/(?:traces|studies)/[0-9]+")
 #: a request's body, unless its route says otherwise
 _MOST_BYTES = 16 << 20
 _MOST = "penstock.most_bytes"

@@ -6,6 +6,7 @@ import io
 import shutil
 import tarfile
 import threading
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from penstock.campaign.conductor import Attempt, Outcome, make_one
 from penstock.campaign.executor import HostExecutor
 from penstock.design.plan import PlannedRun
 from penstock.errors import BadInput, PenstockError
+from penstock.host.announce import Announcement
 from penstock.host.clocks import clock_row
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
@@ -53,6 +55,7 @@ class _HostAtWork:
         undo(journal)
         (self.place / "work").mkdir()
         self.said: list[str] = []
+        self.live = Announcement("study", study.name, study_id=said.study_id, host=said.host)
         self.executor = HostExecutor(
             study,
             said.study_id,
@@ -64,10 +67,12 @@ class _HostAtWork:
             [],
             self.said.append,
             host_name=said.host,
+            said=self.live,
         )
         self.executor.open()
 
     def close(self) -> None:
+        self.live.close()
         self.executor.close()
         shutil.rmtree(self.place, ignore_errors=True)
 
@@ -82,7 +87,12 @@ def make_run(said: Assignment, run_id: str, number: int) -> tuple[dict[str, Any]
             _AT_WORK[said.study_id] = _HostAtWork(said)
         at_work = _AT_WORK[said.study_id]
         run = next(r for r in said.runs if r.run_id == run_id)
-        outcome: Outcome = make_one(at_work.executor, Attempt(run, number))
+        attempt = Attempt(run, number)
+        now = {"run_id": run_id, "attempt": number, "levels": run.levels}
+        now["began_utc_ns"] = time.time_ns()
+        attempt.on_phase = lambda phase: at_work.live.say(runs=[{**now, "phase": phase}])
+        outcome: Outcome = make_one(at_work.executor, attempt)
+        at_work.live.say(runs=[])
         path = at_work.place / "runs" / run_id
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:

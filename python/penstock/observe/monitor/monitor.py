@@ -115,6 +115,17 @@ class Monitor:
         self._spool = None
         return MonitorResult(tables, receipt)
 
+    def drop(self) -> None:
+        """Ends the recording, if there is one, without a table of it."""
+        if self._daemon is None or self._spool is None:
+            return
+        spool, self._spool = self._spool, None
+        try:
+            self._daemon.call("stop")
+        finally:
+            for path in (spool, Path(f"{spool}.series")):
+                path.unlink(missing_ok=True)
+
     def close(self) -> None:
         if self._daemon is not None:
             self._daemon.stop()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.host.announce import Announcement
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.facts import host_facts
 from penstock.host.journal import Journal
@@ -44,11 +45,12 @@ def monitor_command(
     *,
     quiet: bool = False,
     rules: Sequence[Rule] = (),
+    name: str = "",
     told: Callable[[Stretch], None] = lambda _: None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
-    With `quiet` the command's stdout goes to stderr. A rule that aborts ends the command; `told` hears of
+    With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts ends the command; `told` hears of
     each that fires, from another thread. Raises PenstockError if sampling is not possible.
     """
     journal = Journal()
@@ -60,10 +62,18 @@ def monitor_command(
         ) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
         contextlib.closing(Stop()) as stop,
+        contextlib.ExitStack() as stack,
     ):
         recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
-        spool = Path(recorder.live()["monitor"]["spool"])
-        watch = AlertWatch(rules, spool, interval_ns, stop.ask, told)
+        where = recorder.live()
+        said = stack.enter_context(Announcement("monitor", name or words[0], sources=where))
+        spool = Path(where["monitor"]["spool"])
+
+        def fired_now(stretch: Stretch) -> None:
+            said.add("alerts", {**stretch.row(), "words": stretch.words})
+            told(stretch)
+
+        watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
         try:
             finished = launch(
                 words, group, stdout=sys.stderr.fileno() if quiet else None, stdin=None, stop=stop

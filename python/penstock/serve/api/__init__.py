@@ -7,12 +7,13 @@ from typing import Any
 from fastapi import APIRouter
 
 from penstock.serve.api import clusters, disks, host, jobs, live
+from penstock.serve.live.hub import Hub
 from penstock.version import version
 
 PREFIX = "/api/v1"
 
 
-def router(registry: jobs.JobRegistry) -> APIRouter:
+def router(registry: jobs.JobRegistry, hub: Hub) -> APIRouter:
     """The resources."""
     api = APIRouter(prefix=PREFIX)
 
@@ -20,7 +21,7 @@ def router(registry: jobs.JobRegistry) -> APIRouter:
     def front_door() -> dict[str, Any]:
         return {"penstock": version(), "api": 1}
 
-    for part in (clusters.router(registry), disks.router(registry), host.router(), live.router()):
+    for part in (clusters.router(registry), disks.router(registry), host.router(), live.router(hub)):
         api.include_router(part)
     api.include_router(jobs.router(registry))
     return api

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, HTTPException, Query
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
-from penstock.emulate.cluster.cluster import Cluster, registered
-from penstock.emulate.disks import persistent
-from penstock.errors import PenstockError
+from penstock.serve.live.hub import MOST_WATCHERS, Hub, Watched
+from penstock.serve.live.parts import state
 
 
-def state() -> dict[str, Any]:
-    """Everything that is up: clusters with their nodes, disks without one. What is just going is left out."""
-    clusters = []
-    for name in registered():
-        try:
-            clusters.append(Cluster.find(name).whole_status())
-        except PenstockError:
-            continue
-    try:
-        disks = persistent.status()
-    except PenstockError:
-        disks = []
-    return {"t_ns": time.monotonic_ns(), "clusters": clusters, "disks": disks}
-
-
-def router() -> APIRouter:
+def router(hub: Hub) -> APIRouter:
     """The stream, and one look."""
     api = APIRouter(tags=["live"])
 
@@ -42,19 +21,26 @@ def router() -> APIRouter:
 
     @api.get(
         "/live",
-        summary="The same again and again, as server-sent events called `state`",
+        summary="What is going on, as server-sent events: all of it, then what changes",
         response_class=StreamingResponse,
+        responses={
+            200: {"content": {"text/event-stream": {}}},
+            503: {"description": f"{MOST_WATCHERS} watch already."},
+        },
     )
-    def live(
-        request: Request, interval_s: Annotated[float, Query(ge=0.2, le=60)] = 1.0
+    async def live(
+        interval_s: Annotated[
+            float, Query(ge=0.2, le=60, description="between two events called `state`")
+        ] = 1.0,
+        last_event_id: Annotated[
+            str | None,
+            Header(max_length=100, description="`id` of the last event that was had: go on there"),
+        ] = None,
     ) -> StreamingResponse:
-        async def stream() -> AsyncIterator[str]:
-            while not await request.is_disconnected():
-                began = time.monotonic()
-                said = json.dumps(await run_in_threadpool(state), separators=(",", ":"))
-                yield f"event: state\ndata: {said}\n\n"
-                await asyncio.sleep(max(0.05, interval_s - (time.monotonic() - began)))
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
+        if hub.full:
+            raise HTTPException(
+                503, f"{MOST_WATCHERS} watch already; expected fewer", {"Retry-After": "10"}
+            )
+        return Watched(hub.follow(last_event_id, interval_s))
 
     return api

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.host import namespaces
+from penstock.host.announce import Announcement
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.fault_around import single_page_faults
@@ -144,6 +145,7 @@ def _traced_command(
             stack.enter_context(single_page_faults(journal))
         observer.target = {"marks": _place(marks)}
         recorder.start(Watched(group, group), None)
+        stack.enter_context(_announced(words, session, recorder))
         with (
             _stdout(session, bundle, group) as output,
             _live(observer.tracer, session),
@@ -214,8 +216,9 @@ def _traced_running(
     with Recorder({"trace": observer}) as recorder:
         tracer = observer.tracer
         recorder.start(Watched(number, None), None)
+        said = _announced([], session, recorder)
         start_ns = time.monotonic_ns()
-        with Interrupts() as interrupts:
+        with said, Interrupts() as interrupts:
             if seconds is None:
                 print("penstock: tracing until Ctrl-C", file=sys.stderr)
             until = None if seconds is None else time.monotonic() + seconds
@@ -244,6 +247,18 @@ def _root_group() -> int:
             "kernel side tells processes apart"
         )
     return unified.stat().st_ino
+
+
+def _announced(words: list[str], session: Session, recorder: Recorder) -> Announcement:
+    """Tells a live page of it; of what is anonymous neither command nor names."""
+    anonymous = session.key_file is not None
+    name = Path(words[0]).name if words and not anonymous else "what runs already"
+    return Announcement(
+        "trace",
+        "a command" if anonymous else name,
+        anonymous=anonymous,
+        sources=recorder.live(),
+    )
 
 
 def _live(tracer: Tracer, session: Session) -> contextlib.AbstractContextManager[None]:

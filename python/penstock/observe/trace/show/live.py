@@ -13,14 +13,15 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from penstock.host.daemon import Daemon
+from penstock.errors import PenstockError
+from penstock.host.daemon import Daemon, connect
 from penstock.observe.trace.capture.events import EVENT
 from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, sentence
 from penstock.text import size as size_in_words
@@ -29,6 +30,7 @@ _EVERY_S = 1.0
 _LOOKS_EVERY_S = 0.25  # until the first verdict
 _FIRST_AFTER_S, _FIRST_REQUESTS = 1.0, 10_000
 _FILES = 3
+_LOOKED = 10  # of a page
 _EVENTS = 20_000  # the latest, judged in mode trace
 _JUDGED = 32  # calls that a verdict needs
 _NAMES = 1 << 16
@@ -66,6 +68,32 @@ def live_summary(
         yield
     finally:
         teller.stop()
+
+
+class Look:
+    """Looks at a tracer that another process armed, as its `Source` was told (`TraceObserver.live`)."""
+
+    def __init__(self, told: Mapping[str, Any], sample: Path, *, named: bool = True) -> None:
+        daemon = connect("tracer", int(told["pid"]), str(told["socket"]))
+        places = Path(told["events"]), Path(told["names"])
+        self._source = Source(daemon, str(told["mode"]), *places, sample)
+        self._names = _Names(places[1], named)
+
+    def look(self) -> tuple[Row, list[Row]]:
+        """Counts so far, and the first files with their verdicts. PenstockError where it does not answer."""
+        sample = self._source.sample
+        status = self._source.daemon.call(
+            "status", timeout_s=2.0, top=4 * _FILES, sample=str(sample)
+        )
+        try:
+            return status, verdict_rows(status, _verdicts(self._source), self._names, _LOOKED)
+        except OSError as error:
+            raise PenstockError(f"{error.filename}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Leaves it."""
+        self._source.daemon.hang_up()
+        self._source.sample.unlink(missing_ok=True)
 
 
 class _Teller:
@@ -150,7 +178,9 @@ def first_verdict(rows: list[Row], elapsed_s: float) -> str | None:
     return None
 
 
-def verdict_rows(status: Row, verdicts: dict[tuple[int, str], Row], names: _Names) -> list[Row]:
+def verdict_rows(
+    status: Row, verdicts: dict[tuple[int, str], Row], names: _Names, most: int = _FILES
+) -> list[Row]:
     """The first files of an answer, with path and the verdict on their latest requests, None without one.
 
     Files with too few calls to judge are left out where there are others.
@@ -163,7 +193,7 @@ def verdict_rows(status: Row, verdicts: dict[tuple[int, str], Row], names: _Name
             "path": _shown(paths.get(row["file_id"]) or f"file {row['file_id']}"),
             "verdict": verdicts.get((row["file_id"], row["direction"])),
         }
-        for row in rows[:_FILES]
+        for row in rows[:most]
     ]
 
 
