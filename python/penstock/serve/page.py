@@ -1,4 +1,4 @@
-"""The pages: the live one of nodes and disks, the list of what is served, those that fetch a report."""
+"""The pages: the live one, the list of what is served, those that fetch a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.report.trace.page import scripts as scripts_of_trace
 
 
 def live_page() -> HTMLResponse:
-    """The page of nodes and disks; it asks for the token and then for the stream of states."""
+    """The page of what goes on; it asks for the token and then for the stream of what changes."""
     return _page("live.html", "live.js")
 
 

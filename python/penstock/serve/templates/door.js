@@ -7,8 +7,8 @@ function say(text, kind) {
 }
 
 // What is asked of the server with the token; null, and the door open, where it is another server's.
-async function asked(path, token) {
-  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}` } });
+async function asked(path, token, more = {}) {
+  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}`, ...more } });
   document.getElementById("door").hidden = answer.status !== 401;
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);

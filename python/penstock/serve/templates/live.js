@@ -1,4 +1,5 @@
-// The page asks /api/v1/live with the token and draws every state; rates are differences between two of them.
+// The page asks /api/v1/live with the token: all there is at first, then what changes. What is shown already is
+// changed in its place, so that focus, selection and a screen reader's place stay.
 const at = (id) => document.getElementById(id);
 const units = ["", "k", "M", "G", "T"];
 let before = null;
@@ -136,13 +137,316 @@ function nodeCard(node, then, seconds) {
   return card;
 }
 
+function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// The children of a parent, one per item by its key, in order: made once, updated, and removed with it.
+function keyed(parent, items, key, create, update) {
+  const known = parent.known || (parent.known = new Map());
+  const wanted = new Set();
+  let before = null;
+  for (const item of items) {
+    const id = key(item);
+    if (wanted.has(id)) continue;
+    wanted.add(id);
+    let element = known.get(id);
+    if (!element) {
+      element = create(item);
+      known.set(id, element);
+    }
+    const place = before ? before.nextSibling : parent.firstChild;
+    if (place !== element) parent.insertBefore(element, place);
+    before = element;
+    update(element, item);
+  }
+  for (const [id, element] of known) {
+    if (wanted.has(id)) continue;
+    element.remove();
+    known.delete(id);
+  }
+}
+
+function row(cells) {
+  const made = make("tr");
+  const first = make("th");
+  first.scope = "row";
+  made.append(first);
+  for (let n = 1; n < cells; n += 1) made.append(make("td"));
+  return made;
+}
+
+function lasted(seconds) {
+  if (seconds === null || seconds === undefined || !(seconds >= 0)) return "–";
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor(whole / 60) % 60} min`;
+}
+
+const since = (ms) => (ms ? lasted((Date.now() - ms) / 1e3) : "–");
+const clock = (ms) => new Date(ms).toLocaleTimeString();
+const levelsOf = (levels) => Object.entries(levels || {}).map(([name, level]) => `${name} ${level}`).join(", ");
+
+// --- what runs ------------------------------------------------------------------------------------
+let running = [];
+
+function runningCard() {
+  const card = make("article", "card");
+  const head = make("h3");
+  head.append(make("span", "name"), make("span", "chip running"));
+  const bar = make("progress");
+  bar.hidden = true;
+  card.append(head, make("p", "question"), bar, make("p", "plan"), make("ul"));
+  return card;
+}
+
+function planText(said) {
+  const before = said.done_before || 0;
+  const parts = [`${before + (said.made || 0)} of ${said.planned} runs made`];
+  if (said.failed) parts.push(`${said.failed} failed`);
+  if (said.invalid) parts.push(`${said.invalid} not valid`);
+  if (said.analysing) parts.push("analysing");
+  else parts.push(`${said.left} left`);
+  if (said.left_s) parts.push(`about ${lasted(said.left_s)} to go`);
+  return parts.join(", ");
+}
+
+function drawRunning() {
+  at("running-empty").hidden = running.length > 0 || !at("experiments").hidden;
+  keyed(at("running-cards"), running, (said) => said.id, runningCard, (card, said) => {
+    const [head, question, bar, plan, runs] = card.children;
+    put(head.firstChild, said.name);
+    put(head.lastChild, said.host ? `${said.kind} on ${said.host}` : said.kind);
+    put(question, said.question || "");
+    question.hidden = !said.question;
+    const planned = said.planned > 0;
+    bar.hidden = !planned;
+    if (planned) {
+      bar.max = said.planned;
+      bar.value = Math.max(0, said.planned - (said.left || 0));
+      bar.setAttribute("aria-label", `Runs of ${said.name}`);
+    }
+    put(plan, planned ? planText(said) : `since ${clock(said.began_ms)}`);
+    keyed(runs, said.runs || [], (run) => `${run.run_id}.${run.attempt}`, () => make("li"), (item, run) => {
+      const again = run.attempt > 1 ? `, attempt ${run.attempt}` : "";
+      const levels = levelsOf(run.levels);
+      put(item, `${run.run_id}${again}: ${run.phase || "begins"}, ${since(run.began_ms)}${levels ? `; ${levels}` : ""}`);
+    });
+  });
+}
+
+let experiments = [];
+
+function drawExperiments() {
+  at("experiments").hidden = experiments.length === 0;
+  keyed(at("experiments-rows"), experiments, (e) => `${e.name}#${e.repeat}`, () => row(6), (line, e) => {
+    const recorded = e.recorded;
+    const cells = [
+      e.trouble ? "The catalogue cannot be read" : `${e.name}#${e.repeat}`,
+      e.user || "",
+      e.trouble || e.phase || (e.phases ? "between phases" : ""),
+      since(e.start_ms),
+      recorded ? `${short(recorded.points, "")}points of ${recorded.series} series` : "",
+      recorded ? recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : "") : "",
+    ];
+    cells.forEach((text, n) => put(line.children[n], text));
+    line.children[5].className = recorded && recorded.verdict !== "complete" ? "bad" : "";
+  });
+  drawRunning();
+}
+
+// --- use ------------------------------------------------------------------------------------------
+const HISTORY = 120;
+const sources = new Map();
+const SVG = "http://www.w3.org/2000/svg";
+const METRICS = {
+  cpu_busy: ["processors", "%", 100],
+  memory_available: ["memory available", "B"],
+  disk_busy_of_time: ["disk busy", "%", 100],
+  disk_read_rate: ["disk reads", "B/s"],
+  disk_write_rate: ["disk writes", "B/s"],
+  emulated_disk_busy: ["emulated disk busy", "%", 100],
+  emulated_disk_queue_depth: ["emulated disk, requests waiting", ""],
+  emulated_disk_read_rate: ["emulated disk reads", "B/s"],
+  emulated_disk_write_rate: ["emulated disk writes", "B/s"],
+  network_send_rate: ["network out", "B/s"],
+  network_receive_rate: ["network in", "B/s"],
+  cgroup_cpu_busy: ["processors of", "%", 100],
+  cgroup_memory: ["memory of", "B"],
+};
+
+function took(told) {
+  const known = sources.get(told.source) || { name: told.name, points: [] };
+  const last = known.points[known.points.length - 1];
+  if (last && BigInt(told.t_ns) <= BigInt(last.t_ns)) return;
+  known.name = told.name;
+  known.points.push(told);
+  known.points.splice(0, Math.max(0, known.points.length - HISTORY));
+  known.seen = performance.now();
+  sources.set(told.source, known);
+}
+
+function useTable() {
+  const table = make("table", "use");
+  table.append(make("caption"), make("tbody"));
+  return table;
+}
+
+function useRow() {
+  const line = row(3);
+  line.firstChild.append(document.createTextNode(""), make("span"));
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("class", "spark");
+  svg.setAttribute("viewBox", "0 0 120 20");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const ground = document.createElementNS(SVG, "line");
+  for (const [name, value] of [["x1", 0], ["x2", 120], ["y1", 20], ["y2", 20]]) ground.setAttribute(name, value);
+  svg.append(ground, document.createElementNS(SVG, "polyline"));
+  line.children[1].append(svg);
+  line.children[2].className = "n";
+  return line;
+}
+
+function drawSpark(line, points, metric, entity, limit) {
+  const values = points.map((p) => (p.values[metric] || {})[entity]);
+  const most = limit || Math.max(...values.filter((v) => v !== undefined), 0) || 1;
+  const shown = [];
+  values.forEach((value, n) => {
+    if (value === undefined) return;
+    const x = HISTORY - values.length + n + 1;
+    shown.push(`${x},${(20 - 20 * Math.max(0, Math.min(1, value / most))).toFixed(2)}`);
+  });
+  line.querySelector("polyline").setAttribute("points", shown.join(" "));
+}
+
+function drawUse() {
+  for (const [id, known] of sources) {
+    if (performance.now() - known.seen > 30000) sources.delete(id);
+  }
+  keyed(at("sources"), [...sources], ([id]) => id, useTable, (table, [, known]) => {
+    put(table.caption, known.name);
+    const last = known.points[known.points.length - 1];
+    const rows = [];
+    for (const [metric, [label, unit, limit]] of Object.entries(METRICS)) {
+      for (const [entity, value] of Object.entries(last.values[metric] || {})) {
+        rows.push({ metric, label, unit, limit, entity, value });
+      }
+    }
+    keyed(table.tBodies[0], rows, (r) => `${r.metric} ${r.entity}`, useRow, (line, r) => {
+      const own = r.entity === "all" || r.entity === "host" ? "" : r.entity;
+      line.firstChild.firstChild.data = r.label;
+      put(line.firstChild.lastChild, own);
+      drawSpark(line, known.points, r.metric, r.entity, r.limit);
+      put(line.lastChild, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
+    });
+  });
+  const newest = [...sources.values()].map((s) => s.points[s.points.length - 1]);
+  if (!newest.length) return;
+  const latest = newest.reduce((a, b) => (a.utc_ms > b.utc_ms ? a : b));
+  const time = at("sampled");
+  if (time.dataset.tNs !== latest.t_ns) {
+    time.dateTime = new Date(latest.utc_ms).toISOString();
+    time.dataset.tNs = latest.t_ns;
+    time.dataset.utcMs = latest.utc_ms;
+    time.dataset.shownMs = performance.timeOrigin + performance.now();
+  }
+  drawAge();
+}
+
+function drawAge() {
+  const time = at("sampled");
+  if (!time.dataset.utcMs) return;
+  const age = (Date.now() - time.dataset.utcMs) / 1e3;
+  put(time, age < 10 ? "less than 10 s ago" : `${lasted(age)} ago`);
+  time.className = age > 10 ? "bad" : "";
+}
+
+// --- patterns -------------------------------------------------------------------------------------
+function patternTable(tracer) {
+  const scroll = make("div", "scroll");
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", `Patterns of ${tracer.name}`);
+  const table = make("table");
+  table.append(make("caption", "facts"), make("thead"), make("tbody"));
+  const head = make("tr");
+  for (const text of ["file", "", "pattern so far", "calls", "time"]) {
+    const cell = make("th", text === "calls" || text === "time" ? "n" : "", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  head.children[1].textContent = "direction";
+  table.tHead.append(head);
+  scroll.append(table);
+  return scroll;
+}
+
+function drawPatterns(tracers) {
+  at("patterns-empty").hidden = tracers.length > 0;
+  keyed(at("tracers"), tracers, (t) => t.source, patternTable, (scroll, tracer) => {
+    const table = scroll.firstChild;
+    const lost = tracer.lost ? `, ${tracer.lost} lost` : "";
+    put(table.caption, `${tracer.name}: ${short(tracer.seen, "")}calls seen${lost}`);
+    keyed(table.tBodies[0], tracer.files, (f) => `${f.path} ${f.direction}`, () => row(5), (line, f) => {
+      const texts = [f.path, f.direction, f.sentence || "not judged yet", short(f.calls, ""), f.time_ns ? lasted(f.time_ns / 1e9) : ""];
+      texts.forEach((text, n) => put(line.children[n], text));
+      line.children[2].className = "pattern";
+      line.children[3].className = line.children[4].className = "n";
+    });
+  });
+}
+
+// --- what ended, what was found -------------------------------------------------------------------
+const ended = new Map();
+const found = new Map();
+
+function keep(map, items) {
+  for (const item of items) if (!map.has(item.id)) map.set(item.id, item);
+  while (map.size > 200) map.delete(map.keys().next().value);
+}
+
+function certificateText(disks) {
+  if (!disks.length) return "no emulated disk";
+  const bad = disks.filter((d) => !d.valid);
+  return bad.length ? bad.map((d) => `${d.disk}: ${d.reason || "not delivered"}`).join("; ") : `${disks.length} delivered as asked`;
+}
+
+function drawEnded(items) {
+  keep(ended, items);
+  at("ended-empty").hidden = ended.size > 0;
+  at("ended-table").hidden = ended.size === 0;
+  keyed(at("ended-rows"), [...ended.values()].reverse(), (e) => e.id, () => row(6), (line, e) => {
+    const state = e.state === "finished" && !e.valid ? "not valid" : e.state;
+    const texts = [`${e.study} ${e.run_id}`, levelsOf(e.levels), state, e.wall_s === null ? "" : `${Number(e.wall_s).toPrecision(3)} s`, certificateText(e.disks), e.reason];
+    texts.forEach((text, n) => put(line.children[n], text));
+    line.children[2].className = e.valid ? "good" : "bad";
+    line.children[4].className = e.disks.some((d) => !d.valid) ? "bad" : "";
+  });
+}
+
+function drawFound(items) {
+  keep(found, items);
+  at("found-empty").hidden = found.size > 0;
+  keyed(at("found-list"), [...found.values()].reverse(), (f) => f.id, (f) => {
+    const item = make("li", f.severity);
+    const time = make("time", "", clock(f.utc_ms));
+    time.dateTime = new Date(f.utc_ms).toISOString();
+    const weight = f.severity === "info" ? "" : `${f.severity}: `;
+    item.append(time, document.createTextNode(weight + f.text), make("span", "where", ` ${f.study}`));
+    return item;
+  }, () => {});
+}
+
+// --- nodes and disks ------------------------------------------------------------------------------
 function draw(state) {
   const seconds = before ? (state.t_ns - before.t_ns) / 1e9 : 0;
   const shown = [];
   for (const cluster of state.clusters) {
     const past = before && before.clusters.find((c) => c.cluster === cluster.cluster);
-    const section = make("section");
-    section.append(make("h2", "", cluster.cluster));
+    const section = make("div");
+    section.append(make("h3", "", cluster.cluster));
     const running = cluster.nodes.filter((n) => n.state === "running").length;
     const fair = cluster.jain_index ? ` · fairness ${cluster.jain_index.toFixed(3)} over ${cluster.jain_nodes}` : "";
     section.append(make("p", "facts", `${running} of ${cluster.nodes.length} nodes running · ${cluster.runtime}${fair}`));
@@ -168,24 +472,49 @@ function draw(state) {
   before = state;
 }
 
+const draws = {
+  state: draw,
+  now: (value) => { running = value; drawRunning(); },
+  experiments: (value) => { experiments = value; drawExperiments(); },
+  use: (value) => { took(value); drawUse(); },
+  history: (value) => { sources.clear(); value.flat().forEach(took); drawUse(); },
+  patterns: drawPatterns,
+  ended: drawEnded,
+  found: drawFound,
+};
+
+let last = null;
+let connected = false;
+
+function event(message) {
+  let name = "";
+  let data = "";
+  let id = null;
+  for (const line of message.split("\n")) {
+    if (line.startsWith("id: ")) id = line.slice(4);
+    else if (line.startsWith("event: ")) name = line.slice(7);
+    else if (line.startsWith("data: ")) data = line.slice(6);
+  }
+  if (draws[name] && data) draws[name](JSON.parse(data));
+  if (id !== null) last = id;
+  if (!connected) {
+    connected = true;
+    say("Live.", "on");
+  }
+}
+
 async function follow(token) {
-  const answer = await asked("/api/v1/live", token);
+  const answer = await asked("/api/v1/live", token, last === null ? {} : { "Last-Event-ID": last });
   if (answer === null) return false;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return true;
+    if (done) throw new Error("it has ended the stream");
     text += value;
     const messages = text.split("\n\n");
     text = messages.pop();
-    for (const message of messages) {
-      const data = message.split("\n").find((line) => line.startsWith("data: "));
-      if (data) {
-        draw(JSON.parse(data.slice(6)));
-        say(`Live; last seen ${new Date().toLocaleTimeString()}.`, "on");
-      }
-    }
+    messages.forEach(event);
   }
 }
 
@@ -194,11 +523,13 @@ async function stay(token) {
     try {
       if (!(await follow(token))) return;
     } catch (error) {
-      say(`The server does not answer (${error.message}); trying again.`, "off");
+      if (connected || last === null) say(`The server does not answer (${error.message}); trying again.`, "off");
     }
+    connected = false;
     before = null;
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
 }
 
+setInterval(() => { drawRunning(); drawAge(); if (experiments.length) drawExperiments(); }, 1000);
 withToken(stay);
