@@ -1,7 +1,8 @@
-"""Alert rules: their text, the evaluator against a look at each sample in turn, live values against the tables'."""
+"""Alert rules: their text, the evaluator against one sample after the other, live values against tables."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_labels_choose_entities_and_other_metrics_are_left_alone() -> None:
 
 
 def planted_spool(place: Path, ticks: int = 40) -> Path:
-    """A spool as the sampler writes it, of two disks, processors, an interface, a group; one counter resets."""
+    """A spool as the sampler writes it, of disks, processors, an interface, a group; one counter resets."""
     spool = place / "samples.spool"
     rng = np.random.default_rng(7)
     names: list[tuple[str, str, str, str, bool]] = [
@@ -115,10 +116,7 @@ def planted_spool(place: Path, ticks: int = 40) -> Path:
     ]
     counters = ("io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes")
     names += [("disk", e, c, "ms", True) for e in ("vda", "vdb") for c in counters]
-    names += [
-        ("emulated_disk", "db.data", c, "ns", True)
-        for c in ("busy", *counters[1:])
-    ]
+    names += [("emulated_disk", "db.data", c, "ns", True) for c in ("busy", *counters[1:])]
     names += [("network", "eth0", c, "B", True) for c in ("sent_bytes", "received_bytes")]
     names += [("cgroup", "run", "cpu_time", "ns", True), ("cgroup", "run", "memory", "B", False)]
     names += [("psi", "host", "cpu_some", "us", True), ("memory", "host", "available", "B", False)]
@@ -167,7 +165,7 @@ def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, piece
         tick = len(content) // 40
         edges = edges // tick * tick
     with open(grown, "ab", buffering=0) as file:
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in itertools.pairwise(edges):
             file.write(content[low : high - 5])
             file.write(content[high - 5 : high])
             found += follower.look()

@@ -109,7 +109,8 @@ def launch(
     """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
 
     It has a session of its own and enters the group before it becomes the command; as `user` if given.
-    After `timeout_s` the whole group is killed, and ended where `stop` is asked. `stdout` and `stderr` are paths, open files or None (as
+    After `timeout_s` the whole group is killed;
+    where `stop` is asked, it is ended. `stdout` and `stderr` are paths, open files or None (as
     ours); `env` replaces the environment, `extra_env` adds to it. A KeyboardInterrupt kills the group and
     goes on. Raises PenstockError if the command is not there or the group cannot be entered.
     """

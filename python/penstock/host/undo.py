@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.host.announce import forget_dead
 from penstock.host import loop, processes
+from penstock.host.announce import forget_dead
 from penstock.host.cgroup import kill_members, remove_groups, text_of
 from penstock.host.daemon import connect
 from penstock.host.directories import take_directory

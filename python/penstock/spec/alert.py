@@ -116,7 +116,9 @@ def _in_unit(text: str, unit: str) -> float:
 
 
 def _example(unit: str) -> str:
-    return {"%": "90%", "B/s": "100 MiB/s", "1/s": "500 1/s", "B": "1 GiB", "ns": "5ms"}.get(unit, "8")
+    return {"%": "90%", "B/s": "100 MiB/s", "1/s": "500 1/s", "B": "1 GiB", "ns": "5ms"}.get(
+        unit, "8"
+    )
 
 
 def _labels(text: str | None) -> dict[str, str]:

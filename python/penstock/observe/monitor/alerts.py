@@ -135,9 +135,7 @@ class Evaluator:
                 last.until_ns, last.worst = int(t[ends[at]]), worst
                 continue
             fires = int(begins[at]) + int(np.searchsorted(t[part], since[at] + lasting_ns))
-            last = Stretch(
-                rule, one.entity, int(since[at]), int(t[fires]), int(t[ends[at]]), worst
-            )
+            last = Stretch(rule, one.entity, int(since[at]), int(t[fires]), int(t[ends[at]]), worst)
             made.append(last)
         held.last_ns = int(t[-1])
         if holds[-1]:

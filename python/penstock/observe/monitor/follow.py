@@ -1,7 +1,7 @@
-"""A sampler's spool while it grows: what is new since the last look, as the values of `utilisation` and gauges.
+"""A sampler's spool while it grows: what is new since the last look, as `utilisation` and gauges.
 
-The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a look costs
-as much as what is new. What was not sampled is empty (not a number).
+The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a look
+costs as much as what is new. What was not sampled is empty (not a number).
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ class Follower:
 
     def _processors(self, wide: Array, put: Any) -> Array | None:
         """Gives the ticks of all processors together, by time."""
-        numbers = sorted({n for s in STATES for n in self._number.get("cpu", {}).get(s, {}).values()})
+        numbers = sorted(
+            {n for s in STATES for n in self._number.get("cpu", {}).get(s, {}).values()}
+        )
         in_ticks = wide.copy()
         in_ticks[:, numbers] = np.round(wide[:, numbers] * self._hz)
         entities, delta = self._counters("cpu", STATES, in_ticks)
@@ -199,7 +201,9 @@ class Follower:
                     cpus = max(1, len(self._number["cpu"]["user"]) - 1)
                     share = disk_percent(delta[busy], ticks[:, None], self._hz, cpus)
                     put("disk_busy", entities, share)
-                by_clock = disk_percent_of_time(delta[busy], np.broadcast_to(dt_s, delta[busy].shape))
+                by_clock = disk_percent_of_time(
+                    delta[busy], np.broadcast_to(dt_s, delta[busy].shape)
+                )
                 put("disk_busy_of_time", entities, by_clock)
             else:
                 put("emulated_disk_busy", entities, _share(delta[busy], per_s * dt_s))

@@ -50,8 +50,9 @@ def monitor_command(
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
-    With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts ends the command; `told` hears of
-    each that fires, from another thread. Raises PenstockError if sampling is not possible.
+    With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
+    ends the command; `told` hears of each that fires, from another thread. Raises PenstockError if sampling
+    is not possible.
     """
     journal = Journal()
     with (

@@ -21,7 +21,12 @@ def router(registry: jobs.JobRegistry, hub: Hub) -> APIRouter:
     def front_door() -> dict[str, Any]:
         return {"penstock": version(), "api": 1}
 
-    for part in (clusters.router(registry), disks.router(registry), host.router(), live.router(hub)):
+    for part in (
+        clusters.router(registry),
+        disks.router(registry),
+        host.router(),
+        live.router(hub),
+    ):
         api.include_router(part)
     api.include_router(jobs.router(registry))
     return api

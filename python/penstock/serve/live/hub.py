@@ -62,7 +62,7 @@ class Hub:
         return self._watchers >= MOST_WATCHERS
 
     async def follow(self, last: str | None, interval_s: float) -> AsyncIterator[bytes]:
-        """Events from now on, or from after the `last` one that was had; of `state` one every `interval_s`."""
+        """Events from now on, or after the `last` one that was had; of `state` one every `interval_s`."""
         self._watchers += 1
         try:
             await self._begin()
@@ -75,6 +75,7 @@ class Hub:
                     for name, value in await run_in_threadpool(self._parts.snapshot):
                         yield _text(f"{self._epoch}-{at - 1}", name, value)
                     stated = time.monotonic()
+                    continue
                 news = self._news
                 pending = [e for e in self._ring if e.number >= at]
                 at = self._next

@@ -287,26 +287,41 @@ function took(told) {
   sources.set(told.source, known);
 }
 
-function useTable() {
-  const table = make("table", "use");
-  table.append(make("caption"), make("tbody"));
-  return table;
+function usePart() {
+  const part = make("div", "source");
+  part.append(make("h3"), make("ul", "use"), make("p", "facts idle"));
+  return part;
 }
 
-function useRow() {
-  const line = row(3);
-  line.firstChild.append(document.createTextNode(""), make("span"));
+function useItem() {
+  const item = make("li");
+  const name = make("span", "what");
+  name.append(document.createTextNode(""), make("small"));
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "spark");
   svg.setAttribute("viewBox", "0 0 120 20");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const ground = document.createElementNS(SVG, "line");
-  for (const [name, value] of [["x1", 0], ["x2", 120], ["y1", 20], ["y2", 20]]) ground.setAttribute(name, value);
+  for (const [key, value] of [["x1", 0], ["x2", 120], ["y1", 20], ["y2", 20]]) ground.setAttribute(key, value);
   svg.append(ground, document.createElementNS(SVG, "polyline"));
-  line.children[1].append(svg);
-  line.children[2].className = "n";
-  return line;
+  item.append(name, make("span", "value"), svg);
+  return item;
+}
+
+// What has done nothing in all that is shown is named in one line.
+function split(known, last) {
+  const rows = [];
+  const idle = new Set();
+  for (const [metric, [label, unit, limit]] of Object.entries(METRICS)) {
+    for (const [entity, value] of Object.entries(last.values[metric] || {})) {
+      const own = entity === "all" || entity === "host" ? "" : entity;
+      if (own && !known.points.some((p) => (p.values[metric] || {})[entity] > 0)) idle.add(own);
+      else rows.push({ metric, label, unit, limit, entity, own, value });
+    }
+  }
+  for (const row of rows) idle.delete(row.own);
+  return [rows, [...idle]];
 }
 
 function drawSpark(line, points, metric, entity, limit) {
@@ -325,22 +340,19 @@ function drawUse() {
   for (const [id, known] of sources) {
     if (performance.now() - known.seen > 30000) sources.delete(id);
   }
-  keyed(at("sources"), [...sources], ([id]) => id, useTable, (table, [, known]) => {
-    put(table.caption, known.name);
-    const last = known.points[known.points.length - 1];
-    const rows = [];
-    for (const [metric, [label, unit, limit]] of Object.entries(METRICS)) {
-      for (const [entity, value] of Object.entries(last.values[metric] || {})) {
-        rows.push({ metric, label, unit, limit, entity, value });
-      }
-    }
-    keyed(table.tBodies[0], rows, (r) => `${r.metric} ${r.entity}`, useRow, (line, r) => {
-      const own = r.entity === "all" || r.entity === "host" ? "" : r.entity;
-      line.firstChild.firstChild.data = r.label;
-      put(line.firstChild.lastChild, own);
-      drawSpark(line, known.points, r.metric, r.entity, r.limit);
-      put(line.lastChild, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
+  keyed(at("sources"), [...sources], ([id]) => id, usePart, (part, [, known]) => {
+    const [title, list, rest] = part.children;
+    put(title, known.name);
+    const [rows, idle] = split(known, known.points[known.points.length - 1]);
+    keyed(list, rows, (r) => `${r.metric} ${r.entity}`, useItem, (item, r) => {
+      const [name, value] = item.children;
+      if (name.firstChild.data !== r.label) name.firstChild.data = r.label;
+      put(name.lastChild, r.own ? ` ${r.own}` : "");
+      put(value, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
+      drawSpark(item, known.points, r.metric, r.entity, r.limit);
     });
+    rest.hidden = idle.length === 0;
+    put(rest, `Idle: ${idle.join(", ")}.`);
   });
   const newest = [...sources.values()].map((s) => s.points[s.points.length - 1]);
   if (!newest.length) return;

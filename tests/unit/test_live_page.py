@@ -1,0 +1,306 @@
+"""The live page in a real browser: sizes, schemes, keyboard, what a screen reader is told, restarts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.host.announce import Announcement
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+TOKEN = "a-token-of-many-letters"
+SIZES = {"desktop": (1280, 900), "phone": (360, 740)}
+
+#: texts that are shown with less contrast than 4.5 (WCAG 2.2, 1.4.3), or 3 where they are large
+FAINT = """
+() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (text) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((v) => v / 255)
+      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const found = rgba(getComputedStyle(e).backgroundColor);
+      if (found[3] === 255) return found;
+      if (found[3] > 0) return null;
+    }
+    return rgba(getComputedStyle(document.documentElement).colorScheme === "dark" ? "black" : "white");
+  };
+  const faint = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let looked = 0;
+  while (walk.nextNode()) {
+    const element = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || element.closest("script,style")) continue;
+    if (!element.checkVisibility()) continue;
+    const under = ground(element);
+    if (!under) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(rgba(style.color)), light(under)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const large = parseFloat(style.fontSize) >= 24;
+    looked += 1;
+    const text = walk.currentNode.data.trim().slice(0, 40);
+    if (ratio < (large ? 3 : 4.5)) faint.push([text, ratio.toFixed(2)]);
+  }
+  return [looked, faint];
+}
+"""
+
+
+class Served:
+    """A server with a place of its own, which can be ended and begun anew at the same address."""
+
+    def __init__(self, place: Path) -> None:
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+        }
+        self._token = place / "token"
+        self._token.write_text(TOKEN)
+        self._token.chmod(0o600)
+        self._log = place / "log"
+        self.port = 0
+        self.begin()
+
+    def begin(self) -> None:
+        words = ["serve", "--token-file", str(self._token), "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self._log.open("a"),
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        assert self.url, self._log.read_text()
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("live"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def said(served: Served) -> Iterator[Announcement]:
+    """A study, as `penstock run` announces it."""
+    before = os.environ.get("PENSTOCK_RUNTIME")
+    os.environ["PENSTOCK_RUNTIME"] = served.environment["PENSTOCK_RUNTIME"]
+    run = {"run_id": "r003", "attempt": 1, "levels": {"disk": "hdd"}, "phase": "workload"}
+    try:
+        with Announcement(
+            "study",
+            "wal-depth",
+            question="How deep?",
+            planned=8,
+            done_before=0,
+            left=6,
+            left_s=75,
+            made=2,
+            failed=1,
+            invalid=0,
+            runs=[{**run, "began_utc_ns": time.time_ns()}],
+        ) as made:
+            yield made
+    finally:
+        os.environ.pop("PENSTOCK_RUNTIME")
+        if before is not None:
+            os.environ["PENSTOCK_RUNTIME"] = before
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no chromium here")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=[(s, c) for s in SIZES for c in ("light", "dark")], ids="-".join)
+def page(
+    request: pytest.FixtureRequest, chromium: Any, served: Served, said: Announcement
+) -> Iterator[Any]:
+    size, scheme = request.param
+    width, height = SIZES[size]
+    yield from shown(chromium, served, width, height, scheme)
+
+
+@pytest.fixture
+def desktop(chromium: Any, served: Served, said: Announcement) -> Iterator[Any]:
+    yield from shown(chromium, served, *SIZES["desktop"], "light")
+
+
+def until(page: Any, expression: str, within_s: float = 60) -> None:
+    """Until an expression holds in the page; Playwright's own way of waiting wants a laxer policy."""
+    last = time.monotonic() + within_s
+    while not page.evaluate(expression):
+        assert time.monotonic() < last, (expression, page.inner_text("body")[:800])
+        page.wait_for_timeout(50)
+
+
+def shown(chromium: Any, served: Served, width: int, height: int, scheme: str) -> Iterator[Any]:
+    """The page with its first sample; what it complained of is in `page.complaints`."""
+    context = chromium.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.goto(f"{served.url}/live#token={TOKEN}")
+    until(page, "document.getElementById('sampled').dataset.utcMs")
+    page.wait_for_selector("#running-cards article")
+    yield page
+    context.close()
+
+
+def test_it_fits_is_readable_and_breaks_no_policy(page: Any) -> None:
+    """Fails where anything is wider than the screen, too faint, or refused by the page's own policy."""
+    wide, inner = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide <= inner
+    looked, faint = page.evaluate(FAINT)
+    assert looked > 30
+    assert faint == []
+    assert page.complaints == []
+    # what it must find, planted: half way between the darkest and the lightest paper
+    page.evaluate("document.querySelector('.facts').style.color = 'rgb(127 127 127 / 60%)'")
+    assert page.evaluate(FAINT)[1]
+    assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+def test_what_is_said_of_a_study_is_shown_and_changes_in_its_place(
+    desktop: Any, said: Announcement
+) -> None:
+    card = desktop.locator("#running-cards article").first
+    assert card.locator("h3 .name").inner_text() == "wal-depth"
+    desktop.evaluate("document.querySelector('#running-cards article').mark = 1")
+    assert "2 of 8 runs made, 1 failed, 6 left, about 1 min 15 s to go" in card.inner_text()
+    assert "r003: workload" in card.inner_text()
+    said.say(made=3, left=5, left_s=60, runs=[])
+    try:
+        until(
+            desktop,
+            "document.querySelector('#running-cards').innerText.includes('3 of 8 runs made')",
+        )
+        # the same element: what a reader or the focus is at does not go
+        assert desktop.evaluate("document.querySelector('#running-cards article').mark") == 1
+    finally:
+        said.say(made=2, left=6, left_s=75)
+
+
+def test_an_alert_that_fires_is_told_in_a_live_region(desktop: Any, said: Announcement) -> None:
+    row = {"rule": "disk_busy > 90%", "entity": "vda", "since_ns": time.time_ns()}
+    words = "disk_busy > 90%: disk_busy of vda was 97 %"
+    said.add("alerts", {**row, "action": "abort", "words": words, "run_id": "r003"})
+    item = desktop.locator("[role=log] li", has_text=words).first
+    item.wait_for()
+    assert (
+        item.inner_text().split(" ", 1)[1].startswith("error: ") or "error: " in item.inner_text()
+    )
+    assert "wal-depth r003" in item.inner_text()
+
+
+def test_by_keyboard_alone(desktop: Any) -> None:
+    """Fails where the order of focus is not that of the page, or focus cannot be seen."""
+    seen = []
+    for _ in range(4):
+        desktop.keyboard.press("Tab")
+        seen.append(
+            desktop.evaluate(
+                "[document.activeElement.textContent.trim(), "
+                "parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"
+            )
+        )
+    assert [text for text, _ in seen] == ["To what is running", "Running", "Use", "Patterns"]
+    assert all(width >= 2 for _, width in seen)
+    desktop.keyboard.press("Shift+Tab")
+    desktop.keyboard.press("Enter")
+    assert desktop.evaluate("document.activeElement.id") == "use"
+
+
+def test_what_a_screen_reader_is_told(desktop: Any) -> None:
+    session = desktop.context.new_cdp_session(desktop)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    told = [
+        (n["role"]["value"], (n.get("name") or {}).get("value", ""), n)
+        for n in nodes
+        if not n.get("ignored") and "role" in n
+    ]
+    named = {(role, name) for role, name, _ in told}
+    assert ("main", "") in named
+    assert ("navigation", "Parts of this page") in named
+    for part in ("Running", "Use", "Patterns", "Ended runs", "Findings", "Nodes and disks"):
+        assert ("region", part) in named
+    assert ("log", "Findings") in named
+    assert any(role == "status" for role, _, _ in told)
+    (bar,) = (n for role, name, n in told if role == "progressbar" and name == "Runs of wal-depth")
+    assert float(bar["value"]["value"]) in (2, 0.25)
+    levels = [
+        int(p["value"]["value"])
+        for role, _, n in told
+        if role == "heading"
+        for p in n["properties"]
+        if p["name"] == "level"
+    ]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    unnamed = [role for role, name, _ in told if role in ("link", "button", "textbox") and not name]
+    assert unnamed == []
+
+
+def test_it_goes_on_when_the_server_was_ended_and_begun_anew(desktop: Any, served: Served) -> None:
+    before = desktop.evaluate("BigInt(document.getElementById('sampled').dataset.tNs).toString()")
+    served.end()
+    until(desktop, "document.getElementById('state').textContent.includes('does not answer')")
+    served.begin()
+    until(desktop, "document.getElementById('state').textContent === 'Live.'")
+    until(desktop, f"BigInt(document.getElementById('sampled').dataset.tNs) > {before}n")
+    assert desktop.locator("#running-cards article").count() == 1
+
+
+def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}/live#token=something-else-entirely")
+    page.wait_for_selector("#door:not([hidden])")
+    assert page.locator("#token").get_attribute("type") == "password"
+    assert "not the token" in page.locator("#state").inner_text()
+    page.get_by_label("Token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('state').textContent === 'Live.'")
+    assert TOKEN not in page.url
+    context.close()

@@ -1,0 +1,233 @@
+"""The stream of the live page: what is sent once, where it goes on, how many watch, who is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+from penstock.host.announce import Announced, Announcement, forget_dead
+from penstock.serve.app import application
+from penstock.serve.live import hub as hubs
+from penstock.serve.live.hub import Hub, Watched
+from penstock.serve.live.parts import Paced, Parts
+from penstock.serve.traces import Served
+
+
+class Counting:
+    """Parts of which one changes with every look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.rests = 0
+
+    def tick(self) -> list[tuple[str, Any]]:
+        self.looks += 1
+        return [("use", self.looks), ("state", {"t_ns": self.looks})]
+
+    def snapshot(self) -> list[tuple[str, Any]]:
+        return [("now", f"all up to {self.looks}")]
+
+    def rest(self) -> None:
+        self.rests += 1
+
+
+def read(piece: bytes) -> list[tuple[str, str, Any]]:
+    """Events of a piece of a stream: id, name, data."""
+    found = []
+    for message in piece.decode().split("\n\n"):
+        keys = dict(line.split(": ", 1) for line in message.splitlines() if ": " in line)
+        if "event" in keys:
+            found.append((keys["id"], keys["event"], json.loads(keys["data"])))
+    return found
+
+
+async def some(hub: Hub, last: str | None, number: int, interval_s: float = 0.0) -> list[Any]:
+    found: list[Any] = []
+    stream = hub.follow(last, interval_s)
+    async with contextlib.aclosing(stream):  # type: ignore[type-var]
+        async for piece in stream:
+            found += read(piece)
+            if len(found) >= number:
+                break
+    return found
+
+
+def test_who_comes_back_has_every_event_once_and_no_snapshot() -> None:
+    async def act() -> None:
+        parts = Counting()
+        hub = Hub(parts, tick_s=0.01)  # type: ignore[arg-type]
+        keeper = asyncio.create_task(some(hub, None, 10_000))
+        first = await some(hub, None, 6)
+        assert first[0][1] == "now"
+        after = await some(hub, first[-1][0], 6)
+        assert all(name != "now" for _, name, _ in after)
+        numbers = [int(i.split("-")[1]) for i, _, _ in first[1:] + after]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        for strange in ("", "x", f"{'0' * 8}-3", first[-1][0] + "9", "²-²"):
+            assert (await some(hub, strange, 1))[0][1] == "now"
+        keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeper
+        looks = parts.looks
+        await asyncio.sleep(0.1)
+        assert (parts.looks, parts.rests) == (looks, 1)  # nobody watches, nothing is looked at
+        # what it had before that rest is no place to go on from
+        assert (await some(hub, after[-1][0], 1))[0][1] == "now"
+
+    asyncio.run(act())
+
+
+def test_who_lags_behind_the_ring_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "_MOST_EVENTS", 8)
+
+    async def act() -> None:
+        hub = Hub(Counting(), tick_s=0.01)  # type: ignore[arg-type]
+        stream = hub.follow(None, 0.0)
+        async with contextlib.aclosing(stream):  # type: ignore[type-var]
+            assert [n for _ in range(2) for _, n, _ in read(await anext(stream))] == ["now"]
+            await asyncio.sleep(0.5)
+            assert len(hub._ring) <= 8
+            assert read(await anext(stream))[0][1] == "now"
+
+    asyncio.run(act())
+
+
+def test_states_come_no_closer_than_asked() -> None:
+    async def act() -> None:
+        hub = Hub(Counting(), tick_s=0.02)  # type: ignore[arg-type]
+        names = [name for _, name, _ in await some(hub, None, 30, interval_s=60.0)]
+        assert "state" not in names
+        assert names.count("use") == 29
+
+    asyncio.run(act())
+
+
+def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails where a client that reads nothing keeps its place for ever."""
+    monkeypatch.setattr(hubs, "SLOW_S", 0.1)
+
+    async def act() -> None:
+        hub = Hub(Counting(), tick_s=0.01)  # type: ignore[arg-type]
+        never = asyncio.Event()
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+            if len(sent) > 3:
+                await never.wait()
+
+        await asyncio.wait_for(Watched(hub.follow(None, 0.0)).stream_response(send), 20)
+        assert len(sent) == 4
+        assert hub._watchers == 0
+
+    asyncio.run(act())
+
+
+def test_no_more_than_so_many_may_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hubs.Hub, "full", True)
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    app = application(Served([]), "a-word-of-many-letters", ["testserver"])
+    with TestClient(app) as client:
+        right = {"Authorization": "Bearer a-word-of-many-letters"}
+        answer = client.get("/api/v1/live", headers=right)
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"]
+        assert client.get("/api/v1/live").status_code == 401
+
+
+def test_what_takes_long_is_looked_at_less_often() -> None:
+    """The share of a processor that a part takes is bounded: fails where pace does not follow cost."""
+
+    def slow() -> int:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return 1
+
+    paced = Paced(slow, 0.0)
+    assert paced.fresh()
+    assert paced._due - time.monotonic() > 0.02 / 0.02
+    assert not paced.fresh()
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    return tmp_path / "run"
+
+
+def test_what_is_announced_goes_with_its_process(runtime: Path) -> None:
+    announced = Announced()
+    with Announcement("study", "x", out="/nowhere") as said:
+        assert [s["name"] for s in announced.look()] == ["x"]
+        (path,) = runtime.glob("live-*.json")
+        assert path.stat().st_mode & 0o077 == 0
+        said.say(left=3)
+        assert announced.look()[0]["left"] == 3
+        for number in range(300):
+            said.add("ended", number)
+        assert len(announced.look()[0]["ended"]) == 100
+        forget_dead()
+        assert path.exists()
+        dead = json.loads(path.read_text()) | {"start": 1}
+        (runtime / f"live-{os.getpid()}-beef.json").write_text(json.dumps(dead))
+        (runtime / "live-x-beef.json").write_text("no JSON")
+        assert len(announced.look()) == 1
+        forget_dead()
+        assert sorted(p.name for p in runtime.glob("live-*")) == sorted(
+            [path.name, "live-x-beef.json"]
+        )
+    assert announced.look() == []
+
+
+def test_a_runtime_directory_that_is_full_disturbs_nobody(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Announcement("study", "x") as said:
+        monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        said.say(left=3)
+
+
+def test_threads_may_say_things_at_once(runtime: Path) -> None:
+    with Announcement("study", "x") as said:
+        threads = [
+            threading.Thread(target=lambda n=n: [said.add(f"k{n}", i) for i in range(50)])
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (found,) = Announced().look()
+        assert [found[f"k{n}"][-1] for n in range(4)] == [49] * 4
+
+
+def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
+    parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    try:
+        with Announcement("study", "x", planned=2, left=2, out="/nowhere") as said:
+            names = [name for name, _ in parts.tick()]
+            assert names.count("now") == 1
+            assert "now" not in [name for name, _ in parts.tick()]
+            said.say(left=1)
+            (now,) = [value for name, value in parts.tick() if name == "now"]
+            assert now[0]["left"] == 1
+            assert "out" not in now[0]
+            assert "pid" not in now[0]
+        assert ("now", []) in parts.tick()
+        assert dict(parts.snapshot())["experiments"][0]["trouble"]
+    finally:
+        parts.rest()
+    assert not list(runtime.glob("live-use-*"))
