@@ -72,6 +72,8 @@ class Chart:
     axis_unit: str = ""
     join: str = "nearest"
     x: str = ""
+    #: the phase at whose begin time is 0, empty where it is the begin of each run
+    align: str = ""
     phases: tuple[Phase, ...] = ()
     #: where a threshold lies, by name [unit of the vertical axis]
     lines_at: Mapping[str, float] = field(default_factory=dict)
