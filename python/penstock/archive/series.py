@@ -131,7 +131,7 @@ class Recorded:
 
     def within(self, phase: str) -> Recorded:
         """What lies in one phase, whose begin becomes 0. BadInput where there is no such phase."""
-        found = self._phase(phase, "--phase")
+        found = self.phase(phase, "--phase")
         return replace(
             self,
             series=[_cut(s, found.start_s, found.end_s) for s in self.series],
@@ -144,7 +144,7 @@ class Recorded:
 
     def from_phase(self, phase: str) -> Recorded:
         """The same with the begin of a phase as time 0. BadInput where there is no such phase."""
-        at = self._phase(phase, "--align").start_s
+        at = self.phase(phase, "--align").start_s
         start = self.start_utc_ns
         return replace(
             self,
@@ -153,8 +153,8 @@ class Recorded:
             start_utc_ns=None if start is None else start + round(at * 1e9),
         )
 
-    def _phase(self, phase: str, option: str) -> Phase:
-        """The first phase of a name, with those around it or without."""
+    def phase(self, phase: str, option: str) -> Phase:
+        """The first phase of a name, with those around it or without. BadInput naming the option."""
         for p in self.phases:
             if phase in (p.name, p.name.rpartition("/")[2]):
                 return p
