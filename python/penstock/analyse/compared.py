@@ -255,7 +255,7 @@ def _of_run(
             raise
         return found  # a run that nobody watched has its responses
     # of several phases of one name the first
-    stretches = [(p.name, p) for p in reversed(recorded.phases)]
+    stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
     if align is not None:
         stretches = [(align, recorded.phase(align, "--align"))]
     else:

@@ -98,6 +98,8 @@ class Recorded:
     phases: list[Phase] = field(default_factory=list)
     #: the time at 0, since 1970-01-01 UTC [ns], where it is known
     start_utc_ns: int | None = None
+    #: the phase that begins at 0, empty where that is the begin of the run
+    origin: str = ""
 
     @property
     def units(self) -> list[str]:
@@ -151,6 +153,7 @@ class Recorded:
             series=[replace(s, x=s.x - at) for s in self.series],
             phases=[Phase(p.name, p.start_s - at, p.end_s - at) for p in self.phases],
             start_utc_ns=None if start is None else start + round(at * 1e9),
+            origin=phase,
         )
 
     def phase(self, phase: str, option: str) -> Phase:

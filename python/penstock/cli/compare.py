@@ -154,7 +154,7 @@ def _show(found: Compared) -> None:
         if row.order is not None and len(found.names) > 2:
             letters = {name: _letter(n) for n, name in enumerate(found.names)}
             groups = ["=".join(letters[n] for n in group) for group in row.order.groups]
-            console.print(f"      told apart: {' < '.join(groups)}")
+            console.print(f"      groups: {' < '.join(groups)}")
     if len(found.rows) > _SHOWN:
         console.print(f"and {len(found.rows) - _SHOWN} more (--metric chooses, --json gives all)")
     for note in found.notes:

@@ -134,6 +134,7 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
         recorded,
         series=[_shown(s) for s in recorded.series if np.isfinite(s.y).any()],
         phases=[replace(p, name=_text(p.name)) for p in recorded.phases],
+        origin=_text(chart.align),
     )
     if not recorded.series:
         raise style.NotDrawn("the series hold no value")
