@@ -784,7 +784,7 @@ def all_targets() -> list[Target]:
                 b'sum("disk * busy") / 2 - moving_mean(a{n1}, 3.5)',
                 b"join(rate(a), ratio(a, b), last)",
             ),
-            lambda d: bool(derived(_RECORDED, "n", _said(d)).series),
+            lambda d: bool(derived(_RECORDED, "n", d.decode("utf-8", "replace")).series),
             BadInput,
         ),
         _plain(
