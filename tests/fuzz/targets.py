@@ -22,7 +22,11 @@ from penstock.analyse.blame import blamed
 from penstock.analyse.expectation import expectation_of
 from penstock.analyse.measured_rows import read_measured
 from penstock.analyse.oracle import judge_all
-from penstock.archive.series import of_csv
+from penstock.archive.bundle import Bundle
+from penstock.archive.expression import derived
+from penstock.archive.selection import select
+from penstock.archive.series import Recorded, Series, of_csv
+from penstock.archive.share import pack, unpack
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
@@ -119,6 +123,52 @@ def _reported(reader: str) -> Callable[[Path], contextlib.AbstractContextManager
         yield feed
 
     return target
+
+
+_RECORDED = Recorded(
+    [
+        Series(f"{name} {node}", np.arange(5.0), np.arange(5.0) ** 2, "B", node, name)
+        for name in ("a", "b", "disk busy")
+        for node in ("n1", "n2")
+    ]
+)
+
+
+def _exported() -> list[bytes]:
+    """Small runs as one file, plain and as it is written."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place) / "run"
+        with Bundle.create(run, {"run_id": "r001"}) as bundle:
+            (bundle.path / "stdout.txt").write_text("1\n")
+        target = Path(place) / "x.tar.zst"
+        pack(select(run), target)
+        packed = target.read_bytes()
+        with pa.CompressedInputStream(pa.OSFile(str(target)), "zstd") as content:
+            return [packed, content.read()]
+
+
+@contextlib.contextmanager
+def _unpacked(place: Path) -> Iterator[Feed]:
+    """What comes in, as it is or compressed anew, so that what is inside is wrong as well."""
+    given, output = place / "given.tar.zst", place / "output"
+
+    def feed(data: bytes) -> None:
+        if not data.startswith(b"\x28\xb5\x2f\xfd"):
+            sink = pa.BufferOutputStream()
+            with pa.CompressedOutputStream(sink, "zstd") as out:
+                out.write(data)
+            data = sink.getvalue().to_pybytes()
+        given.write_bytes(data)
+        try:
+            unpack(given, output)
+        finally:
+            left = {p.name for p in place.iterdir()}
+            assert left <= {"given.tar.zst", "output"}, left
+            shutil.rmtree(output, ignore_errors=True)
+
+    yield feed
 
 
 def _blktrace() -> list[bytes]:
@@ -720,6 +770,22 @@ def all_targets() -> list[Target]:
             lambda d: bool(of_csv(d, "fuzzed").series),
             BadInput,
             cost=4,
+        ),
+        Target(
+            "exported-runs",
+            of.of_bytes(*_exported()),
+            _unpacked,
+            (BadInput,),
+            cost=20,
+        ),
+        _plain(
+            "expression",
+            of.of_text(
+                b'sum("disk * busy") / 2 - moving_mean(a{n1}, 3.5)',
+                b"join(rate(a), ratio(a, b), last)",
+            ),
+            lambda d: bool(derived(_RECORDED, "n", d.decode("utf-8", "replace")).series),
+            BadInput,
         ),
         _plain(
             "distem-platform",

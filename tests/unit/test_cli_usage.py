@@ -15,7 +15,7 @@ WRONG = [
     (("trace", "--ring-size", "0", "--", "true"), "trace: Invalid value for '--ring-size'"),
     (("plot",), "plot: Missing argument"),
     (("disk", "up"), "disk up: Missing argument"),
-    (("compare", "a", "b", "c"), "compare: "),
+    (("compare", "a", "b", "--metrics"), "compare: "),
 ]
 
 

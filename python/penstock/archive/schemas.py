@@ -967,6 +967,20 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "derived",
+        _BUNDLE,
+        "one value of a series that was computed from others, `penstock monitor derive`",
+        (*_RUN_KEY, "metric", "labels", "utc_ns"),
+        _columns("""
+            metric | text | | what it is called
+            labels | text | | of what, as JSON of texts
+            unit | text | | of its values, empty for none
+            expression | text | | what it was computed with
+            utc_ns | i64 | ns | since 1970-01-01 UTC
+            value | f64 | | the value
+        """),
+    ),
+    TableSchema(
         "marks",
         _BUNDLE,
         "a phase or a note of an experiment",

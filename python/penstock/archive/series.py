@@ -98,6 +98,8 @@ class Recorded:
     phases: list[Phase] = field(default_factory=list)
     #: the time at 0, since 1970-01-01 UTC [ns], where it is known
     start_utc_ns: int | None = None
+    #: the phase that begins at 0, empty where that is the begin of the run
+    origin: str = ""
 
     @property
     def units(self) -> list[str]:
@@ -131,10 +133,7 @@ class Recorded:
 
     def within(self, phase: str) -> Recorded:
         """What lies in one phase, whose begin becomes 0. BadInput where there is no such phase."""
-        found = next((p for p in self.phases if p.name == phase), None)
-        if found is None:
-            known = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
-            raise BadInput(f"--phase: found {phase}; expected one of the run's phases: {known}")
+        found = self.phase(phase, "--phase")
         return replace(
             self,
             series=[_cut(s, found.start_s, found.end_s) for s in self.series],
@@ -144,6 +143,26 @@ class Recorded:
                 if p is not found and p.start_s >= found.start_s and p.end_s <= found.end_s
             ],
         )
+
+    def from_phase(self, phase: str) -> Recorded:
+        """The same with the begin of a phase as time 0. BadInput where there is no such phase."""
+        at = self.phase(phase, "--align").start_s
+        start = self.start_utc_ns
+        return replace(
+            self,
+            series=[replace(s, x=s.x - at) for s in self.series],
+            phases=[Phase(p.name, p.start_s - at, p.end_s - at) for p in self.phases],
+            start_utc_ns=None if start is None else start + round(at * 1e9),
+            origin=phase,
+        )
+
+    def phase(self, phase: str, option: str) -> Phase:
+        """The first phase of a name, with those around it or without. BadInput naming the option."""
+        for p in self.phases:
+            if phase in (p.name, p.name.rpartition("/")[2]):
+                return p
+        known = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
+        raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {known}")
 
     def named(self, node: str, units: dict[str, str]) -> Recorded:
         """With the node that a pattern finds in each name (its first group), and units by their names."""
@@ -173,30 +192,42 @@ def _named(series: Series, pattern: re.Pattern[str] | None, units: dict[str, str
     return series
 
 
-def joined(x: Series, y: Series, how: str = "nearest") -> tuple[Array, Array]:
-    """Values of two series at the same time: of each point of `y` that of `x`.
+def at_times(series: Series, at: Array, how: str = "nearest", within: float | None = None) -> Array:
+    """The values of a series at some times, NaN where it has none.
 
-    `exact`: the same instant; `nearest`: within half a step of `x` (its median); `last`: the last value
-    before. Points without a partner are left out.
+    `exact`: of the same instant; `nearest`: of the nearest point, not farther than `within`, by default half
+    a step of the series (its median); `last`: the last value before.
     """
     if how not in ("exact", "nearest", "last"):
         raise BadInput(f"--join: found {how}; expected exact, nearest or last")
-    if not len(x.x) or not len(y.x):
-        return np.empty(0), np.empty(0)
-    after = np.searchsorted(x.x, y.x, side="right")
-    before = np.clip(after - 1, 0, len(x.x) - 1)
-    after = np.clip(after, 0, len(x.x) - 1)
+    if not len(series.x):
+        return np.full(len(at), np.nan)
+    after = np.searchsorted(series.x, at, side="right")
+    before = np.clip(after - 1, 0, len(series.x) - 1)
+    after = np.clip(after, 0, len(series.x) - 1)
     if how == "nearest":
-        step = float(np.median(np.diff(x.x))) if len(x.x) > 1 else 0.0
-        closer = np.abs(x.x[after] - y.x) < np.abs(x.x[before] - y.x)
+        if within is None:
+            within = float(np.median(np.diff(series.x))) / 2 if len(series.x) > 1 else 0.0
+        closer = np.abs(series.x[after] - at) < np.abs(series.x[before] - at)
         which = np.where(closer, after, before)
-        use = np.abs(x.x[which] - y.x) <= step / 2
+        # times are sums of steps, which are rounded
+        use = np.abs(series.x[which] - at) <= within * (1 + 1e-9)
     else:
         which = before
-        use = x.x[which] == y.x if how == "exact" else x.x[which] <= y.x
-    one, other = x.y[which][use], y.y[use]
-    whole = np.isfinite(one) & np.isfinite(other)
-    return one[whole], other[whole]
+        use = series.x[which] == at if how == "exact" else series.x[which] <= at
+    return np.where(use, series.y[which], np.nan)
+
+
+def joined(
+    x: Series, y: Series, how: str = "nearest", within: float | None = None
+) -> tuple[Array, Array]:
+    """Values of two series at the same time: of each point of `y` that of `x`, as `at_times` finds it.
+
+    Points without a partner are left out.
+    """
+    one = at_times(x, y.x, how, within)
+    whole = np.isfinite(one) & np.isfinite(y.y)
+    return one[whole], y.y[whole]
 
 
 def median_step(series: Iterable[Series]) -> float:
@@ -212,8 +243,17 @@ def names_a_time(column: str) -> bool:
     return _TIMES.match(_parted(column)[0]) is not None
 
 
-def of_selection(selection: Selection, table: str | None = None) -> Recorded:
+def names_an_index(column: str) -> bool:
+    """Whether a column is called as one of places in a sequence."""
+    return _INDEX.match(_parted(column)[0]) is not None
+
+
+def of_selection(
+    selection: Selection, table: str | None = None, align: str | None = None
+) -> Recorded:
     """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
+
+    With `align`, the name of a phase, from the begin of that on, what came before at negative times.
 
     `table`: `utilisation` (the default where there is one), `points` of an experiment,
     `samples`, `spark_tasks`, or
@@ -221,7 +261,8 @@ def of_selection(selection: Selection, table: str | None = None) -> Recorded:
     """
     found: list[Recorded] = []
     for path in selection.runs:
-        found.append(_of_bundle(path, table, several=len(selection.runs) > 1))
+        one = _of_bundle(path, table, several=len(selection.runs) > 1)
+        found.append(one if align is None else one.from_phase(align))
     if not found:
         raise BadInput(f"{selection.name}: found no valid run; expected one")
     axes = {r.axis for r in found}
@@ -230,6 +271,7 @@ def of_selection(selection: Selection, table: str | None = None) -> Recorded:
         axis=axes.pop(),
         phases=found[0].phases if len(found) == 1 else [],
         axis_name=found[0].axis_name,
+        start_utc_ns=found[0].start_utc_ns if len(found) == 1 else None,
     )
 
 
@@ -247,7 +289,7 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
         raise BadInput(
             f"{path}: found no table {table}; expected one of {', '.join(have) or 'a monitored run'}"
         )
-    run = str(bundle.manifest.get("run_id") or path.name) if several else ""
+    run = run_name(bundle) if several else ""
     levels = bundle.manifest.get("levels") or {}
     group = ", ".join(str(v) for v in levels.values()) if several else ""
     if table == "io_events":
@@ -277,7 +319,40 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
         name = f"{host} {kind} {entity} {metric}".strip()
         series.append(Series(name, x, y, unit, node, quantity, run, group))
     _bounded(len(series), path)
-    return Recorded(series, phases=phases)
+    return _with_derived(bundle, series, phases, _utc_ns(bundle, begin), run, group)
+
+
+def _with_derived(
+    bundle: Bundle,
+    series: list[Series],
+    phases: list[Phase],
+    start: int | None,
+    run: str,
+    group: str,
+) -> Recorded:
+    """Series over time, and those that were computed from them."""
+    from penstock.archive.derived import series_of
+
+    made = [] if start is None else series_of(bundle, start, run, group)
+    return Recorded([*series, *made], phases=phases, start_utc_ns=start)
+
+
+def _utc_ns(bundle: Bundle, monotonic_ns: int) -> int | None:
+    """The time of day of a moment of the run's clock, None where its clocks are not known."""
+    if "clocks" not in bundle.tables:
+        return None
+    clocks = bundle.table("clocks").to_pandas()
+    if not len(clocks):
+        return None
+    return monotonic_ns + int((clocks["realtime_ns"] - clocks["monotonic_ns"]).iloc[0])
+
+
+def run_name(bundle: Bundle) -> str:
+    """`r001` of a run of a study, `NAME#2` of an experiment's second repeat."""
+    about = bundle.manifest.get("experiment")
+    if isinstance(about, dict) and about.get("name"):
+        return f"{about['name']}#{bundle.manifest['attempt']}"
+    return str(bundle.manifest.get("run_id") or bundle.path.name)
 
 
 def _rate(x: Array, y: Array, unit: str) -> tuple[Array, Array, str]:
@@ -294,6 +369,9 @@ def _begin_ns(bundle: Bundle, rows: pd.DataFrame) -> int:
         mine = phases[phases["phase_id"].astype(str) == "workload"]
         if len(mine):
             return int(mine["start_ns"].iloc[0])
+    times = bundle.manifest.get("times") or {}
+    if "experiment" in bundle.manifest and times.get("start_ns") is not None:
+        return int(times["start_ns"])
     return int(rows["t_ns"].min()) if len(rows) else 0
 
 
@@ -340,11 +418,10 @@ def _points(bundle: Bundle, run: str, group: str) -> Recorded:
     rows = rows.assign(_y=value)[value.notna()]
     start = int(rows["utc_ns"].min()) if timed and len(rows) else 0
     phases = _phases(bundle)
-    if timed and "clocks" in bundle.tables and "phases" in bundle.tables:
-        clocks = bundle.table("clocks").to_pandas()
-        offset = int((clocks["realtime_ns"] - clocks["monotonic_ns"]).iloc[0])
+    if timed and "phases" in bundle.tables:
         begun = bundle.table("phases").to_pandas().rename(columns={"start_ns": "t_ns"})
-        start = _begin_ns(bundle, begun) + offset
+        known = _utc_ns(bundle, _begin_ns(bundle, begun))
+        start = start if known is None else known
     series = []
     for number, mine in rows.groupby("series_id"):
         about = named.loc[number]
@@ -360,7 +437,9 @@ def _points(bundle: Bundle, run: str, group: str) -> Recorded:
         name = f"{metric} {nodes}".strip()
         series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group))
     _bounded(len(series), bundle.path)
-    return Recorded(series, "time" if timed else "index", "number", phases=phases if timed else [])
+    if timed:
+        return _with_derived(bundle, series, phases, start, run, group)
+    return Recorded(series, "index", "number")
 
 
 def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:

@@ -1,26 +1,69 @@
-"""penstock compare: two traced runs, or two treatments of a study, side by side."""
+"""penstock compare: traces, treatments of a study, runs and experiments side by side; gates."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+if TYPE_CHECKING:
+    from penstock.analyse.compared import Compared, Judged
+
+_SHOWN = 60
+
 
 def command(
-    a: Path = typer.Argument(
-        metavar="A",
-        help="A trace bundle, or a run or treatment of a study (OUT:r001, OUT:t01): the reference.",
+    named: list[str] = typer.Argument(
+        metavar="A B…",
+        help="Two trace bundles, or two runs or treatments of a study (OUT:r001, OUT:t01); or two and more "
+        "of these and of experiments (NAME, NAME#2, NAME#1..5). The first is the reference.",
     ),
-    b: Path = typer.Argument(metavar="B", help="Another one; it may be of a different length."),
+    metric: list[str] = typer.Option(
+        [], "--metric", "-m", help="Which quantities (* and ?), also of one node; may be repeated."
+    ),
+    align: str = typer.Option(None, "--align", help="Only this phase, from its begin in each run."),
+    statistic: str = typer.Option(
+        None,
+        "--statistic",
+        help="Of a run's points: mean (default), median, min, max, p95, p99, sum, last.",
+    ),
+    table: str = typer.Option(None, "--table", help="Of runs: utilisation (default) or samples."),
+    fail_on: list[str] = typer.Option(
+        [],
+        "--fail-on",
+        help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit 3 where one differs so from A.",
+    ),
+    partial: bool = typer.Option(False, "--partial", help="Take runs that are not complete, too."),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
-    """Compare two traces: classes, requests, bytes, time and latency of each file, and what matters of it.
+    """Compare two traces or treatments, or two and more experiments: what differs, what is a tie.
 
-    Treatments are compared over their valid runs: responses, and the time of each file. Ratios are B over
-    A, with 95 % intervals: of two traces by the bootstrap, of treatments by the spread of their runs.
+    Of traces: classes, requests, bytes, time and latency of each file. Of treatments, over their valid
+    runs: responses, and the time of each file. Ratios are B over A with 95 % intervals. With --metric,
+    --align, --statistic or --fail-on, with experiments, or more than two: quantities phase by phase, pairs
+    judged by Welch's test with Holm's adjustment; a gate fails where a change is beyond it and, with
+    several runs of each, no tie.
     """
+    from penstock.observe.monitor.named import is_experiment
+
+    if (
+        len(named) != 2
+        or metric
+        or align
+        or statistic
+        or table
+        or fail_on
+        or partial
+        or any(is_experiment(n) for n in named)
+    ):
+        _phases(named, metric, align, statistic or "mean", table, fail_on, partial, as_json)
+        return
+    _two(Path(named[0]), Path(named[1]), as_json)
+
+
+def _two(a: Path, b: Path, as_json: bool) -> None:
     from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
     from penstock.archive.completeness import check_manifest, reading
@@ -48,3 +91,93 @@ def command(
         print(json.dumps(over_runs.document()))
     else:
         show_replicates(over_runs)
+
+
+def _phases(
+    named: list[str],
+    metrics: list[str],
+    align: str | None,
+    statistic: str,
+    table: str | None,
+    fail_on: list[str],
+    partial: bool,
+    as_json: bool,
+) -> None:
+    from penstock.analyse.compared import Gate, compared, judge
+    from penstock.observe.monitor.named import selected
+
+    gates = [Gate.of(text) for text in fail_on]
+    found = compared(
+        [selected(n) for n in named],
+        metrics=metrics,
+        align=align,
+        statistic=statistic,
+        partial=partial,
+        table=table,
+    )
+    judged = judge(found, gates)
+    if as_json:
+        print(json.dumps({**found.document(), "gates": [j.document() for j in judged]}))
+    else:
+        _show(found)
+        _show_gates(judged)
+    raise typer.Exit(3 if any(j.failed for j in judged) else 0)
+
+
+def _show(found: Compared) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.errors import printable
+
+    console = Console(width=100, highlight=False, markup=False, emoji=False)
+    for number, name in enumerate(found.names):
+        runs = found.runs[name]
+        shown = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
+        console.print(printable(f"{_letter(number)}: {name} ({shown})"))
+    console.print()
+    phase = None
+    for row in found.rows[:_SHOWN]:
+        if row.phase != phase:
+            phase = row.phase
+            console.print(printable(f"{phase}:" if phase != "run" else "the whole run:"))
+        unit = f" [{row.unit}]" if row.unit else ""
+        console.print(printable(f"  {row.metric.replace('_', ' ')}{unit}"))
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for width in (6, 12, 14, 10, 12):
+            table.add_column(width=width, justify="right", no_wrap=True)
+        for n, (name, values) in enumerate(row.values.items()):
+            table.add_row(
+                *_cells(n, name, values, row.change(name), row.apart(name) if n else None)
+            )
+        console.print(table)
+        if row.order is not None and len(found.names) > 2:
+            letters = {name: _letter(n) for n, name in enumerate(found.names)}
+            groups = ["=".join(letters[n] for n in group) for group in row.order.groups]
+            console.print(f"      groups: {' < '.join(groups)}")
+    if len(found.rows) > _SHOWN:
+        console.print(f"and {len(found.rows) - _SHOWN} more (--metric chooses, --json gives all)")
+    for note in found.notes:
+        console.print(printable(f"note: {note}"))
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
+
+
+def _cells(
+    number: int, name: str, values: list[float], change: float, apart: bool | None
+) -> tuple[str, ...]:
+    import numpy as np
+
+    spread = f"± {np.std(values, ddof=1):.4g}" if len(values) > 1 else ""
+    changed = f"{change:+.1%}" if number else ""
+    tie = "" if apart is None else "differs" if apart else "tie"
+    return f"{_letter(number)}", f"{np.mean(values):.6g}", spread, changed, tie
+
+
+def _show_gates(judged: list[Judged]) -> None:
+    for j in judged:
+        said = "failed" if j.failed else "a tie: passed" if j.beyond else "passed"
+        where = "" if j.phase == "run" else f" in {j.phase}"
+        print(f"{j.gate}: {j.name}, {j.metric}{where}: {j.change:+.2%}: {said}")

@@ -1,35 +1,63 @@
-"""penstock export: a trace for other programs."""
+"""penstock export: runs as one file that opens without penstock; a trace, or series, for other programs."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
+from typing import Literal
 
 import typer
 
 
 def command(
-    bundle: Path = typer.Argument(
-        help="The bundle of `penstock trace --mode trace -o` or `import`; OUT:r001, OUT:t01 of a study."
+    named: str = typer.Argument(
+        metavar="X",
+        help="What: an experiment (NAME, NAME#2, NAME#1..5), a study's results (OUT), a treatment or run of "
+        "it (OUT:t01, OUT:r001), a bundle.",
     ),
-    form: str = typer.Argument(metavar="FORMAT", help="perfetto, paraver, json, jsonl or fio."),
+    form: str = typer.Argument(
+        metavar="FORMAT",
+        help="FILE.tar.zst: everything in one file. Of series: csv, openmetrics. Of a trace: perfetto, "
+        "paraver, json, jsonl or fio.",
+    ),
     output: Path = typer.Option(
-        ..., "-o", "--output", help="The file; for fio a directory of jobs and I/O logs."
+        None,
+        "-o",
+        "--output",
+        help="The file; for csv and openmetrics a directory of a file per metric; for fio one of jobs and "
+        "I/O logs.",
     ),
+    axis: Literal["timestamp", "duration", "sample"] = typer.Option(
+        None, "--type", help="Of csv, the first column: time, seconds since the start, or a number."
+    ),
+    license: str = typer.Option("", help="Of one file: the address of a licence, for who gets it."),
     as_json: bool = typer.Option(False, "--json", help="What was written, as JSON."),
     part_bytes: int = typer.Option(0, "--part-bytes", hidden=True, min=0),
 ) -> None:
-    """Write a trace in another program's format: Perfetto, Paraver, JSON, fio.
+    """Write runs as one file, series as tables, or a trace in another program's format.
 
-    fio gets the calls themselves (replay.fio, one I/O log per thread), a job of the same kind of load
-    (job.fio) and one that makes the files (files.fio).
+    A .tar.zst holds everything, with a README, schemas, sums, CSV beside Parquet, and RO-Crate metadata; the
+    same runs give the same bytes. `penstock import` takes it in again.
     """
+    from penstock.archive.share import SUFFIX
+    from penstock.errors import BadInput
+
+    if form.endswith(SUFFIX):
+        if output is not None:
+            raise BadInput(f"found {form} and -o {output}; expected one file")
+        _packed(named, Path(form), license, as_json)
+        return
+    if output is None:
+        raise BadInput(f"found no -o for {form}; expected where to, or FILE{SUFFIX}")
+    if form in ("csv", "openmetrics"):
+        _series(named, form, output, axis, as_json)
+        return
     from penstock.archive import trace_export
     from penstock.archive.completeness import reading
 
     limit = part_bytes or trace_export.PART_BYTES
-    with reading(bundle) as (trace,):
+    with reading(Path(named)) as (trace,):
         written = trace_export.export(trace, form, output, part_bytes=limit)
     if as_json:
         print(json.dumps(written))
@@ -39,5 +67,39 @@ def command(
         print(f"and {len(written['files']) - 8} more files")
     if form == "fio":
         print(f"cd {shlex.quote(str(output))} && fio files.fio && fio replay.fio  # or job.fio")
-    for what, n in written.get("skipped", {}).items():
-        print(f"not in the I/O logs: {n} x {what}")
+
+
+def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
+    from penstock.archive.share import pack
+    from penstock.observe.monitor.named import selected
+
+    made = pack(selected(named), target, license=license)
+    if as_json:
+        print(json.dumps({**vars(made), "path": str(made.path)}))
+        return
+    print(
+        f"{made.path}: {made.files} files, {made.content_bytes:,} bytes in {made.size_bytes:,}; "
+        f"`tar xf` gives {made.name}/README.md"
+    )
+    if made.left_out:
+        print(f"left out, as no files: {', '.join(made.left_out[:8])}")
+
+
+def _series(
+    named: str,
+    form: str,
+    output: Path,
+    axis: Literal["timestamp", "duration", "sample"] | None,
+    as_json: bool,
+) -> None:
+    from penstock.observe.monitor.folders import write
+    from penstock.observe.monitor.named import selected
+    from penstock.writing import whole_folder
+
+    runs = selected(named).runs
+    with whole_folder(output) as folder:
+        names = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
+    if as_json:
+        print(json.dumps({"files": [str(output / n) for n in names]}))
+        return
+    print(f"{len(names)} files: {', '.join(names[:8])}")

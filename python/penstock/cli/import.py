@@ -14,9 +14,22 @@ from penstock.plugins import METRIC_READERS, TRACE_IMPORTERS
 def command(
     files: list[Path] = typer.Argument(
         metavar="FILE",
-        help="The trace (of blktrace all its files, or their common name), or one log or table of metrics.",
+        help="What `penstock export X FILE.tar.zst` wrote; a trace (of blktrace all its files, or their "
+        "common name); one log or table of metrics.",
     ),
-    output: Path = typer.Option(..., "-o", "--output", help="Where the bundle goes."),
+    output: Path = typer.Option(
+        None,
+        "-o",
+        "--output",
+        help="Where the bundle goes; of a .tar.zst the name it was packed with.",
+    ),
+    name: str = typer.Option(
+        None, "--as", help="Of metrics: an experiment of this name, instead of a bundle."
+    ),
+    metric: str = typer.Option(
+        "", "--metric", help="With --as: the metric that every column of a table is of."
+    ),
+    unit: str = typer.Option("", "--unit", help="With --as: the unit of its values."),
     form: str = typer.Option(
         None,
         "--format",
@@ -31,11 +44,23 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
-    """Make a bundle of another tool's trace and judge it, or of what a program reported of itself.
+    """Take in exported runs; make a bundle of another tool's trace, judged, or of a program's own report.
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
+    from penstock.archive.share import is_packed, unpack
+    from penstock.errors import BadInput
     from penstock.workload.metrics import reader_of
+
+    if len(files) == 1 and is_packed(files[0]):
+        place = unpack(files[0], output)
+        print(json.dumps({"path": str(place)}) if as_json else place)
+        return
+    if name is not None:
+        _experiment(files, output, name, form, beside, words, (metric, unit), as_json)
+        return
+    if output is None:
+        raise BadInput("found no -o; expected where the bundle goes, or --as NAME")
 
     described = "described" if words is not None and form is None else form
     if described in METRIC_READERS or (
@@ -43,7 +68,6 @@ def command(
     ):
         _metrics(files, output, described, beside, words, as_json)
         return
-    from penstock.errors import BadInput
     from penstock.observe.trace.foreign.importers import import_trace
     from penstock.observe.trace.foreign.summary import as_document, show
 
@@ -56,6 +80,51 @@ def command(
         print(json.dumps(as_document(judged)))
     else:
         show(judged)
+
+
+def _experiment(
+    files: list[Path],
+    output: Path | None,
+    name: str,
+    form: str | None,
+    beside: Path | None,
+    words: Path | None,
+    said: tuple[str, str],
+    as_json: bool,
+) -> None:
+    from penstock.archive.catalogue import local_user, open_index
+    from penstock.errors import BadInput
+    from penstock.observe.monitor.experiments import Experiments, experiments_home
+    from penstock.observe.monitor.taken_in import take_in
+
+    if len(files) != 1 or output is not None or beside is not None:
+        raise BadInput(
+            "--as: found -o, --with or several files with it; expected one file of metrics"
+        )
+    metric, unit = said
+    described = "described" if words is not None and form is None else form
+    with open_index() as index:
+        store = Experiments(index, experiments_home())
+        made, points, notes = take_in(
+            store,
+            local_user(),
+            name,
+            files[0],
+            form=described,
+            words=_words(words),
+            metric=metric,
+            unit=unit,
+        )
+    if as_json:
+        print(
+            json.dumps(
+                {"experiment": f"{made.name}#{made.repeat}", "points": points, "notes": notes}
+            )
+        )
+        return
+    print(f"{points:,} points: {made.name}#{made.repeat}")
+    for note in notes:
+        print(f"note: {note}")
 
 
 def _metrics(

@@ -114,6 +114,39 @@ def get(
         file.writelines(parts)
 
 
+@app.command()
+def derive(
+    name: str = typer.Argument(
+        ...,
+        metavar="X",
+        help="Experiments or runs that have ended: NAME, NAME#1..5, OUT:r001, a bundle.",
+    ),
+    said: str = typer.Argument(
+        ...,
+        metavar="NAME=EXPR",
+        help="For example total='sum(disk_read)', smooth='moving_mean(m, 10)'.",
+    ),
+    unit: str = typer.Option(None, "--unit", help="Of the values, where it is not what follows."),
+    table: str = typer.Option(None, "--table", help="Of a run: utilisation (default) or samples."),
+    as_json: bool = _JSON,
+) -> None:
+    """Compute a series from others, and keep it with its expression beside them.
+
+    EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
+    ratio, join, moving_mean, abs.
+    """
+    from penstock.archive.expression import split
+    from penstock.observe.monitor.derived import derive as kept
+    from penstock.observe.monitor.named import selected
+
+    word, expression = split(said)
+    made = kept(selected(name).runs, word, expression, unit, table)
+    if as_json:
+        print(json.dumps({"name": word, "expression": expression, "points": made}))
+        return
+    _say(f"{word}: {sum(made.values()):,} points in {len(made)} run{'' if len(made) == 1 else 's'}")
+
+
 @app.command("list")
 def listed(
     user: str = typer.Option(None, help="Whose."),

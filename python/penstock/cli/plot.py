@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +18,29 @@ if TYPE_CHECKING:
     from penstock.archive.series import Recorded
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is to be drawn of the series that are there."""
+
+    series: list[str]
+    phase: str | None
+    table: str | None
+    node: str
+    unit: list[str]
+    step: float | None
+    value: str | None
+    derive: list[str]
+    align: str | None
+    join: str
+
+
 def command(
     out: str = typer.Argument(
         ...,
         metavar="INPUT",
-        help="What to draw from: a monitored run, a study's results, a run or treatment of it (OUT:r001, "
-        "OUT:t01), a trace, a CSV, JSON Lines or Parquet file, `-` for CSV on stdin, the address of an "
-        "export (http://…), or a figure's .json, which gives the figure again.",
+        help="What to draw from: an experiment (NAME, NAME#1..5), a monitored run, a study's results, a run "
+        "or treatment of it (OUT:r001, OUT:t01), a trace, a CSV, JSON Lines or Parquet file, `-` for CSV on "
+        "stdin, the address of an export (http://…), or a figure's .json, which gives the figure again.",
     ),
     kind: str = typer.Argument(
         None,
@@ -54,6 +73,23 @@ def command(
     join: str = typer.Option(
         "nearest", help="How points of two series belong together: exact, nearest or last."
     ),
+    step: float = typer.Option(
+        None, "--step", help="Seconds (of a sequence, places) that points are put on, see --value."
+    ),
+    value: str = typer.Option(
+        None,
+        "--value",
+        help="What stands at each step: nearest (within half a step, the default), last, or of what lies "
+        "within half a step mean, median, min, max, sum or count.",
+    ),
+    derive: list[str] = typer.Option(
+        [],
+        "--derive",
+        help="NAME=EXPR, a series of others (`penstock monitor derive`); may be repeated.",
+    ),
+    align: str = typer.Option(
+        None, "--align", help="Where each run's time is 0: at the begin of this phase."
+    ),
     title: str = typer.Option("", help="A title above it."),
     code: bool = typer.Option(False, "--code", help="Write the Python that draws it, too."),
     response: str | None = typer.Option(None, help="The response (default: the study's first)."),
@@ -81,9 +117,9 @@ def command(
     try:
         if kind is None or kind in FIGURE_KINDS:
             sources = [out, *beside]
-            asked = (series, phase, table, node, unit)
+            asked = Asked(series, phase, table, node, unit, step, value, derive, align, join)
             target, files = _of_series(
-                sources, kind, output, asked, code, width=width, title=title, x=x or "", join=join
+                sources, kind, output, asked, code, width=width, title=title, x=x or ""
             )
         else:
             drawn = _of_tables(
@@ -119,13 +155,12 @@ def _of_series(
     sources: list[str],
     kind: str | None,
     output: Path | None,
-    asked: tuple[list[str], str | None, str | None, str, list[str]],
+    asked: Asked,
     code: bool,
     *,
     width: str,
     title: str,
     x: str,
-    join: str,
 ) -> tuple[Path, dict[str, bytes]]:
     from dataclasses import replace
 
@@ -141,19 +176,26 @@ def _of_series(
         target = output or first.with_suffix(".svg")
         return target, shipped(chart, recorded, target.name, code)
     size_of(width)
-    globs, phase, table, node, units = asked
+    globs, table = asked.series, asked.table
     column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
-    recorded = _read(sources, kind, table, column)
-    if units or node:
-        pairs = [u.partition("=") for u in units]
+    recorded = _read(sources, kind, table, column, asked.align)
+    if asked.unit or asked.node:
+        pairs = [u.partition("=") for u in asked.unit]
         for name, equals, of in pairs:
             if not (name and equals and of):
                 raise BadInput(f"--unit: found {name}{equals}{of}; expected NAME=UNIT")
-        recorded = recorded.named(node, {name: of for name, _, of in pairs})
-    if phase is not None:
-        recorded = recorded.within(phase)
+        recorded = recorded.named(asked.node, {name: of for name, _, of in pairs})
+    if asked.phase is not None:
+        recorded = recorded.within(asked.phase)
+    if asked.derive:
+        recorded = _derived(recorded, asked.derive)
+        globs = globs or [said.partition("=")[0].strip() for said in asked.derive]
     # what is across is not to be chosen as well
     recorded = recorded.chosen([*globs, *([x] if globs and x and kind == "scatter" else [])])
+    if asked.step is not None or asked.value is not None:
+        from penstock.archive.grid import on_grid
+
+        recorded = on_grid(recorded, asked.step, asked.value or "nearest")
     if (
         not globs
         and table is None
@@ -168,11 +210,25 @@ def _of_series(
         recorded,
         width=width,
         title=title,
-        join=join,
+        join=asked.join,
         x=across,
+        align=asked.align or "",
     )
     target = output or _default(sources[0], kind)
     return target, shipped(chart, recorded, target.name, code)
+
+
+def _derived(recorded: Recorded, said: list[str]) -> Recorded:
+    """With series computed from those that are there, each of which the next may use."""
+    from dataclasses import replace
+
+    from penstock.archive.expression import derived, split
+
+    for one in said:
+        name, expression = split(one)
+        made = derived(recorded, name, expression)
+        recorded = replace(recorded, series=[*recorded.series, *made.series])
+    return recorded
 
 
 def _is_series(x: str, recorded: Recorded) -> bool:
@@ -181,10 +237,15 @@ def _is_series(x: str, recorded: Recorded) -> bool:
     return bool(x) and any(fnmatchcase(n, x) for s in recorded.series for n in (s.name, s.quantity))
 
 
+@functools.cache
 def _holds_runs(source: str) -> bool:
-    from penstock.archive.selection import names_runs
+    from penstock.observe.monitor.named import names_recorded
 
-    return names_runs(source)
+    return source != "-" and "://" not in source and names_recorded(source)
+
+
+def _has_points(run: Path) -> bool:
+    return (run / "points.parquet").is_file()
 
 
 def _default(source: str, kind: str) -> Path:
@@ -192,15 +253,18 @@ def _default(source: str, kind: str) -> Path:
     path = Path(source)
     if path.is_dir():
         return path / "figures" / f"{kind}.svg"
-    name = "" if source == "-" or "://" in source else path.stem.replace(":", "-") + "-"
+    name = "" if source == "-" or "://" in source else re.sub(r"[^\w.-]+", "-", path.stem) + "-"
     return Path(f"{name}{kind}.svg")
 
 
-def _read(sources: list[str], kind: str, table: str | None, x: str | None) -> Recorded:
+def _read(
+    sources: list[str], kind: str, table: str | None, x: str | None, align: str | None
+) -> Recorded:
     from dataclasses import replace
 
     from penstock.archive import series
-    from penstock.archive.selection import select
+    from penstock.errors import BadInput
+    from penstock.observe.monitor.named import selected
 
     found = []
     for number, source in enumerate(sources):
@@ -212,10 +276,14 @@ def _read(sources: list[str], kind: str, table: str | None, x: str | None) -> Re
 
             one = series.of_csv(download(source, series.MOST_BYTES), source, x)
         elif _holds_runs(source):
-            requests = "io_events" if kind == "sequence" else None
-            one = series.of_selection(select(source), table or requests)
+            chosen = selected(source)
+            # an experiment has sequences among its points
+            plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
+            one = series.of_selection(chosen, table or (None if plain else "io_events"), align)
         else:
             one = series.of_file(Path(source), x)
+        if align is not None and not _holds_runs(source):
+            raise BadInput(f"--align: found {source}, no run; expected one that has phases")
         if len(sources) > 1:
             name = Path(source).stem if source != "-" else "stdin"
             label = (

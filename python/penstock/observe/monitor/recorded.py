@@ -312,8 +312,29 @@ def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict
 def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     """What a bundle recorded: its points, or the samples of a run's monitor on the time of day.
 
-    With `metric` only series of that name are read.
+    With `metric` only series of that name are read. Series that were derived come from the source `derived`.
     """
+    from penstock.observe.monitor.derived import batch_of
+
+    found = _recorded_in(bundle, metric)
+    extra = batch_of(bundle, metric)
+    if extra is None:
+        return found
+    more = recorded([extra], *span_of(bundle))
+    first = pa.scalar(1 + (pc.max(found.series["series_id"]).as_py() or 0), pa.int64())
+    moved = [
+        table.set_column(at, "series_id", pc.add(table["series_id"], first))
+        for table in (more.series, more.points)
+        for at in [table.schema.get_field_index("series_id")]
+    ]
+    return Recorded(
+        pa.concat_tables([found.series, moved[0].cast(SERIES_SCHEMA)]),
+        pa.concat_tables([found.points, moved[1].cast(POINTS_SCHEMA)]),
+        found.gaps,
+    )
+
+
+def _recorded_in(bundle: Bundle, metric: str | None) -> Recorded:
     if (bundle.path / "points.parquet").is_file():
         series = bundle.table("series", SERIES_SCHEMA.names)
         if metric is not None:

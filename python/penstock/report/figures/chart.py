@@ -72,6 +72,8 @@ class Chart:
     axis_unit: str = ""
     join: str = "nearest"
     x: str = ""
+    #: the phase at whose begin time is 0, empty where it is the begin of each run
+    align: str = ""
     phases: tuple[Phase, ...] = ()
     #: where a threshold lies, by name [unit of the vertical axis]
     lines_at: Mapping[str, float] = field(default_factory=dict)
@@ -132,6 +134,7 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
         recorded,
         series=[_shown(s) for s in recorded.series if np.isfinite(s.y).any()],
         phases=[replace(p, name=_text(p.name)) for p in recorded.phases],
+        origin=_text(chart.align),
     )
     if not recorded.series:
         raise style.NotDrawn("the series hold no value")

@@ -221,9 +221,11 @@ def x_axis(axes: Any, recorded: Recorded, end: float) -> None:
             step = next((s for s in steps if end / s <= 7), None)
             if step is not None:
                 axes.set_xticks(np.arange(0, end + step / 2, step))
-        axes.set_xlabel(f"time since start ({name})")
+        since = f"begin of {recorded.origin}" if recorded.origin else "start"
+        axes.set_xlabel(f"time since {since} ({name})")
     elif recorded.axis == "index":
-        axes.set_xlabel(f"{recorded.axis_name.replace('_', ' ') or 'number'} (number)")
+        what = recorded.axis_name.replace("_", " ")
+        axes.set_xlabel("number" if what in ("", "number") else f"{what} (number)")
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
     else:
         unit_axis(axes.xaxis, recorded.axis_unit, recorded.axis_name.replace("_", " "), end)

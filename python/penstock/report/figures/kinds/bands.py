@@ -22,7 +22,8 @@ FEWEST_TO_JUDGE = 5
 
 def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     """A band for each series with replicates."""
-    aligned = [replace(s, x=s.x - s.x[0]) for s in recorded.series]
+    # where a phase begins at 0 the runs lie right already
+    aligned = [s if chart.align else replace(s, x=s.x - s.x[0]) for s in recorded.series]
     groups: dict[tuple[str, str, str], list[Series]] = {}
     for s in aligned:
         groups.setdefault(s.key, []).append(s)
@@ -77,18 +78,21 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
 def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
     """x, and of the runs at each x the 2.5 %, 50 % and 97.5 % quantile (linear, type 7).
 
-    Each run is aligned at its own start and put into bins of a median step; a bin needs two runs.
+    Each run has its own start at 0, and is put into bins of a median step; a bin needs two runs.
     """
-    moved = [Series(s.name, s.x - s.x[0], s.y) for s in runs if len(s.x)]
-    step = median_step(moved)
-    end = max(float(s.x[-1]) for s in moved)
-    bins = int(np.clip(round(end / step) + 1, 1, MOST_BINS))
-    width = max(step, end / max(1, bins - 1))
-    edges: Array = np.asarray(width * (np.arange(bins + 1) - 0.5), float)
-    grid = np.vstack([binned(s, edges) for s in moved])
+    runs = [s for s in runs if len(s.x)]
+    step = median_step(runs)
+    start = min(float(s.x[0]) for s in runs)
+    end = max(float(s.x[-1]) for s in runs)
+    bins = int(np.clip(round((end - start) / step) + 1, 1, MOST_BINS))
+    width = max(step, (end - start) / max(1, bins - 1))
+    # 0 is the middle of a bin
+    first = round(start / width)
+    edges: Array = np.asarray(width * (first + np.arange(bins + 1) - 0.5), float)
+    grid = np.vstack([binned(s, edges) for s in runs])
     enough = np.isfinite(grid).sum(axis=0) > 1
     low, middle, high = np.nanquantile(grid[:, enough], [0.025, 0.5, 0.975], axis=0)
-    return (width * np.arange(bins))[enough], low, middle, high
+    return (width * (first + np.arange(bins)))[enough], low, middle, high
 
 
 def outliers(runs: Sequence[Series]) -> list[Series]:

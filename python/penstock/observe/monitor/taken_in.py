@@ -1,0 +1,138 @@
+"""What others recorded as an experiment that has ended: MonEx's tables, kube-burner's JSON, sar's, and more.
+
+A reader of `plugins.METRIC_READERS` reads the file; a table over a sequence (`sample,duration,…` of MonEx)
+becomes series by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.archive import series
+from penstock.errors import BadInput
+from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.points import Batch, canonical_labels, points
+from penstock.workload.metrics import Readings, read
+
+_ROWS = 1_000_000
+_NS = 10**9
+
+
+def take_in(
+    store: Experiments,
+    owner: str,
+    name: str,
+    path: Path,
+    *,
+    form: str | None = None,
+    words: Mapping[str, Any] | None = None,
+    metric: str = "",
+    unit: str = "",
+) -> tuple[Experiment, int, list[str]]:
+    """Begins the experiment `name` (its next repeat) at the file's first point and ends it at its last.
+
+    `metric`: that all columns of a table are of, each named by the label `entity`. Gives the experiment, how
+    many points it has, and what is to be said of them. BadInput for a file that nothing reads.
+    """
+    numbered = _sequence_column(path) if form in (None, "csv") else None
+    if numbered is not None:
+        batches, span, notes = _of_sequence(path, numbered, metric, unit)
+    else:
+        found = read(path, form, words)
+        batches, span, notes = _of_readings(found, path, metric, unit)
+    facts = {"imported": [{"file": path.name, "reader": form or ""}], "notes": notes}
+    begun = store.start(name, owner, at_ns=span[0], facts=facts)
+    try:
+        sink = store.sink(begun)
+        number = sum(sink.write(batch).points for batch in batches)
+    except BaseException:
+        store.stop(begun, at_ns=span[1], state="aborted")
+        raise
+    return store.stop(begun, at_ns=span[1]), number, notes
+
+
+def _sequence_column(path: Path) -> str | None:
+    """The first column of a CSV, where its name is one of places in a sequence."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(1 << 16)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
+    first = line.decode("utf-8-sig", "replace").strip().split(",")
+    name = first[0].strip().strip('"')
+    return name if len(first) > 1 and series.names_an_index(name) else None
+
+
+def _of_readings(
+    found: Readings, path: Path, metric: str, unit: str
+) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
+    rows = found.samples
+    if rows.empty:
+        raise BadInput(f"{path}: found no value with a time; expected some")
+    if metric:
+        plain = rows["entity"].eq("all")
+        rows = rows.assign(entity=rows["metric"].where(plain, rows["entity"]), metric=metric)
+    if unit:
+        rows = rows.assign(unit=unit)
+    span = int(rows["utc_ns"].min()), int(rows["utc_ns"].max())
+
+    def batches() -> Iterator[Batch]:
+        for source, mine in rows.groupby("source", sort=True):
+            for number, low in enumerate(range(0, len(mine), _ROWS)):
+                part = mine.iloc[low : low + _ROWS]
+                table = points(
+                    metric=part["metric"].tolist(),
+                    labels=_labels(part["entity"]),
+                    utc_ns=part["utc_ns"].to_numpy(),
+                    float=part["value"].to_numpy(float),
+                    unit=part["unit"].where(part["unit"] != "1", "").tolist(),
+                )
+                yield Batch(str(source), number, table)
+
+    return batches(), span, found.notes
+
+
+def _labels(entities: pd.Series[Any]) -> list[str]:
+    said = {e: "{}" if e in ("", "all") else canonical_labels({"entity": e}) for e in set(entities)}
+    return [said[e] for e in entities]
+
+
+def _of_sequence(
+    path: Path, column: str, metric: str, unit: str
+) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
+    recorded = series.of_file(path, column)
+    timed = next((s for s in recorded.series if series.names_a_time(s.name)), None)
+    values = [s for s in recorded.series if s is not timed]
+    if not values:
+        raise BadInput(f"{path}: found no column of values beside {column}; expected one at least")
+    times = {} if timed is None else dict(zip(timed.x.tolist(), timed.y.tolist(), strict=True))
+    ends = (
+        [round(float(t) * _NS) for t in (min(times.values()), max(times.values()))] if times else []
+    )
+    span = (min(0, *ends), max(ends)) if ends else (0, 0)
+
+    def batches() -> Iterator[Batch]:
+        for number, s in enumerate(values):
+            if len(s.x) > _ROWS * 2:
+                raise BadInput(f"{path}: found {len(s.x)} rows; expected {2 * _ROWS} at most")
+            at = [round(times[x] * _NS) for x in s.x.tolist()] if times else None
+            label = canonical_labels({"entity": s.node or s.quantity}) if metric else "{}"
+            yield Batch(
+                "csv",
+                number,
+                points(
+                    metric=metric or s.name,
+                    labels=label,
+                    utc_ns=at,
+                    index=s.x.astype(np.int64),
+                    float=s.y,
+                    unit=unit or s.unit,
+                ),
+            )
+
+    return batches(), span, ["times are those since the begin: no clock is known"]

@@ -1,0 +1,242 @@
+"""Series computed from others (MN-28) and series on common times: against what NumPy gives, and refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.expression import FUNCTIONS, derived
+from penstock.archive.grid import on_grid
+from penstock.archive.series import Recorded, Series
+from penstock.errors import BadInput
+from penstock.observe.monitor.experiments import Experiments
+from tests.unit.shared_runs import made, own_store, penstock, refused
+
+X = np.arange(20.0)
+RNG = np.random.default_rng(5)
+A, B, TOTAL = (
+    RNG.uniform(0, 90, 20),
+    RNG.uniform(0, 90, 20),
+    np.cumsum(RNG.integers(1, 9, 20)) * 1.0,
+)
+SERIES = Recorded(
+    [
+        Series("disk a busy", X, A, "%", "a", "disk busy"),
+        Series("disk b busy", X + 0.2, B, "%", "b", "disk busy"),
+        Series("bytes", X, TOTAL, "B", "", "bytes"),
+    ]
+)
+
+
+def of(expression: str) -> list[Series]:
+    return derived(SERIES, "n", expression).series
+
+
+def one(expression: str) -> np.ndarray:
+    (series,) = of(expression)
+    return series.y
+
+
+def test_each_function_is_what_numpy_gives() -> None:
+    assert np.allclose(one("sum(disk_busy)"), A + B)
+    assert np.allclose(one("mean(disk_busy)"), (A + B) / 2)
+    assert np.allclose(one("min(disk_busy)"), np.minimum(A, B))
+    assert np.allclose(one("max(disk_busy)"), np.maximum(A, B))
+    assert np.allclose(one("rate(bytes)"), np.diff(TOTAL))
+    assert np.allclose(one("delta(bytes)"), np.diff(TOTAL))
+    assert np.allclose(one('ratio("disk a busy", "disk b busy")'), A / B)
+    assert np.allclose(one("abs(disk_busy{a} - 50)"), np.abs(A - 50))
+    assert np.allclose(
+        one("moving_mean(bytes, 3)")[2:], np.convolve(TOTAL, np.ones(3) / 3, "valid")
+    )
+    assert np.allclose(one("join(bytes, disk_busy{a})"), A)
+    # at t the last value of b, whose points come 0.2 s later, is that of t - 0.8
+    last = one("join(bytes, disk_busy{b}, last)")
+    assert np.isnan(last[0])
+    assert np.allclose(last[1:], B[:-1])
+    assert np.isnan(one("join(bytes, disk_busy{b}, exact)")).all()
+    assert np.allclose(one("-disk_busy{a} * 2 / (1 + 3) - -1"), -A / 2 + 1)
+    assert set(FUNCTIONS) == set(
+        "sum mean min max rate delta ratio join moving_mean abs".split()
+    ), "a function that no line above tests"
+
+
+def test_nodes_go_with_their_own_and_units_follow() -> None:
+    two = of("disk_busy / 100")
+    assert [(s.name, s.node, s.unit) for s in two] == [("n a", "a", "%"), ("n b", "b", "%")]
+    assert [s.unit for s in of("bytes / disk_busy")] == ["B/%", "B/%"]
+    assert of("disk_busy / disk_busy")[1].unit == ""
+    assert np.allclose(of("disk_busy / disk_busy")[1].y, 1)
+    assert of("rate(bytes)")[0].unit == "B/s"
+    assert of("bytes * bytes")[0].unit == "B·B"
+
+
+def test_what_has_no_value_is_none_and_never_zero() -> None:
+    holes = Recorded(
+        [
+            Series("a", X, np.where(X == 5, np.nan, 1.0), "", "", "a"),
+            Series("b", X[:10], np.arange(10.0), "", "", "b"),
+            Series("c", X, np.where(X < 10, X, X - 10), "B", "", "c"),
+        ]
+    )
+    (total,) = derived(holes, "n", "sum(a, b)").series
+    assert np.isnan(total.y[5])
+    assert np.isnan(total.y[10:]).all()
+    assert np.isnan(derived(holes, "n", "a / b").series[0].y[0])
+    # a counter that goes backwards began anew: no negative rate
+    rate = derived(holes, "n", "rate(c)").series[0].y
+    assert np.isnan(rate[9])
+    assert (rate[~np.isnan(rate)] >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("__import__('os')", "found \"'os')\""),
+        ("1 +", "found the end"),
+        ("2 * 3", "found a number"),
+        ("nothing", "found no series nothing; expected one of disk busy, bytes"),
+        ("disk_busy{c}", "found no series disk_busy{c}; expected one of"),
+        ("eval(bytes)", "expected a function: sum"),
+        ("bytes + disk_busy", "expected values of one unit"),
+        ("sum(bytes, disk_busy)", "found units"),
+        ("moving_mean(bytes)", "expected a series and seconds"),
+        ("moving_mean(bytes, 0)", "expected more than 0"),
+        ("rate(2)", "expected 1 series"),
+        ("(bytes", "expected a )"),
+        ("bytes)", "expected the end"),
+        ("(" * 60 + "bytes" + ")" * 60, "brackets"),
+        ("+".join(["bytes"] * 300), "fewer than 400 words"),
+        ("bytes" + " " * 3000 + "+ 1", "characters"),
+        ("bytes; import os", "found '; import os'"),
+    ],
+)
+def test_nothing_else_is_an_expression(expression: str, said: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        of(expression)
+    assert said in str(refusal.value)
+
+
+# ---------------------------------------------------------------- kept beside what was recorded
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
+    monkeypatch.chdir(tmp_path)
+    return own_store(tmp_path, monkeypatch)
+
+
+def test_a_derived_series_is_kept_with_its_expression(store: Experiments) -> None:
+    at = np.arange(30.0)
+    series = {("m", "n1"): (at, at), ("m", "n2"): (at, 2 * at)}
+    run = made(store, "x", series, phases={"late": (10, 20)}, lasted_s=30)
+    assert penstock("monitor", "derive", "x", "total=sum(m)").exit_code == 0
+    assert penstock("monitor", "derive", "x", "half = total / 2", "--unit", "B/s").exit_code == 0
+    kept = Bundle.open(run.path).table("derived").to_pandas()
+    assert set(kept["expression"]) == {"sum(m)", "total / 2"}
+    got = penstock("monitor", "get", "x", "-m", "half", "--type", "duration", "-o", "half.csv")
+    assert got.exit_code == 0, got.output
+    frame = pd.read_csv("half.csv")
+    assert frame["half"].tolist() == (1.5 * at).tolist()
+    assert frame["duration"].tolist() == at.tolist()
+    # the recorded ones are as they were, and stay
+    penstock("monitor", "get", "x", "-m", "m", "--label", "node", "-o", "m.csv")
+    assert pd.read_csv("m.csv")["n2"].tolist() == (2 * at).tolist()
+    # again: replaced, and not by what was made of itself
+    assert penstock("monitor", "derive", "x", "total=max(m)").exit_code == 0
+    assert "no series total" in refused("monitor", "derive", "x", "total=total + 1")
+    assert "that of a recorded series" in refused("monitor", "derive", "x", "m=sum(m)")
+    assert "expected NAME=EXPRESSION" in refused("monitor", "derive", "x", "sum(m)")
+    # figures and comparisons see it
+    result = penstock("plot", "x", "lines", "-s", "half", "-o", "fig.svg", "--phase", "late")
+    assert result.exit_code == 0, result.output
+    drawn = pd.read_csv("fig.data.csv")
+    assert drawn["y"].tolist() == [15 + 1.5 * k for k in range(11)]
+    # and it goes with the run
+    penstock("export", "x", "x.tar.zst")
+    penstock("import", "x.tar.zst")
+    assert (Path("x.1") / "csv" / "derived.csv").is_file()
+    assert (
+        "total"
+        in json.loads(penstock("compare", "x", "x.1", "-m", "total", "--json").stdout)["rows"][0][
+            "metric"
+        ]
+    )
+
+
+def test_an_experiment_that_runs_is_not_derived_from(store: Experiments) -> None:
+    from penstock.archive.catalogue import local_user
+
+    store.start("going", local_user())
+    assert "going#1, which is running" in refused("monitor", "derive", "going", "a=b")
+
+
+# ---------------------------------------------------------------- on common times
+
+
+def test_a_grid_takes_the_nearest_the_last_or_what_a_bin_holds() -> None:
+    s = Recorded([Series("a", np.array([0.1, 0.9, 1.4, 2.1, 5.2]), np.array([1.0, 2, 3, 4, 5]))])
+
+    def grid(value: str) -> list[float]:
+        (made,) = on_grid(s, 1.0, value).series
+        assert made.x.tolist() == [0, 1, 2, 3, 4, 5]
+        return made.y.tolist()
+
+    nan = float("nan")
+    for value, expected in {
+        "nearest": [1, 2, 4, nan, nan, 5],
+        "last": [nan, 2, 3, 4, 4, 4],
+        "mean": [1, 2.5, 4, nan, nan, 5],
+        "sum": [1, 5, 4, nan, nan, 5],
+        "count": [1, 2, 1, nan, nan, 1],
+        "max": [1, 3, 4, nan, nan, 5],
+        "min": [1, 2, 4, nan, nan, 5],
+        "median": [1, 2.5, 4, nan, nan, 5],
+    }.items():
+        assert np.array_equal(grid(value), expected, equal_nan=True), value
+    with pytest.raises(BadInput, match="expected one of nearest"):
+        on_grid(s, 1.0, "eval")
+    with pytest.raises(BadInput, match="more than 0"):
+        on_grid(s, 0.0)
+    with pytest.raises(BadInput, match="at most"):
+        on_grid(s, 1e-9)
+
+
+def test_plot_puts_on_steps_derives_and_aligns(tmp_path: Path, store: Experiments) -> None:
+    text = io.StringIO()
+    pd.DataFrame({"time": np.arange(0, 10, 0.5), "a": np.arange(20.0), "b": 2.0}).to_csv(
+        text, index=False
+    )
+    Path("f.csv").write_text(text.getvalue())
+    done = penstock(
+        *"plot f.csv lines --derive c=a*b -s c --step 2 --value mean -o fig.svg".split()
+    )
+    assert done.exit_code == 0, done.output
+    drawn = pd.read_csv("fig.data.csv")
+    assert drawn["x"].tolist() == [0, 2, 4, 6, 8, 10]
+    # at 2 those of 1, 1.5, 2, 2.5 s: a = 2, 3, 4, 5
+    assert drawn["y"].tolist()[1] == 7
+    for number in range(2):
+        at = np.arange(40.0)
+        made(
+            store,
+            "x",
+            {("m", ""): (at, np.where(at < 10 + number, 0.0, 1.0))},
+            phases={"load": (10.0 + number, 20.0)},
+            lasted_s=40,
+        )
+    done = penstock(*"plot x#* bands --align load -o bands.svg".split())
+    assert done.exit_code == 0, done.output
+    drawn = pd.read_csv("bands.data.csv")
+    # aligned at the load both step up at 0
+    assert (drawn[drawn["x"] < 0]["y"] == 0).all()
+    assert (drawn[drawn["x"] >= 0]["y"] == 1).all()
+    assert set(drawn["run"]) == {"x#1", "x#2"}
+    assert json.loads(Path("bands.json").read_text())["align"] == "load"
+    assert "--align: found f.csv" in refused(*"plot f.csv lines --align load".split())

@@ -1,0 +1,334 @@
+"""Runs as one file: opens without penstock, comes back as it was, refuses what was changed; RO-Crate."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive import share
+from penstock.observe.monitor.experiments import Experiment, Experiments
+from tests.unit.shared_runs import made, own_store, penstock, refused, study
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
+    monkeypatch.chdir(tmp_path)
+    return own_store(tmp_path, monkeypatch)
+
+
+def recorded(store: Experiments, name: str = "x") -> Experiment:
+    at = np.arange(60.0)
+    series = {("disk", node): (at, at * (1 + n)) for n, node in enumerate(("n1", "n2"))}
+    return made(store, name, series, phases={"load": (10, 20)}, params={"disk": "fast, local"})
+
+
+def unpacked(path: Path, place: Path) -> Path:
+    """With Arrow and tarfile alone, as another program would."""
+    with pa.CompressedInputStream(pa.OSFile(str(path)), "zstd") as content:
+        plain = io.BytesIO(content.read())
+    with tarfile.open(fileobj=plain) as tar:
+        tar.extractall(place, filter="data")
+    (top,) = place.iterdir()
+    return top
+
+
+def test_it_opens_without_penstock(store: Experiments, tmp_path: Path) -> None:
+    run = recorded(store)
+    assert penstock("export", "x", "x.tar.zst").exit_code == 0
+    top = unpacked(tmp_path / "x.tar.zst", tmp_path / "elsewhere")
+    assert top.name == "x.1"
+    # every file has a sum, and there is no other
+    subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=top, check=True)
+    listed = {line.split("  ", 1)[1] for line in (top / "SHA256SUMS").read_text().splitlines()}
+    assert listed == {
+        str(p.relative_to(top)) for p in top.rglob("*") if p.is_file() and p.name != "SHA256SUMS"
+    }
+    points = pd.read_csv(top / "csv" / "points.csv")
+    there = pq.read_table(top / "points.parquet").to_pandas()
+    assert points["float"].tolist() == there["float"].tolist()
+    assert len(points) == 120
+    schema = json.loads((top / "schemas" / "series.json").read_text())
+    assert {c["name"] for c in schema["columns"]} >= {"metric", "unit", "interval_ns"}
+    assert "x#1; disk = fast, local; 60.000 s" in (top / "README.md").read_text()
+    assert (top / "points.parquet").read_bytes() == (run.path / "points.parquet").read_bytes()
+
+
+def test_it_comes_back_as_it_was_and_draws_the_same_figure(
+    store: Experiments, tmp_path: Path
+) -> None:
+    """Moved to another directory, without the store, a figure has the same bytes (MN-10)."""
+    recorded(store)
+    penstock("export", "x", "x.tar.zst")
+    assert penstock("import", "x.tar.zst").output.strip() == str(tmp_path / "x.1")
+    penstock("export", "x.1", "again.tar.zst")
+    assert Path("again.tar.zst").read_bytes() == Path("x.tar.zst").read_bytes()
+    drawn = []
+    for source, folder in (("x", "a"), ("x.1", "b")):
+        os.mkdir(folder)
+        result = penstock("plot", source, "lines", "-o", f"{folder}/fig.pdf")
+        assert result.exit_code == 0, result.output
+        drawn.append((Path(folder) / "fig.pdf").read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+def test_equal_runs_give_equal_bytes_whatever_the_clock_and_the_order(
+    store: Experiments, tmp_path: Path
+) -> None:
+    run = recorded(store)
+    penstock("export", "x", "one.tar.zst")
+    for path in sorted(run.path.iterdir(), reverse=True):
+        os.utime(path, (1, 1))
+    penstock("export", "x", "two.tar.zst")
+    assert Path("one.tar.zst").read_bytes() == Path("two.tar.zst").read_bytes()
+
+
+def test_a_study_a_treatment_and_repeats_are_exported_alike(
+    store: Experiments, tmp_path: Path
+) -> None:
+    out = study(tmp_path / "out", {"t01": [1.0, 1.1], "t02": [2.0, 2.2]})
+    (out / "study.yaml").write_text("study: s\n")
+    (out / "link").symlink_to("/etc/hostname")
+    for _ in range(3):
+        recorded(store)
+    for named, target, runs in (
+        (str(out), "whole", ["r001", "r002", "r003", "r004"]),
+        (f"{out}:t02", "part", ["r003", "r004"]),
+        ("x#2..3", "repeats", ["x.2", "x.3"]),
+    ):
+        assert penstock("export", named, f"{target}.tar.zst").exit_code == 0
+        assert penstock("import", f"{target}.tar.zst", "-o", target).exit_code == 0
+        assert sorted(os.listdir(Path(target) / "runs")) == runs
+    assert Path("whole/study.yaml").read_text() == "study: s\n"
+    # a link may point anywhere: it is left out, and that is said
+    assert not Path("whole/link").exists()
+    assert "`link`" in Path("whole/README.md").read_text()
+    assert "found no repeat 4" in refused("export", "x#1..4", "no.tar.zst")
+    assert not Path("no.tar.zst").exists()
+
+
+def packed(path: Path, members: list[tuple[str, bytes]], *, kind: bytes = tarfile.REGTYPE) -> None:
+    """A file as ours, with other contents, its sums right."""
+    sums = "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name.split('/', 1)[-1]}\n"
+        for name, content in members
+    )
+    with (
+        pa.CompressedOutputStream(pa.OSFile(str(path), "wb"), "zstd") as out,
+        tarfile.open(fileobj=out, mode="w|") as tar,
+    ):
+        for name, content in [*members, ("x/SHA256SUMS", sums.encode())]:
+            head = tarfile.TarInfo(name)
+            head.size = len(content)
+            if name == members[0][0]:
+                head.type = kind
+                head.linkname = "/etc/passwd"
+                head.size = len(content) if kind == tarfile.REGTYPE else 0
+            tar.addfile(head, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/x/evil", "x/../evil", "../evil", "x/a/../../evil", "x", "x/\x1bevil", "y/evil", "x//evil"],
+)
+def test_no_file_leaves_its_directory(store: Experiments, tmp_path: Path, name: str) -> None:
+    packed(tmp_path / "f.tar.zst", [("x/good", b"1"), (name, b"1")])
+    before = sorted(os.listdir(tmp_path))
+    assert "no file beneath one directory" in refused("import", "f.tar.zst", "-o", "o")
+    assert sorted(os.listdir(tmp_path)) == before
+    assert not (tmp_path.parent / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_only_files_come_in(store: Experiments, tmp_path: Path, kind: bytes) -> None:
+    packed(tmp_path / "f.tar.zst", [("x/link", b"")], kind=kind)
+    assert "no file beneath one directory" in refused("import", "f.tar.zst", "-o", "o")
+    assert not Path("o").exists()
+
+
+def test_a_file_twice_too_many_or_too_large_is_refused(
+    store: Experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed(tmp_path / "f.tar.zst", [("x/a", b"1"), ("x/a", b"2")])
+    assert "twice" in refused("import", "f.tar.zst", "-o", "o")
+    packed(tmp_path / "f.tar.zst", [(f"x/{n}", b"1") for n in range(9)])
+    monkeypatch.setattr(share, "MOST_FILES", 5)
+    assert "more than 5 files" in refused("import", "f.tar.zst", "-o", "o")
+    # 64 MB of zeros are 3 kB: what counts is what they become
+    packed(tmp_path / "f.tar.zst", [("x/zeros", bytes(64 << 20))])
+    monkeypatch.setattr(share, "MOST_BYTES", 1 << 20)
+    assert "expected 1,048,576 at most" in refused("import", "f.tar.zst", "-o", "o")
+    assert (
+        sorted(os.listdir(tmp_path)) == ["archive", "f.tar.zst", "state"] or not Path("o").exists()
+    )
+
+
+def test_every_byte_that_is_changed_is_found_or_changes_nothing(
+    store: Experiments, tmp_path: Path
+) -> None:
+    """Each of many single bytes is changed: it is refused in one line, or what comes out is the same."""
+    recorded(store)
+    penstock("export", "x", "x.tar.zst")
+    whole = Path("x.tar.zst").read_bytes()
+    penstock("import", "x.tar.zst", "-o", "good")
+    good = {p.name: p.read_bytes() for p in Path("good").rglob("*") if p.is_file()}
+    found = 0
+    for at in range(0, len(whole), max(1, len(whole) // 60)):
+        Path("y.tar.zst").write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        result = penstock("import", "y.tar.zst", "-o", f"o{at}")
+        if result.exception is None or isinstance(result.exception, SystemExit):
+            came = {p.name: p.read_bytes() for p in Path(f"o{at}").rglob("*") if p.is_file()}
+            assert came == good
+        else:
+            found += 1
+            assert not Path(f"o{at}").exists()
+    assert found > 40
+    for cut in (0, 3, 100, len(whole) // 2, len(whole) - 1):
+        Path("y.tar.zst").write_bytes(whole[:cut])
+        assert "expected what `penstock export" in refused("import", "y.tar.zst", "-o", "cut")
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_what_is_lacking_or_added_is_told(store: Experiments, tmp_path: Path) -> None:
+    recorded(store)
+    penstock("export", "x", "x.tar.zst")
+    top = unpacked(tmp_path / "x.tar.zst", tmp_path / "u")
+
+    def again(leave: str = "", add: str = "") -> None:
+        with (
+            pa.CompressedOutputStream(pa.OSFile("y.tar.zst", "wb"), "zstd") as out,
+            tarfile.open(fileobj=out, mode="w|") as tar,
+        ):
+            for path in sorted(p for p in top.rglob("*") if p.is_file()):
+                if path.name != leave:
+                    tar.add(path, f"x.1/{path.relative_to(top)}")
+            if add:
+                tar.addfile(tarfile.TarInfo(f"x.1/{add}"))
+
+    again()
+    assert penstock("import", "y.tar.zst", "-o", "o1").exit_code == 0
+    again(leave="points.parquet")
+    assert "found no points.parquet, which its SHA256SUMS lists" in refused(
+        "import", "y.tar.zst", "-o", "o2"
+    )
+    again(add="new.txt")
+    assert "new.txt with no sum of it" in refused("import", "y.tar.zst", "-o", "o3")
+    again(leave="SHA256SUMS")
+    assert "found no SHA256SUMS" in refused("import", "y.tar.zst", "-o", "o4")
+    assert "exists already" in refused("import", "y.tar.zst", "-o", "o1")
+
+
+def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: Path) -> None:
+    """The requirements (MUST) of RO-Crate 1.1 for the descriptor, the root and data entities."""
+    recorded(store)
+    licence = "https://creativecommons.org/licenses/by/4.0/"
+    penstock("export", "x", "x.tar.zst", "--license", licence)
+    top = unpacked(tmp_path / "x.tar.zst", tmp_path / "u")
+    crate = json.loads((top / "ro-crate-metadata.json").read_text())
+    assert "https://w3id.org/ro/crate/1.1/context" in crate["@context"]
+    graph = {e["@id"]: e for e in crate["@graph"]}
+    # flattened: every entity once, with an @id and a @type, and no entity within another
+    assert len(graph) == len(crate["@graph"])
+    assert all("@type" in e for e in graph.values())
+    for entity in graph.values():
+        for value in entity.values():
+            for inner in value if isinstance(value, list) else [value]:
+                assert not isinstance(inner, dict) or list(inner) == ["@id"]
+    descriptor = graph["ro-crate-metadata.json"]
+    assert descriptor["@type"] == "CreativeWork"
+    assert descriptor["about"] == {"@id": "./"}
+    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    root = graph["./"]
+    assert root["@type"] == "Dataset"
+    assert root["name"]
+    assert root["description"]
+    assert pd.Timestamp(root["datePublished"]) == pd.Timestamp(1_700_000_060, unit="s", tz="UTC")
+    assert root["license"] == {"@id": licence}
+    assert licence in graph
+    # every file is an entity, linked from the root, and every entity of a file is there
+    linked = [part["@id"] for part in root["hasPart"]]
+    assert len(set(linked)) == len(linked)
+    files = [e for e in graph.values() if e["@type"] == "File"]
+    assert {e["@id"] for e in files} == set(linked)
+    for entity in files:
+        content = (top / entity["@id"]).read_bytes()
+        assert entity["contentSize"] == str(len(content))
+        assert entity["sha256"] == hashlib.sha256(content).hexdigest()
+    there = {str(p.relative_to(top)) for p in top.rglob("*") if p.is_file()}
+    assert set(linked) == there - {"ro-crate-metadata.json", "SHA256SUMS"}
+    (run,) = (e for e in graph.values() if e["@type"] == "CreateAction")
+    assert graph[run["instrument"]["@id"]]["name"] == "penstock"
+
+
+# ---------------------------------------------------------------- MonEx's tables, and others'
+
+HDD = "duration,node1,node2,node3\r\n0,0,0,0.044444444444444446\r\n1,0,,0.1\r\n2,2.4444444444444446,4.5,7\r\n"
+OFFSETS = (
+    "sample,duration,offset_2,offset_random-read.1.0\n0,0.925234944,,36880384\n"
+    "1,0.927110912,,96661504\n2,0.929766912,,126414848\n"
+)
+
+
+def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> None:
+    """MonEx's own form, CRLF and empty cells included: `duration`, a column for each node."""
+    Path("hdd.csv").write_bytes(HDD.encode())
+    result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "disk", "--unit", "%")
+    assert result.output.splitlines() == [
+        "8 points: mongo#1",
+        "note: times are those since the begin: no clock is known",
+    ]
+    got = "monitor get mongo -m disk --type duration --label entity -o out.csv".split()
+    assert penstock(*got).exit_code == 0
+    assert Path("out.csv").read_text() == HDD.replace("\r\n", "\n")
+    assert penstock("export", "mongo", "csv", "-o", "folder", "--type", "duration").exit_code == 0
+    assert Path("folder/disk.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
+    penstock("plot", "mongo", "lines", "-o", "fig.svg")
+    assert Path("fig.svg").stat().st_size > 1000
+
+
+def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
+    Path("offsets.csv").write_text(OFFSETS)
+    penstock("import", "offsets.csv", "--as", "offsets")
+    found = store.find("offsets", None)
+    points = store.recorded(found).points.to_pydict()
+    assert points["index"] == [0, 1, 2]
+    assert points["utc_ns"] == [925234944, 927110912, 929766912]
+    assert points["float"] == [36880384, 96661504, 126414848]
+    result = penstock("plot", "offsets", "sequence", "-o", "fig.svg")
+    assert result.exit_code == 0, result.output
+
+
+def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
+    documents = [
+        {
+            "metricName": "nodeCPU",
+            "timestamp": f"2024-05-01T10:00:0{s}Z",
+            "labels": {"instance": node},
+            "value": s + n,
+        }
+        for s in range(3)
+        for n, node in enumerate(("a", "b"))
+    ]
+    Path("kb.json").write_text(json.dumps(documents))
+    assert "6 points: kb#1" in penstock("import", "kb.json", "--as", "kb").output
+    penstock(*"monitor get kb -m nodeCPU --label entity --type duration -o kb.csv".split())
+    assert Path("kb.csv").read_text() == "duration,a,b\n0,0,1\n1,1,2\n2,2,3\n"
+    sar = Path(__file__).parents[1] / "golden" / "metrics" / "sar.json"
+    assert "points: sar#1" in penstock("import", str(sar), "--as", "sar").output
+    sar_metrics = store.recorded(store.find("sar", None)).series["metric"].to_pylist()
+    assert "rkB" in sar_metrics or "rd_sec" in sar_metrics or len(sar_metrics) > 20
+    assert "expected one file of metrics" in refused("import", "kb.json", "--as", "kb", "-o", "o")
+    Path("text").write_text("hello\n")
+    assert "found nothing known at its beginning" in refused("import", "text", "--as", "t")
