@@ -128,6 +128,7 @@ def push(
     unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
     label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
     where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
+    file: str = typer.Option(None, "--file", help="Of a bundle: only this file, by its path's end."),
     order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
     table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
     source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
@@ -141,10 +142,14 @@ def push(
     What was acknowledged is kept. The same file pushed again doubles nothing.
     """
     from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.pushing import batches_of, column_of, read_table, rows_where
+    from penstock.observe.monitor.pushing import batches_of, column_of, file_id_of, read_table
     from penstock.observe.monitor.pushing import push as pushed
+    from penstock.observe.monitor.pushing import rows_where
 
-    found = rows_where(read_table(table_file, table), _params(where, "--where"))
+    wanted = _params(where, "--where")
+    if file is not None:
+        wanted["file_id"] = str(file_id_of(table_file, file))
+    found = rows_where(read_table(table_file, table), wanted)
     if order is not None:
         column_of(found, order)
         found = found.sort_by(order)

@@ -73,6 +73,22 @@ def read_table(place: Path, table: str | None = None) -> pa.Table:
     raise BadInput(f"{place}: found {place.suffix or 'no ending'}; expected .csv, .jsonl, .parquet")
 
 
+def file_id_of(bundle: Path, path: str) -> int:
+    """The number of a file of a bundle, by its path or the end of it. BadInput where it is not just one."""
+    files = read_table(bundle, "files")
+    found = [
+        (number, name)
+        for number, name in zip(
+            files["file_id"].to_pylist(), files["path"].to_pylist(), strict=True
+        )
+        if name is not None and (name == path or name.endswith(f"/{path.lstrip('/')}"))
+    ]
+    if len(found) != 1:
+        names = ", ".join(name for _, name in found[:5]) or "none"
+        raise BadInput(f"{bundle}: found {names} that ends with {path}; expected one file")
+    return int(found[0][0])
+
+
 def rows_where(table: pa.Table, where: Mapping[str, str]) -> pa.Table:
     """The rows whose columns, as text, are so. BadInput for a column that there is not."""
     for name, wanted in where.items():
