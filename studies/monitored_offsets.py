@@ -1,15 +1,15 @@
 """Offsets by sequence: every request of a random read, kept locally and pushed at once at the end.
 
-`studies/monitored_offsets.py` reads a file of 140 MiB at random with fio (4 KiB, direct, one request at a time)
-under penstock's tracer, pushes the offsets at the end to `penstock serve` by their number, and sets them
-beside fio's own log. Beside it: the same read while an exporter of the position is scraped each second, a
-sequential read as control, a million points pushed, and a server that is killed meanwhile. `--quick`: 28 MiB.
-Needs root and fio.
+`studies/monitored_offsets.py` reads a file of 140 MiB at random with fio (4 KiB, direct, one request at a
+time) under penstock's tracer, pushes the offsets at the end to `penstock serve` by their number, and sets
+them beside fio's own log. Beside it: the same read while an exporter of the position is scraped each second,
+a sequential read as control, a million points pushed, and a server that is killed meanwhile. `--quick`: 28
+MiB. Needs root and fio.
 
 The published case is that of MonEx (Saif and others, 2019): a cloud without a shape, of which 10.7 % of the
-blocks are missing and nothing says so. Planted: a request that is lost, two that are exchanged, and the
-scraped positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 1 if a line is missed, something
-failed, or what was planted is not found.
+blocks are missing and nothing says so. Planted: a request that is lost, two that are exchanged, the scraped
+positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 1 if a line
+is missed, something failed, or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def figure(server: Server, out: Path) -> None:
 
 
 def main() -> int:
-    """Exit status: 0 all lines are met, 1 one is missed, something failed or a planted failure is not found."""
+    """Exit status: 0 all lines are met, 1 otherwise."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument(
         "-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-offsets"

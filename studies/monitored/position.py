@@ -1,4 +1,4 @@
-"""An exporter: where in a file the program that reads it is. `position.py FILE` prints the port it listens at."""
+"""An exporter: where in a file the program that reads it is. `position.py FILE` prints its port."""
 
 from __future__ import annotations
 

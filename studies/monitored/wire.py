@@ -16,8 +16,8 @@ _TYPE, _LEAVES = 0xFFFFF000 + 4, 4
 def program(port: int | None) -> list[tuple[int, int, int, int]]:
     """A classic BPF program: IPv4 from or to a port of TCP or UDP (None: any), each packet once.
 
-    Instructions are code, jump if true, jump if false, value. On loopback a packet is seen as it leaves and as it
-    arrives, elsewhere a bridge shows only what arrives: what leaves is left out.
+    Instructions are code, jump if true, jump if false, value. On loopback a packet is seen as it leaves and
+    as it arrives: what leaves is left out.
     """
     if port is None:
         return [(0x28, 0, 0, _TYPE), (0x15, 1, 0, _LEAVES), (0x06, 0, 0, 64), (0x06, 0, 0, 0)]

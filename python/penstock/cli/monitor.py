@@ -128,7 +128,9 @@ def push(
     unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
     label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
     where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
-    file: str = typer.Option(None, "--file", help="Of a bundle: only this file, by its path's end."),
+    file: str = typer.Option(
+        None, "--file", help="Of a bundle: only this file, by its path's end."
+    ),
     order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
     table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
     source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
