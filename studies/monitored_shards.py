@@ -177,17 +177,23 @@ class Monitoring:
         self.server = Server(place, {"collectors": collectors})
 
     def _start(self, words: list[str], stdout: int) -> subprocess.Popen[str]:
-        self.processes.append(subprocess.Popen(words, stdout=stdout, text=True))
+        # a session of its own: what runs in a node is ended with what entered it
+        self.processes.append(
+            subprocess.Popen(
+                words, stdout=stdout, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+            )
+        )
         return self.processes[-1]
 
     def end(self) -> int:
         """Ends all of it; requests that reached the unit."""
         self.server.end()
-        self.pdu.send_signal(signal.SIGTERM)
+        os.killpg(self.pdu.pid, signal.SIGTERM)
         assert self.pdu.stdout is not None
         said = self.pdu.stdout.readline()
         for process in self.processes:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
         for process in self.processes:
             process.wait(30)
         return int(json.loads(said)["requests"]) if said else -1
