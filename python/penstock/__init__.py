@@ -1,7 +1,7 @@
 """penstock: one experiment platform for the storage and I/O performance of data systems.
 
 From Python: `Study`, `run`, `Campaign`, `trace`, `Trace`, `predict_workflow`, `explore`,
-`experiment` and `Disk`, of
+`experiment`, `series` and `Disk`, of
 `penstock.api`, and `Cluster`, of `penstock.emulate.cluster.cluster`.
 """
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.api import explore as explore
     from penstock.api import predict_workflow as predict_workflow
     from penstock.api import run as run
+    from penstock.api import series as series
     from penstock.api import trace as trace
     from penstock.emulate.cluster.cluster import Cluster as Cluster
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _API = (
     *("Campaign", "Disk", "Study", "Trace"),
-    *("experiment", "explore", "predict_workflow", "run", "trace"),
+    *("experiment", "explore", "predict_workflow", "run", "series", "trace"),
 )
 
 

@@ -326,6 +326,35 @@ def experiment(
     door.stop(begun)
 
 
+def series(
+    name: str,
+    metric: str,
+    *,
+    phase: str | None = None,
+    labels: Sequence[str] = (),
+    axis: Literal["timestamp", "duration", "sample"] | None = None,
+    server: str | None = None,
+) -> pd.DataFrame:
+    """A metric of an experiment: a column for each series, rows by time, or by number where it is a sequence.
+
+    `labels` are those whose values name the columns. The experiment is of this user's archive, or with
+    `server` (`$PENSTOCK_SERVER`) of that one. Raises BadInput for what there is not.
+    """
+    import io
+
+    import pandas as pd
+
+    from penstock.observe.monitor.door import opened
+
+    said = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
+    options: dict[str, Any] = {k: v for k, v in said.items() if v is not None}
+    if labels:
+        options["labels"] = list(labels)
+    content = b"".join(opened(server).get(name, options))
+    frame = pd.read_parquet(io.BytesIO(content))
+    return frame.set_index(str(frame.columns[0]))
+
+
 def trace(
     command: Sequence[str],
     output: PathLike,

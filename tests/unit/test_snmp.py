@@ -1,58 +1,17 @@
-"""The poller of power outlets against a simulated power distribution unit: an SNMP agent in this process."""
+"""The poller of power outlets against the simulated power distribution unit in this process."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.snmp import SnmpPoller, before
+from penstock.observe.monitor.simulated_pdu import OUTLET, BusyDisk, SimulatedPdu, power_w
 from penstock.testing import MemorySink
-
-#: of the simulated unit: power of outlet n, as units in racks number them
-OUTLET = (1, 3, 6, 1, 4, 1, 99999, 1, 2)
-
-
-class SimulatedUnit:
-    """Three outlets of 120, 121 and 122 W, in tenths; counts the requests that reach it."""
-
-    def __init__(self) -> None:
-        from pysnmp.carrier.asyncio.dgram import udp
-        from pysnmp.entity import config, engine
-        from pysnmp.entity.rfc3413 import cmdrsp, context
-
-        self.engine = engine.SnmpEngine()
-        transport = udp.UdpTransport().open_server_mode(("127.0.0.1", 0))
-        config.add_transport(self.engine, udp.DOMAIN_NAME, transport)
-        self.transport = transport
-        config.add_v1_system(self.engine, "simulated", "public")
-        config.add_vacm_user(self.engine, 2, "simulated", "noAuthNoPriv", (1, 3, 6))
-        served = context.SnmpContext(self.engine)
-        builder = served.get_mib_instrum().get_mib_builder()
-        scalar, instance = builder.import_symbols("SNMPv2-SMI", "MibScalar", "MibScalarInstance")
-        from pysnmp.proto.api.v2c import Integer32
-
-        column = scalar(OUTLET, Integer32())
-        rows = [instance(OUTLET, (n,), Integer32(1200 + 10 * n)) for n in range(3)]
-        builder.export_symbols("SIMULATED-UNIT", column, *rows)
-        self.requests = 0
-        unit = self
-
-        class Bulk(cmdrsp.BulkCommandResponder):  # type: ignore[misc]
-            def handle_management_operation(self, *words: Any) -> None:
-                unit.requests += 1
-                super().handle_management_operation(*words)
-
-        Bulk(self.engine, served)
-
-    async def port(self) -> int:
-        await asyncio.sleep(0.1)
-        return int(self.transport.transport.get_extra_info("sockname")[1])
-
-    def stop(self) -> None:
-        self.engine.close_dispatcher()
 
 
 def outlets(*numbers: int) -> list[dict[str, Any]]:
@@ -73,7 +32,7 @@ def test_three_outlets_of_a_simulated_unit_are_one_request_a_poll() -> None:
     sink = MemorySink()
 
     async def polled() -> tuple[SnmpPoller, int]:
-        unit = SimulatedUnit()
+        unit = SimulatedPdu([lambda n=n: 120.0 + n for n in range(3)])  # type: ignore[misc]
         settings = {"host": "127.0.0.1", "port": await unit.port(), "interval_s": 0.2}
         poller = SnmpPoller("unit", {**settings, "timeout_s": 20, "outlets": outlets(2, 0, 1, 7)})
         await poller.start(sink)
@@ -117,3 +76,22 @@ def test_a_unit_that_does_not_answer_is_counted_and_wrong_settings_are_told() ->
 def test_what_a_getbulk_asks_for_is_right_before() -> None:
     assert before((1, 3, 6, 5)) == (1, 3, 6, 4)
     assert before((1, 3, 6, 0)) == (1, 3, 6)
+
+
+def test_the_simulated_power_follows_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "class" / "block" / "d").mkdir(parents=True)
+    stat = tmp_path / "class" / "block" / "d" / "stat"
+    disk = None
+    found = []
+    for tenth in range(40):
+        # idle for two seconds, then busy for half of each
+        busy_ms = max(0, tenth - 20) * 50
+        stat.write_text(" ".join(["0"] * 9 + [str(busy_ms)] + ["0"] * 7))
+        disk = disk or BusyDisk("d", tmp_path)
+        found.append(disk.percent(tenth / 10))
+    assert found[20] == 0
+    assert found[-1] == pytest.approx(50)
+    assert max(found) <= 51
+    assert power_w(50, -1) == pytest.approx(120 + 16.5 - 1)
+    with pytest.raises(BadInput):
+        BusyDisk("none", tmp_path)

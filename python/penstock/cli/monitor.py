@@ -147,6 +147,65 @@ def derive(
     _say(f"{word}: {sum(made.values()):,} points in {len(made)} run{'' if len(made) == 1 else 's'}")
 
 
+@app.command()
+def push(
+    name: str = _NAME,
+    table_file: Path = typer.Argument(
+        ...,
+        metavar="INPUT",
+        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o).",
+    ),
+    column: str = typer.Option(..., "--column", "-c", help="Which column has the values."),
+    metric: str = typer.Option(None, "--metric", "-m", help="Its name (default: the column's)."),
+    time_column: str = typer.Option(
+        None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
+    ),
+    unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
+    label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
+    where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
+    file: str = typer.Option(
+        None, "--file", help="Of a bundle: only this file, by its path's end."
+    ),
+    order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
+    table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
+    source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
+    batch: int = typer.Option(100_000, "--batch", help="Points that are sent at once."),
+    patience: float = typer.Option(60.0, "--patience", help="Seconds to wait for a server."),
+    as_json: bool = _JSON,
+    server: str = _SERVER,
+) -> None:
+    """Push what a file holds, all at once, in order: values by number, or by time.
+
+    What was acknowledged is kept. The same file pushed again doubles nothing.
+    """
+    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.pushing import batches_of, column_of, file_id_of, read_table
+    from penstock.observe.monitor.pushing import push as pushed
+    from penstock.observe.monitor.pushing import rows_where
+
+    wanted = _params(where, "--where")
+    if file is not None:
+        wanted["file_id"] = str(file_id_of(table_file, file))
+    found = rows_where(read_table(table_file, table), wanted)
+    if order is not None:
+        column_of(found, order)
+        found = found.sort_by(order)
+    batches = batches_of(
+        column_of(found, column),
+        metric=metric or column,
+        labels=_params(label, "--label"),
+        unit=unit,
+        utc_ns=None if time_column is None else column_of(found, time_column),
+        source=source,
+        each=batch,
+    )
+    done = pushed(opened(server), name, batches, patience_s=patience, tell=_say)
+    if as_json:
+        print(json.dumps({"points": done.points, "batches": done.batches, "source": done.source}))
+    else:
+        _say(f"{done.points} points in {done.batches} batches from {done.source}")
+
+
 @app.command("list")
 def listed(
     user: str = typer.Option(None, help="Whose."),
@@ -312,12 +371,12 @@ def _patient(server: str | None) -> Any:
     return Patient(opened(server))
 
 
-def _params(said: list[str]) -> dict[str, str]:
+def _params(said: list[str], option: str = "--param") -> dict[str, str]:
     found = {}
     for text in said:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise BadInput(f"found --param {text!r}; expected KEY=VALUE")
+            raise BadInput(f"found {option} {text!r}; expected KEY=VALUE")
         found[key] = value
     return found
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.targets import Targets
 from penstock.serve import api, experiments
@@ -69,10 +70,12 @@ def application(
     """
 
     kept = cache(store)
+    wanted = targets or Targets()
+    gathering = Gathering(wanted.collectors, kept, experiments.say)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.resumed(kept):
+        async with experiments.resumed(kept, gathering):
             yield
         served.close()
 
@@ -101,7 +104,7 @@ def application(
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
     app.include_router(api.router(jobs.JobRegistry(), Hub(Parts(kept))))
-    experiments.opened(app, kept, targets or Targets())
+    experiments.opened(app, kept, wanted, gathering)
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

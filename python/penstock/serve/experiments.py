@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.answers import answer
+from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
 from penstock.observe.monitor.moments import iso_text, moment_ns
@@ -171,7 +173,7 @@ def describe(document: dict[str, Any]) -> None:
         schemas[model.__name__] = made
 
 
-def opened(app: FastAPI, store: Store, targets: Targets) -> None:
+def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -> None:
     """Puts the experiments of a store into the application."""
 
     @app.exception_handler(Unknown)
@@ -186,7 +188,7 @@ def opened(app: FastAPI, store: Store, targets: Targets) -> None:
     async def closed(_: Request, error: Closed) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 409)
 
-    app.include_router(_monex(store, targets))
+    app.include_router(_monex(store, targets, gathering))
     app.include_router(_ours(store))
     plain = app.openapi
 
@@ -198,7 +200,7 @@ def opened(app: FastAPI, store: Store, targets: Targets) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _monex(store: Store, targets: Targets) -> APIRouter:
+def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     api = APIRouter(prefix="/exp", tags=["experiments"], responses=_REFUSED)
 
     @api.get(
@@ -238,6 +240,7 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
                 shared=said.shared,
                 timeout_s=said.timeout_s,
             )
+            gathering.look()
             return f"Starting {begun.name}#{begun.repeat}\n"
 
         return PlainTextResponse(await _kept(act), 201)
@@ -258,6 +261,7 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
             found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
+            gathering.end(found)
             ended = store().stop(
                 found,
                 at_ns=_moment(said),
@@ -277,6 +281,7 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
     )
     def remove(request: Request, name: _Name) -> Response:
         found = store().find(name, _who(request).user, to_change=True)
+        gathering.end(found)
         store().remove(found)
         return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
 
@@ -543,8 +548,13 @@ def _answer(
 
 
 @contextlib.asynccontextmanager
-async def resumed(store: Store, interval_s: float = 60.0) -> AsyncIterator[None]:
-    """While the server runs: experiments go on that ran before, and those over their time are ended."""
+async def resumed(
+    store: Store, gathering: Gathering, interval_s: float = 60.0, look_s: float = 0.5
+) -> AsyncIterator[None]:
+    """While the server runs: experiments go on that ran before, and those over their time are ended.
+
+    Collectors are started for those that began by another way than this server, too.
+    """
     import asyncio
 
     await run_in_threadpool(lambda: store().resume())
@@ -555,13 +565,20 @@ async def resumed(store: Store, interval_s: float = 60.0) -> AsyncIterator[None]
             with contextlib.suppress(PenstockError, OSError):
                 await run_in_threadpool(lambda: store().resume())
 
-    task = asyncio.create_task(again())
+    async def look() -> None:
+        while gathering.wanted:
+            with contextlib.suppress(PenstockError, OSError):
+                await run_in_threadpool(gathering.look)
+            await asyncio.sleep(look_s)
+
+    tasks = [asyncio.create_task(again()), asyncio.create_task(look())]
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await run_in_threadpool(gathering.close)
 
 
 def local_store() -> Experiments:
@@ -571,3 +588,8 @@ def local_store() -> Experiments:
 
     index: Catalogue = open_index()
     return Experiments(index, experiments_home())
+
+
+def say(what: str) -> None:
+    """A line about what went wrong with a collector."""
+    print(f"penstock: {what}", file=sys.stderr, flush=True)

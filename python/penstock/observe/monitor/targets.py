@@ -3,7 +3,8 @@
     {"targets": [{"server": "prom", "type": "prometheus", "address": "127.0.0.1:9090"}],
      "metrics": [{"name": "cpu", "server": "prom", "query": "rate(cpu[10s])", "labels": ["cpu", "mode"]}]}
 
-It is MonEx's (monex-server's documentation): its files are read as they are.
+It is MonEx's (monex-server's documentation): its files are read as they are. Ours beside them: `collectors`,
+settings of collectors by name, which work while experiments run (`collectors/gathering.py`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Targets:
-    """Servers and metrics, each by its name."""
+    """Servers, metrics and settings of collectors, each by its name."""
 
     servers: Mapping[str, Target] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def options(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for: the options of its metric, where that is a named one, under its own."""
@@ -84,7 +86,13 @@ def read_targets(path: Path) -> Targets:
     for row in _rows(path, said, "metrics", ("name",)):
         options = checked_options({k: v for k, v in row.items() if k != "name"}, f"{path}: ")
         metrics[row["name"]] = {"metric": row["name"], **options}
-    return Targets(servers, metrics)
+    from penstock.observe.monitor.collectors.gathering import checked_collectors
+
+    try:
+        collectors = checked_collectors(said.get("collectors", {}))
+    except BadInput as error:
+        raise BadInput(f"{path}: collectors: {error}") from None
+    return Targets(servers, metrics, collectors)
 
 
 def checked_options(said: Any, where: str = "") -> dict[str, Any]:

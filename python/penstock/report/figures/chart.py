@@ -143,10 +143,19 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
         layout = Layout(fig, size.width, size.panel, size.text)
         FIGURE_KINDS.load(chart.kind).draw(layout, chart, recorded)
         if chart.title:
-            fig.suptitle(
-                style.wrapped(_text(chart.title), size.width, size.text + 1), x=0.01, ha="left"
-            )
+            _entitle(layout, style.wrapped(_text(chart.title), size.width, size.text + 1))
         return style.settled(fig)
+
+
+def _entitle(layout: Layout, title: str) -> None:
+    """A title above the figure; above its legend where that stands at the top, which leaves it no room."""
+    if not layout.fig.legends:
+        layout.fig.suptitle(title, x=0.01, ha="left")
+        return
+    (legend, *_) = layout.fig.legends
+    legend.set_title(title, prop={"size": layout.text + 1})
+    legend.set_alignment("left")
+    layout.grow((title.count("\n") + 1) * (layout.text + 1) * 1.4 / 72)
 
 
 def _shown(series: Series) -> Series:

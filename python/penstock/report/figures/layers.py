@@ -84,6 +84,10 @@ def _short(name: str, most: int = 44) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
+#: of the units of a figure whose colours are those of nodes
+_UNIT_LINES: tuple[Any, ...] = ("-", (0, (4, 1.4)), (0, (1.2, 1)), (0, (6, 1.4, 1.2, 1.4)))
+
+
 def looks(n: int) -> list[Look]:
     """How `n` series are drawn: up to 12 each by colour, line and mark; more in the order of a colour map.
 
@@ -102,6 +106,32 @@ def looks(n: int) -> list[Look]:
     shades = colormaps["cividis"](np.linspace(0, 0.88, n))
     lines: list[Any] = ["-", (0, (5, 1.4)), (0, (1.4, 1)), (0, (5, 1.2, 1.2, 1.2))]
     return [Look(tuple(shades[i]), lines[i % 4], "", width * 0.6) for i in range(n)]
+
+
+def looks_by_node(recorded: Recorded) -> list[Look]:
+    """A colour for each node and a line for each unit, in the order of `lettered`; empty where that is not told.
+
+    It is where each of several nodes has one series of each unit.
+    """
+    import matplotlib as mpl
+
+    nodes = list(dict.fromkeys(s.node for s in recorded.series))
+    pairs = [(s.unit, s.node) for mine in lettered(recorded).values() for s in mine]
+    whole = len(set(pairs)) == len(pairs) == len(nodes) * len(recorded.units)
+    if not whole or "" in nodes or not 1 < len(nodes) <= len(style.SERIES):
+        return []
+    if len(recorded.units) > len(_UNIT_LINES):
+        return []
+    width = float(mpl.rcParams["lines.linewidth"])
+    return [
+        Look(
+            style.SERIES[nodes.index(node)].colour,
+            _UNIT_LINES[recorded.units.index(unit)],
+            style.SERIES[nodes.index(node)].mark,
+            width,
+        )
+        for unit, node in pairs
+    ]
 
 
 def many(layout: Layout, axes: Sequence[Any], names: Sequence[str]) -> None:

@@ -40,7 +40,8 @@ class Collector(Protocol):
 
     `name` becomes the source of its batches. All three run in one event loop, which others share: nothing
     in them may block. What others send can be anything: it is refused, counted and told, and the collector
-    lives.
+    lives. One that waits at a port for what comes says so by a class attribute `listens = True`: it is shared
+    by experiments that run at the same time.
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:

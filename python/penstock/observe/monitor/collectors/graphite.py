@@ -27,6 +27,9 @@ MOST_PICKLE = 1 << 20
 class GraphiteReceiver:
     """Carbon's listeners."""
 
+    #: waits at ports for what comes
+    listens = True
+
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order")
         only(name, settings, known)

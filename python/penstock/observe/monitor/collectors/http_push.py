@@ -56,6 +56,8 @@ class _Push:
     """What the two have in common."""
 
     port = 0
+    #: waits at a port for what comes
+    listens = True
     units = staticmethod(no_unit)
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:

@@ -13,14 +13,14 @@ MOST_AXES = 4
 
 
 def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
-    """A line for each series, an axis for each unit."""
+    """A line for each series, an axis for each unit; a node has the same colour on all of them."""
     groups = layers.lettered(recorded)
     if not 2 <= len(groups) <= MOST_AXES:
         raise style.NotDrawn(
             f"the series have {len(groups)} units; two to {MOST_AXES} can share a panel (--series chooses)"
         )
     (main,) = layout.panels(1, 1.15)
-    looks = iter(layers.looks(len(recorded.series)))
+    looks = iter(layers.looks_by_node(recorded) or layers.looks(len(recorded.series)))
     raster = recorded.points > layers.MOST_VERTICES
     handles, names = [], []
     for number, (unit, series) in enumerate(groups.items()):
@@ -36,7 +36,8 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
             mine.append(look)
             layers.line(axes, s, look, raster)
             handles.append(layers.handle(look))
-            names.append(f"{s.name} ({unit})" if unit and len(groups) > 1 else s.name)
+            named = f"{s.quantity.replace('_', ' ')} {s.node}" if s.node and s.quantity else s.name
+            names.append(f"{named} ({unit})" if unit and len(groups) > 1 else named)
         layers.y_axis(axes, series, label=layers.quantity_of(series) or series[0].name)
         if number > 0:
             axes.grid(False)

@@ -1,0 +1,228 @@
+"""The collectors of a server's configuration, at work for whichever experiments run.
+
+    gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
+    gathering.look()               # after an experiment began, and now and then
+    gathering.end(experiment)      # before it ends
+    gathering.close()
+
+What polls (a scraper, SNMP) is started for each experiment anew, so that its first poll is the experiment's
+beginning. What listens at a port runs once, from the first experiment to the last, and each of them gets what
+comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.collector import Receipt
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
+from penstock.plugins import COLLECTORS
+
+MOST_COLLECTORS = 100
+#: how long a receiver may gather what came before it hands it on, and a little more [s]
+_GATHERED_S = 0.3
+
+
+def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
+    """Settings of collectors by name. BadInput for what is none, with what was found and expected."""
+    if not isinstance(wanted, Mapping) or not all(isinstance(s, Mapping) for s in wanted.values()):
+        raise BadInput("found collectors of another form; expected an object of settings by name")
+    if len(wanted) > MOST_COLLECTORS:
+        raise BadInput(f"found {len(wanted)} collectors; expected {MOST_COLLECTORS} at most")
+    for name, settings in wanted.items():
+        pattern = settings.get("experiments", "*")
+        if not isinstance(pattern, str) or not 0 < len(pattern) <= 500:
+            raise BadInput(f"{name}: found experiments {pattern!r}; expected a pattern of names")
+        collectors_of({name: _own(settings)})
+    return {name: dict(settings) for name, settings in wanted.items()}
+
+
+def _own(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != "experiments"}
+
+
+class Fan:
+    """A sink that hands what comes to several experiments, each with numbers of its own."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._sinks: dict[Path, Sink] = {}
+        self._lock = threading.Lock()
+        #: of a batch that not all of them could keep: which it is, and who has it
+        self._half: tuple[str, int, dict[Path, Accepted]] = ("", -1, {})
+
+    @property
+    def places(self) -> set[Path]:
+        """Of the experiments that get what comes."""
+        return set(self._sinks)
+
+    def add(self, place: Path, sink: Sink) -> None:
+        """From now on it gets what comes."""
+        with self._lock:
+            self._sinks.setdefault(place, sink)
+
+    def remove(self, place: Path) -> None:
+        """From now on it gets nothing."""
+        with self._lock:
+            self._sinks.pop(place, None)
+
+    def write(self, batch: Batch) -> Accepted:
+        """As `points.Sink.write`; kept by all of those that still run. Closed where none does."""
+        with self._lock:
+            source, last, kept = self._half
+            if (source, last) != (batch.source, batch.number):
+                kept = {}
+            self._half = (batch.source, batch.number, kept)
+            for place, sink in list(self._sinks.items()):
+                if place in kept:
+                    continue
+                number = batch.number
+                if batch.source == self.source:
+                    number = sink.next_number(self.source)
+                one = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
+                try:
+                    kept[place] = sink.write(one)
+                except Closed:
+                    del self._sinks[place]
+            self._half = ("", -1, {})
+            if not kept:
+                raise Closed(f"{self.source}: no experiment runs")
+            return Accepted(batch.points.num_rows, all(d.duplicate for d in kept.values()))
+
+    def next_number(self, source: str) -> int:
+        """As `points.Sink.next_number`; of its own source each experiment counts for itself."""
+        with self._lock:
+            numbers = [sink.next_number(source) for sink in self._sinks.values()]
+        return 0 if source == self.source else max(numbers, default=0)
+
+
+class Gathering:
+    """Starts and stops the collectors of a configuration as experiments begin and end.
+
+    Threads may share it. `tell` is given a line about what went wrong, once for each.
+    """
+
+    def __init__(
+        self,
+        wanted: Mapping[str, Mapping[str, Any]],
+        store: Callable[[], Experiments],
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._wanted = checked_collectors(wanted)
+        self._store = store
+        self._tell = tell
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+        self._polling: dict[tuple[Path, str], Collecting] = {}
+        self._fans: dict[str, Fan] = {}
+        self._listening: dict[str, Collecting] = {}
+        self._closed = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any collector at all."""
+        return bool(self._wanted)
+
+    def look(self) -> None:
+        """Starts what is missing for the experiments that run, ends what is left of those that do not."""
+        if not self._wanted:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            store = self._store()
+            running = {
+                e.path: e
+                for e in store.listed(None, state="running")
+                if e.by_hand and e.live.is_dir()
+            }
+            for path in {p for p, _ in self._polling} - running.keys():
+                self._end(path)
+            for experiment in running.values():
+                for name, settings in self._wanted.items():
+                    if fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+                        self._begin(store, experiment, name, settings)
+
+    def end(self, experiment: Experiment) -> None:
+        """Ends what is collected for an experiment, before it is stopped itself."""
+        shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
+        if shared:
+            time.sleep(_GATHERED_S)
+        with self._lock:
+            self._end(experiment.path)
+
+    def close(self) -> None:
+        """Ends all; the experiments go on."""
+        with self._lock:
+            self._closed = True
+            for path in {p for p, _ in self._polling}:
+                self._end(path)
+            for name in list(self._listening):
+                self._quiet(name)
+
+    def _begin(
+        self, store: Experiments, experiment: Experiment, name: str, settings: Mapping[str, Any]
+    ) -> None:
+        path = experiment.path
+        kind = COLLECTORS.load(str(settings.get("type", name)))
+        try:
+            if not getattr(kind, "listens", False):
+                if (path, name) not in self._polling:
+                    one = Collecting(collectors_of({name: _own(settings)}), store.sink(experiment))
+                    self._polling[path, name] = one.start()
+                return
+            fan = self._fans.setdefault(name, Fan(name))
+            fan.add(path, store.sink(experiment))
+            if name not in self._listening:
+                one = Collecting(collectors_of({name: _own(settings)}), fan)
+                self._listening[name] = one.start()
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+
+    def _end(self, path: Path) -> None:
+        for key in [k for k in self._polling if k[0] == path]:
+            with contextlib.suppress(Closed):
+                self._stopped(self._polling.pop(key), key[1])
+        for name, fan in self._fans.items():
+            if fan.places == {path}:
+                self._quiet(name)
+            fan.remove(path)
+
+    def _quiet(self, name: str) -> None:
+        one = self._listening.pop(name, None)
+        if one is not None:
+            with contextlib.suppress(Closed):
+                self._stopped(one, name)
+
+    def _stopped(self, one: Collecting, name: str) -> None:
+        try:
+            one.stop()
+        except Closed:
+            raise
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+        for receipt in one.receipts.values():
+            said = _trouble(receipt)
+            if said:
+                self._tell(f"{name}: {receipt.stored} points; {said}")
+
+    def _say(self, what: str) -> None:
+        if what not in self._told and len(self._told) < 1000:
+            self._told.add(what)
+            self._tell(what)
+
+
+def _trouble(receipt: Receipt) -> str:
+    """What went wrong with a collector, in a few words; nothing where nothing did."""
+    counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
+    parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
+    return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")

@@ -1,0 +1,102 @@
+"""`penstock serve` with experiments of its own, for a study."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from penstock.errors import PenstockError
+
+
+class Server:
+    """A server in a directory; `again` begins another over the same experiments, at the same address."""
+
+    def __init__(self, place: Path, config: Mapping[str, Any] | None = None) -> None:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.place = place
+        self.config = place / "monitor.json"
+        self.config.write_text(json.dumps(config or {}, indent=1) + "\n")
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+        }
+        self.environment.pop("PENSTOCK_CATALOGUE", None)
+        self.port = 0
+        self.again()
+
+    def again(self) -> None:
+        """Begins it."""
+        words = ["serve", "--config", str(self.config), "--port", str(self.port)]
+        with (self.place / "server.log").open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *words],
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        if not self.url:
+            raise PenstockError(f"no server: {(self.place / 'server.log').read_text()[-2000:]}")
+        self.port = int(self.url.rpartition(":")[2])
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        """Ends it."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(120)
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time that it has used [s]."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def penstock(self, *words: str | Path, check: bool = True) -> str:
+        """stdout of a penstock command that uses this server."""
+        line = [sys.executable, "-m", "penstock", *map(str, words)]
+        environment = {**self.environment, "PENSTOCK_SERVER": self.url}
+        done = subprocess.run(line, env=environment, capture_output=True, text=True)
+        if check and done.returncode:
+            raise PenstockError(f"penstock {' '.join(map(str, words[:3]))}: {done.stderr[-1000:]}")
+        return done.stdout
+
+    def experiment(self, name: str) -> dict[str, Any]:
+        """One experiment: its times and marks."""
+        return dict(self._get(f"/api/v1/experiments/{name}"))
+
+    def series(self, name: str) -> list[dict[str, Any]]:
+        """What it recorded, and how completely."""
+        return list(self._get(f"/api/v1/experiments/{name}/series")["series"])
+
+    def _get(self, path: str) -> Any:
+        answer = httpx.get(f"{self.url}{path}", timeout=300)
+        if not answer.is_success:
+            raise PenstockError(f"{path}: {answer.text[:500]}")
+        return answer.json()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def until(what: Any, seconds: float, why: str) -> None:
+    """Waits until something holds. PenstockError with `why` where it does not in time."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise PenstockError(f"after {seconds:g} s: {why}")
+        time.sleep(0.05)

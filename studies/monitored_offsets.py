@@ -1,0 +1,312 @@
+"""Offsets by sequence: every request of a random read, kept locally and pushed at once at the end.
+
+`studies/monitored_offsets.py` reads a file of 140 MiB at random with fio (4 KiB, direct, one request at a
+time) under penstock's tracer, pushes the offsets at the end to `penstock serve` by their number, and sets
+them beside fio's own log. Beside it: the same read while an exporter of the position is scraped each second,
+a sequential read as control, a million points pushed, and a server that is killed meanwhile. `--quick`: 28
+MiB. Needs root and fio.
+
+The published case is that of MonEx (Saif and others, 2019): a cloud without a shape, of which 10.7 % of the
+blocks are missing and nothing says so. Planted: a request that is lost, two that are exchanged, the scraped
+positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 1 if a line
+is missed, something failed, or what was planted is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import penstock
+from penstock.errors import PenstockError
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
+
+from monitored import lines, offsets  # noqa: E402
+from monitored.server import Server  # noqa: E402
+from monitored.wire import Packets  # noqa: E402
+
+from bench import record  # noqa: E402
+
+BLOCK = 4096
+MANY = 1_000_000
+ABOUT = (
+    "The truth is fio's log of each request. Offsets are pushed by `penstock monitor push` once fio has "
+    "ended; packets are those of the server's port on loopback while fio ran."
+)
+
+
+def words_of(file: Path, size: int, pattern: str, log: Path) -> list[str]:
+    """fio: so many requests of 4 KiB past the page cache, one at a time, each in its log."""
+    said = {
+        "name": "offsets",
+        "filename": str(file),
+        "rw": pattern,
+        "bs": str(BLOCK),
+        "size": str(size),
+        "direct": "1",
+        "ioengine": "sync",
+        "iodepth": "1",
+        "randseed": "7",
+        "write_lat_log": str(log),
+        "log_offset": "1",
+        "output": str(log.with_suffix(".out")),
+    }
+    return ["fio", *(f"--{k}={v}" for k, v in said.items())]
+
+
+def laid_out(file: Path, size: int) -> None:
+    """A file of random bytes, on the disk."""
+    with file.open("wb") as out:
+        for _ in range(size >> 20):
+            out.write(os.urandom(1 << 20))
+        out.flush()
+        os.fsync(out.fileno())
+
+
+class Read:
+    """One read by fio under the tracer, its offsets in an experiment; what it took, packets meanwhile."""
+
+    def __init__(self, server: Server, place: Path, file: Path, name: str, pattern: str) -> None:
+        self.server, self.name = server, name
+        self.bundle, self.log = place / name, place / f"{name}.log"
+        size = file.stat().st_size
+        server.penstock("monitor", "start", name)
+        with Packets("lo", server.port) as packets:
+            began = time.monotonic()
+            words = words_of(file, size, pattern, self.log)
+            penstock.trace(words, self.bundle, mode="trace", quiet=True)
+            self.seconds = time.monotonic() - began
+            self.packets = packets.count()
+        began = time.monotonic()
+        pushed = server.penstock(
+            *("monitor", "push", name, self.bundle, "--file", file.name, "--json"),
+            *("--where", "op=read", "--order", "t_ns", "--column", "offset_bytes"),
+            *("--metric", "offset", "--unit", "B"),
+        )
+        self.pushed_s = time.monotonic() - began
+        self.pushed = int(json.loads(pushed)["points"])
+        server.penstock("monitor", "stop", name)
+        frame = penstock.series(name, "offset", server=server.url)
+        self.index = frame.index.to_numpy(np.int64)
+        self.stored = frame.iloc[:, 0].to_numpy(np.int64)
+        self.truth = offsets.of_fio_log(next(place.glob(f"{name}.log_lat.*.log")))
+
+
+def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
+    """The same read while its position is scraped each second: what was kept, and seconds."""
+    exporter = subprocess.Popen(
+        [sys.executable, str(HERE / "monitored" / "position.py"), str(file.resolve())],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert exporter.stdout is not None
+        port = int(exporter.stdout.readline())
+        pull = {"type": "scrape", "targets": [f"http://127.0.0.1:{port}/metrics"]}
+        with Server(out / "scraping", {"collectors": {"position": pull}}) as server:
+            server.penstock("monitor", "start", "scraped")
+            log = out / "scraped.log"
+            fio = words_of(file, file.stat().st_size, "randread", log)
+            subprocess.run(fio, check=True, capture_output=True)
+            server.penstock("monitor", "stop", "scraped")
+            said = server.experiment("scraped")
+            frame = penstock.series("scraped", "position_bytes", server=server.url)
+            kept = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
+            return kept, (said["end_ns"] - said["start_ns"]) / 1e9
+    finally:
+        exporter.kill()
+        exporter.wait()
+
+
+def many(server: Server, place: Path, number: int) -> tuple[float, list[str]]:
+    """A million points, pushed: how long that took, and what was wrong."""
+    values = np.random.default_rng(1).integers(0, 1 << 40, number) * BLOCK
+    file = place / "many.parquet"
+    pq.write_table(pa.table({"offset": values}), file)
+    server.penstock("monitor", "start", "many")
+    began = time.monotonic()
+    server.penstock("monitor", "push", "many", file, "-c", "offset", "--unit", "B")
+    took_s = time.monotonic() - began
+    server.penstock("monitor", "stop", "many")
+    frame = penstock.series("many", "offset", server=server.url)
+    return took_s, offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
+
+
+def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
+    """The same while the server is killed: acknowledged batches before the kill, and what was wrong."""
+    file = place / "many.parquet"
+    values = pq.read_table(file)["offset"].to_numpy()
+    server.penstock("monitor", "start", "killed")
+    words = ["monitor", "push", "killed", str(file), "-c", "offset", "--batch", str(number // 100)]
+    environment = {**server.environment, "PENSTOCK_SERVER": server.url}
+    pushing = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *words], env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        live = server.place / "state" / "experiments"
+        while sum(p.stat().st_size for p in live.rglob("*.batches")) < number * 2:
+            if pushing.poll() is not None:
+                raise PenstockError("the push ended before the server could be killed")
+            time.sleep(0.002)
+        server.end(signal.SIGKILL)
+        before = server_less(live)
+        server.again()
+        if pushing.wait(300):
+            raise PenstockError(f"the push ended with status {pushing.returncode}")
+    finally:
+        if pushing.poll() is None:
+            pushing.kill()
+            pushing.wait()
+    # and all of it once more, from the beginning
+    server.penstock(*words)
+    server.penstock("monitor", "stop", "killed")
+    frame = penstock.series("killed", "offset", server=server.url)
+    (row,) = server.series("killed")
+    found = offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
+    if row["duplicate"] or row["verdict"] != "complete":
+        found.append(f"{row['duplicate']} doubled, {row['verdict']}")
+    return before, found
+
+
+def server_less(live: Path) -> int:
+    """Bytes of batches that are on the disk while no server runs."""
+    return sum(p.stat().st_size for p in live.rglob("*.batches"))
+
+
+def judged(
+    random: Read,
+    control: Read,
+    rows: list[record.Row],
+    kept: tuple[offsets.Offsets, float],
+    *,
+    expected: int,
+) -> None:
+    """The lines of the reads."""
+    case = "random read"
+    apart = offsets.wrong(random.stored, random.index, random.truth)
+    rows += [
+        lines.line(
+            case, "requests stored", len(random.stored), "", len(random.stored) == expected,
+            f"{expected:,}, as fio's log has",
+        ),
+        record.claim(
+            case, "order and index", "; ".join(apart) or "as fio's log, 0, 1, 2, …",
+            "as fio's log; contiguous", not apart,
+        ),
+    ]  # fmt: skip
+    r = offsets.lag_one(random.stored)
+    n = len(random.stored) - 1
+    share = offsets.successors(random.stored, BLOCK)
+    sequential = offsets.successors(control.stored, BLOCK)
+    again = offsets.wrong(control.stored, control.index, control.truth)
+    rows += [
+        lines.interval(case, "correlation with the next", r, "", n, "|r| < 0.05", abs(r[0]) < 0.05),
+        lines.line(case, "contiguous successors", 100 * share, "%", share < 0.01, "below 1 %"),
+        lines.line(
+            "sequential control", "contiguous successors", 100 * sequential, "%",
+            sequential >= 0.99 and not again, "at least 99 %",
+        ),
+        lines.line(
+            "scraped at 1 s", "points kept", len(kept[0]), "", 0 < len(kept[0]) <= kept[1] + 1,
+            f"at most its {kept[1]:.1f} s and 1",
+        ),
+        lines.line(
+            case, "packets of the server while fio ran", random.packets, "", random.packets == 0, "0"
+        ),
+    ]  # fmt: skip
+
+
+def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
+    """All lines, and whether what was planted was found."""
+    size = (28 if quick else 140) << 20
+    if out.exists():
+        shutil.rmtree(out)
+    out.mkdir(mode=0o700, parents=True)
+    file = out / "file"
+    laid_out(file, size)
+    rows: list[record.Row] = []
+    with Server(out / "server") as server:
+        random = Read(server, out, file, "random", "randread")
+        control = Read(server, out, file, "sequential", "read")
+        kept = scraped(out, file)
+        judged(random, control, rows, kept, expected=size // BLOCK)
+        took_s, apart = many(server, out, MANY)
+        rows.append(
+            lines.line(
+                "a million points",
+                "pushed in",
+                took_s,
+                "s",
+                took_s < 10 and not apart,
+                "below 10 s",
+            )
+        )
+        before, apart = killed(server, out, MANY)
+        said = "; ".join(apart) or f"all there once, {before:,} bytes of them before the kill"
+        rows.append(
+            record.claim(
+                "server killed", "acknowledged points", said, "none lost, none doubled", not apart
+            )
+        )
+        figure(server, out)
+        server.penstock("monitor", "start", "marked")
+        with Packets("lo", server.port) as packets:
+            server.penstock("monitor", "mark", "marked", "--note", "meanwhile")
+            sent = packets.count()
+        server.penstock("monitor", "stop", "marked")
+    lost = np.delete(random.stored, 17)
+    exchanged = random.stored.copy()
+    exchanged[[3, 4]] = exchanged[[4, 3]]
+    planted = {
+        "a request that was lost": bool(offsets.wrong(lost, random.index[:-1], random.truth)),
+        "two requests exchanged": bool(offsets.wrong(exchanged, random.index, random.truth)),
+        "the scraped positions for the offsets": bool(
+            offsets.wrong(kept[0], np.arange(len(kept[0])), random.truth)
+        ),
+        "a mark that was sent meanwhile": sent > 0,
+    }
+    return rows, planted
+
+
+def figure(server: Server, out: Path) -> None:
+    """Offsets by the number of their request, as from the server."""
+    address = f"{server.url}/exp/random/data?metric=offset"
+    server.penstock("plot", address, "sequence", "--unit", "offset=B", "-o", out / "offsets.svg")
+    server.penstock("plot", out / "offsets.json", "-o", out / "offsets.png")
+
+
+def main() -> int:
+    """Exit status: 0 all lines are met, 1 otherwise."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument(
+        "-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-offsets"
+    )
+    options.add_argument("--quick", action="store_true", help="28 MiB")
+    options.add_argument("--json", action="store_true", help="the lines as one object")
+    record.option(options)
+    given = options.parse_args()
+    try:
+        rows, planted = study(given.out.resolve(), given.quick)
+    except (PenstockError, OSError, subprocess.CalledProcessError) as error:
+        print(f"monitored-offsets: {error}", file=sys.stderr)
+        return 1
+    title = "Offsets by sequence"
+    return lines.ended(title, rows, planted, as_json=given.json, name=given.record, about=ABOUT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

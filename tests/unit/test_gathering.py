@@ -1,0 +1,258 @@
+"""Collectors of a server's configuration, and what is pushed at the end, against a server process."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.gathering import Fan, checked_collectors
+from penstock.observe.monitor.points import Accepted, Batch, Closed, points
+from penstock.observe.monitor.pushing import batches_of, read_table
+from penstock.observe.monitor.targets import read_targets
+from penstock.testing import MemorySink
+
+
+class Exporter(http.server.BaseHTTPRequestHandler):
+    """Shows one number, which grows."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Exporter.asked += 1
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(f"asked_total {Exporter.asked}\n".encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def exporter() -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+class Server:
+    """`penstock serve` over a state of its own, of which several may follow each other on one port."""
+
+    def __init__(self, place: Path, config: dict[str, Any]) -> None:
+        self.place = place
+        (place / "config.json").write_text(json.dumps(config))
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+        }
+        self.port = 0
+        self.begin()
+
+    def begin(self) -> None:
+        words = ["serve", "--config", str(self.place / "config.json"), "--port", str(self.port)]
+        with (self.place / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *words],
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        assert self.url, (self.place / "log").read_text()
+        self.port = int(self.url.rpartition(":")[2])
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+    def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        environment = {**self.environment, "PENSTOCK_SERVER": self.url}
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def rows_of(server: Server, name: str, metric: str) -> int:
+    answer = httpx.get(f"{server.url}/exp/{name}/data", params={"metric": metric})
+    return len(answer.text.splitlines()) - 1 if answer.is_success else 0
+
+
+def wait_for(what: Any, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_collectors_of_a_configuration_work_while_an_experiment_runs(
+    tmp_path: Path, exporter: int
+) -> None:
+    target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
+    pull = {"type": "scrape", "targets": [target], "interval_s": 0.1, "experiments": "x*"}
+    server = Server(tmp_path, {"collectors": {"pull": pull}})
+    try:
+        before = Exporter.asked
+        assert httpx.post(f"{server.url}/exp/other").status_code == 201
+        assert httpx.post(f"{server.url}/exp/x").status_code == 201
+        wait_for(lambda: rows_of(server, "x", "asked_total") > 5)
+        assert httpx.put(f"{server.url}/exp/x").status_code == 201
+        asked = Exporter.asked
+        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        (row,) = (r for r in said["series"] if r["metric"] == "asked_total")
+        # fails where the end mark came before the collector had said what was due
+        assert row["interval_ns"] == 100_000_000
+        assert row["stored"] <= asked - before
+        assert row["expected"] is not None
+        assert abs(row["expected"] - row["stored"]) <= 1
+        # fails where the collector goes on without an experiment, or works for one of another name
+        time.sleep(0.5)
+        assert Exporter.asked == asked
+        other = httpx.get(f"{server.url}/api/v1/experiments/other/series").json()
+        assert other["series"] == []
+        # one that begins by another way than the server is found, too
+        words = [sys.executable, "-m", "penstock", "monitor", "start", "xy"]
+        subprocess.run(words, env=server.environment, check=True, timeout=60)
+        wait_for(lambda: rows_of(server, "xy", "asked_total") > 2)
+        # and goes on after a kill
+        server.end(signal.SIGKILL)
+        kept = Exporter.asked
+        server.begin()
+        wait_for(lambda: rows_of(server, "xy", "asked_total") > 5)
+        assert Exporter.asked > kept
+    finally:
+        server.end()
+
+
+def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
+    server = Server(tmp_path, {"collectors": {"in": {"type": "influxdb", "port": free_port()}}})
+    try:
+        port = json.loads((tmp_path / "config.json").read_text())["collectors"]["in"]["port"]
+
+        def write(number: int) -> int:
+            line = f"m v={number} {time.time_ns()}"
+            return httpx.post(f"http://127.0.0.1:{port}/write", content=line).status_code
+
+        httpx.post(f"{server.url}/exp/a")
+        assert write(1) == 204
+        httpx.post(f"{server.url}/exp/b")
+        assert write(2) == 204
+        httpx.put(f"{server.url}/exp/a")
+        assert write(3) == 204
+        httpx.put(f"{server.url}/exp/b")
+        assert (rows_of(server, "a", "m_v"), rows_of(server, "b", "m_v")) == (2, 2)
+        with pytest.raises(httpx.TransportError):
+            write(4)
+    finally:
+        server.end()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return int(door.getsockname()[1])
+
+
+def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path) -> None:
+    values = np.random.default_rng(7).integers(0, 1 << 40, 50_000)
+    pq.write_table(
+        pa.table({"offset_bytes": values, "op": ["read"] * 50_000}), tmp_path / "t.parquet"
+    )
+    server = Server(tmp_path, {})
+    try:
+        assert server.penstock("start", "x").returncode == 0
+        words = ["push", "x", str(tmp_path / "t.parquet"), "-c", "offset_bytes", "--unit", "B"]
+        words += ["--where", "op=read", "--batch", "1000", "--json"]
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        environment = {**server.environment, "PENSTOCK_SERVER": server.url}
+        pushing = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE)
+        wait_for(lambda: rows_of(server, "x", "offset_bytes") > 2000)
+        server.end(signal.SIGKILL)
+        server.begin()
+        out, _ = pushing.communicate(timeout=120)
+        assert json.loads(out)["points"] == 50_000
+        # the same once more doubles nothing
+        assert server.penstock(*words).returncode == 0
+        assert server.penstock("stop", "x").returncode == 0
+        frame = penstock.series("x", "offset_bytes", server=server.url)
+        assert frame.index.to_list() == list(range(50_000))
+        assert frame.iloc[:, 0].to_list() == values.tolist()
+        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()["series"]
+        assert [(r["kind"], r["stored"], r["duplicate"], r["verdict"]) for r in said] == [
+            ("sequence", 50_000, 0, "complete")
+        ]
+        bad = server.penstock("push", "x", str(tmp_path / "t.parquet"), "-c", "nothing")
+        assert bad.returncode == 2
+        assert "offset_bytes" in bad.stderr
+    finally:
+        server.end()
+
+
+class Broken(MemorySink):
+    """Fails once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = True
+
+    def write(self, batch: Batch) -> Accepted:
+        if self.fails:
+            self.fails = False
+            from penstock.errors import PenstockError
+
+            raise PenstockError("no room")
+        return super().write(batch)
+
+
+def test_what_one_of_two_could_not_keep_is_not_doubled_in_the_other(tmp_path: Path) -> None:
+    fan, good, bad = Fan("s"), MemorySink(), Broken()
+    batch = Batch("s", 0, points(metric=["m"], utc_ns=[1], integer=[1]))
+    with pytest.raises(Closed):
+        fan.write(batch)
+    fan.add(tmp_path / "a", good)
+    fan.add(tmp_path / "b", bad)
+    with pytest.raises(Exception, match="no room"):
+        fan.write(batch)
+    fan.write(batch)
+    fan.write(Batch("s", 1, batch.points))
+    assert (len(good.rows()), len(bad.rows())) == (2, 2)
+
+
+def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
+    for wrong in ([], {"x": 1}, {"x": {}}, {"snmp": {}}, {"influxdb": {"experiments": 1}}):
+        with pytest.raises(BadInput, match="expected"):
+            checked_collectors(wrong)
+    config = tmp_path / "c.json"
+    config.write_text('{"collectors": {"s": {"type": "scrape"}}}')
+    with pytest.raises(BadInput, match=r"c\.json: collectors: s: found no targets"):
+        read_targets(config)
+    with pytest.raises(BadInput, match="no row"):
+        list(batches_of(pa.chunked_array([[]], pa.int64()), metric="m", labels={}))
+    with pytest.raises(BadInput, match="1 empty"):
+        list(batches_of(pa.chunked_array([[1, None]]), metric="m", labels={}))
+    (tmp_path / "f.txt").write_text("1")
+    with pytest.raises(BadInput, match=r"\.txt"):
+        read_table(tmp_path / "f.txt")
+    with pytest.raises(BadInput, match="bundle"):
+        read_table(tmp_path)
