@@ -2,6 +2,7 @@
 
     deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches what is missing
     deployed.py daemon KIND SCENARIO NODE DISK STORE      becomes a name, data, objects, master, worker, cold
+    deployed.py count NODE OUT                            writes what passes the node's links, every second
     deployed.py run SCENARIO INPUT OUT FILES MIB          becomes `programs.py`: loads INPUT, runs all three
 
 A daemon that a scenario has no use for says `not in this scenario` and waits. `cold` drops every second what
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -157,6 +159,24 @@ def keep_cold(disk: Path) -> None:
         time.sleep(1)
 
 
+def count(node: str, out: Path) -> None:
+    """OUT/links-NODE.csv: bytes that went through each link of this node so far, at each second."""
+    links = [link for _, link in socket.if_nameindex() if link != "lo"]
+    below = Path("/sys/class/net")
+    ways = {
+        f"{link} {way}": f"{link}/statistics/{way}_bytes" for link in links for way in ("rx", "tx")
+    }
+    with open(out / f"links-{node}.csv", "w") as file:
+        print("time", *ways, sep=",", file=file, flush=True)
+        print("counting", flush=True)
+        due = time.monotonic()
+        while True:
+            counts = [(below / path).read_text().strip() for path in ways.values()]
+            print(f"{time.time():.9f}", *counts, sep=",", file=file, flush=True)
+            due += 1
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
 def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
     """Becomes the program that loads the data and runs the three workloads, in Spark's own Python."""
     scenario = SCENARIOS[name]
@@ -186,6 +206,9 @@ def main() -> int:
     verb.add_argument("node")
     verb.add_argument("disk", type=Path)
     verb.add_argument("store", type=Path)
+    verb = verbs.add_parser("count")
+    verb.add_argument("node")
+    verb.add_argument("out", type=Path)
     verb = verbs.add_parser("run")
     verb.add_argument("scenario", choices=list(SCENARIOS))
     verb.add_argument("input", type=Path)
@@ -201,6 +224,8 @@ def main() -> int:
         make_tables(given.place, given.parts, given.rows, given.seed)
     elif given.verb == "daemon":
         daemon(given.kind, given.scenario, given.node, given.disk, given.store)
+    elif given.verb == "count":
+        count(given.node, given.out)
     else:
         run(given.scenario, given.input, given.out, given.files, given.mib)
     return 0

@@ -51,7 +51,8 @@ SCENARIOS = {
 def hosts_file(scenario: Scenario, node: str) -> str:
     """Names and addresses as `node` finds them: its neighbour by the virtual link where data are near."""
     found = dict(WIRE)
-    if scenario.near and PAIRS.get(node) in scenario.data:
+    beside = scenario.near and not set(scenario.data) & set(WORKERS)
+    if beside and node in PAIRS:
         found[PAIRS[node]] = HOST[PAIRS[node]]
     return "".join(f"{address} {name}\n" for name, address in found.items())
 

@@ -19,6 +19,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 SHUFFLES = 8
+#: no compiler of the second tier and one collecting thread: programs of seconds on few processors
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 TABLES = ("date_dim", "item", "store", "store_sales")
 #: what five queries of TPC-DS ask (3, 42, 52, 55 and 89), in our own words over our own few tables
 QUERIES = {
@@ -76,6 +78,7 @@ class Programs:
             "spark.driver.extraClassPath": f"{self.jars}/*",
             "spark.executor.extraClassPath": f"{self.jars}/*",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": JAVA,
             "spark.ui.enabled": "false",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": (self.out / "events").as_uri(),
