@@ -19,7 +19,7 @@ from penstock.workload import metrics
 
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
 #: of each link, each way, as the study has it [B/s]
-LINK_BPS = 200e6 / 8
+LINK_BPS = 100e6 / 8
 #: tables of a run that its programs' bundles have, too
 KEPT = ("clocks", "phases", "samples", "utilisation")
 ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"}

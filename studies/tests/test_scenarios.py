@@ -13,8 +13,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 
-STUDIES = Path(__file__).resolve().parents[2] / "studies"
-sys.path.insert(0, str(STUDIES / "scenarios"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenarios"))
 
 import judged
 import scenario_runs
