@@ -145,6 +145,7 @@ METRIC_READERS = Table(
     "reader of metrics",
     {
         "spark": "penstock.workload.metrics.spark",
+        "hadoop": "penstock.workload.metrics.hadoop",
         "redis": "penstock.workload.metrics.redis",
         "postgresql": "penstock.workload.metrics.postgresql",
         "sar": "penstock.workload.metrics.sar",

@@ -502,7 +502,7 @@ _TABLES = (
     TableSchema(
         "spark_tasks",
         _BUNDLE,
-        "one attempt at a task of a Spark application, by its event log",
+        "one attempt at a task of a Spark application or a Hadoop job, by its own log",
         (*_RUN_KEY, "task_id"),
         _columns("""
             stage_id | i64 | | its stage
@@ -530,7 +530,7 @@ _TABLES = (
     TableSchema(
         "spark_stages",
         _BUNDLE,
-        "one attempt at a stage of a Spark application",
+        "one attempt at a stage of a Spark application; of a Hadoop job stage 0 is its maps, 1 its reduces",
         (*_RUN_KEY, "stage_id", "stage_attempt"),
         _columns("""
             stage_id | i64 | | the stage

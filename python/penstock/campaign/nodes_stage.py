@@ -162,6 +162,8 @@ class NodesStage(Stage):
                     fault = self._start_services(words)
                     if fault:
                         self._faults.append(fault)
+                        for kept in (words.stdout, words.stderr):
+                            kept.touch()  # a command that never began said nothing
                         return _not_begun()
             on = self._on(self._now().on)
             cluster.mark(RUN)

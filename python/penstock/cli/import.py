@@ -161,14 +161,15 @@ def _metrics(
     print(f"{said['samples']:,} samples of {said['series']:,} series: {said['bundle']}")
     for name, rows in said["tables"].items():
         print(f"{name}: {rows:,} rows")
-    if "spark" in found.facts:
-        _spark(found.facts["spark"])
+    for name in ("spark", "hadoop"):
+        if name in found.facts:
+            _waves(found.facts[name])
     for note in found.notes:
         print(f"note: {note}")
 
 
-def _spark(facts: dict[str, Any]) -> None:
-    """What the application did, and what latency would cost it."""
+def _waves(facts: dict[str, Any]) -> None:
+    """What the application or job did, and what latency would cost it."""
     from penstock.workload.waves import CAVEAT, Sensitivity
 
     lost = ", ".join(f"{n} {what}" for what, n in facts["not_succeeded"].items())
@@ -179,7 +180,9 @@ def _spark(facts: dict[str, Any]) -> None:
     if facts["run_time_s"] is None:
         return
     cost = Sensitivity(facts["waves"], facts["run_time_s"])
-    print(f"{cost.run_time_s:.2f} s, of which {facts['post_job_s'] or 0:.2f} s after the last job")
+    print(
+        f"{cost.run_time_s:.2f} s, of which {facts['post_job_s'] or 0:.2f} s after the last job's tasks"
+    )
     print(
         f"a wave takes {cost.mean_wave_s:.4g} s; 1 ms more in each: {cost.longer_s():.3g} s, "
         f"{cost.longer_percent():.2g} % longer ({CAVEAT})"

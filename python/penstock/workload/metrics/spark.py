@@ -11,18 +11,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples
+from penstock.workload.metrics import Readings
 from penstock.workload.metrics.compressed import Lines
-from penstock.workload.waves import Executor, slots_at, stragglers, waves
+from penstock.workload.metrics.tasks import (
+    MOST_TASKS,
+    counted,
+    not_succeeded,
+    running_tasks,
+    stage_table,
+    task_table,
+)
+from penstock.workload.waves import Executor, slots_at, waves
 
 WHAT = "an event log of Spark (a file, or a directory eventlog_v2_…)"
 _ROLLED = re.compile(r"^events_(\d+)_")
 _MS = 1_000_000
-MOST_TASKS = 20_000_000
 #: events that are read; of the others only the first words are looked at
 _READ = {
     b"ApplicationStart",
@@ -228,18 +234,11 @@ class _Log:
             self.notes.append(f"{self._cut} is cut: the log is still written, or lost its end")
         if self.end_ms is None:
             self.notes.append("the application has not ended in this log")
-        tasks = pd.DataFrame([*self.tasks, *self.running.values()], columns=_TASK_COLUMNS)
-        tasks["time_s"] = np.where(
-            tasks["state"] == "success",
-            (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]) / 1e9,
-            np.nan,
-        )
-        for column in _WHOLE:
-            tasks[column] = tasks[column].astype("Int64")
+        tasks = task_table([*self.tasks, *self.running.values()])
         stages = self._stage_rows(tasks)
         facts = self._facts(tasks, stages)
         return Readings(
-            _running(tasks),
+            running_tasks(tasks, "spark"),
             {"spark_tasks": tasks, "spark_stages": stages},
             {"spark": facts},
             self.notes,
@@ -252,7 +251,6 @@ class _Log:
         late = False
         for (stage_id, attempt), stage in sorted(self.stages.items()):
             mine = by_stage.get((stage_id, attempt), tasks.iloc[:0])
-            done = mine[mine["state"] == "success"]["time_s"].to_numpy(float)
             start_ms = stage["start_ms"]
             start_ns = int(start_ms) * _MS if start_ms is not None else None
             slots = slots_at(executors, start_ns, self.task_cpus) if start_ns is not None else 0
@@ -273,18 +271,7 @@ class _Log:
                     "utc_end_ns": int(stage["end_ms"]) * _MS
                     if stage["end_ms"] is not None
                     else None,
-                    "failed": int((mine["state"] == "failed").sum()),
-                    "killed": int((mine["state"] == "killed").sum()),
-                    "stragglers": stragglers(done.tolist()),
-                    **{
-                        name: float(np.quantile(done, q)) if len(done) else np.nan
-                        for name, q in (
-                            ("p50_s", 0.5),
-                            ("p95_s", 0.95),
-                            ("p99_s", 0.99),
-                            ("most_s", 1.0),
-                        )
-                    },
+                    **counted(mine),
                     "reason": stage["reason"],
                 }
             )
@@ -292,16 +279,11 @@ class _Log:
             self.notes.append(
                 "no executor was there when a stage was submitted: its slots are those at its last launch"
             )
-        frame = pd.DataFrame(rows, columns=_STAGE_COLUMNS)
-        for column in ("utc_start_ns", "utc_end_ns"):
-            frame[column] = frame[column].astype("Int64")
-        return frame
+        return stage_table(rows)
 
     def _facts(self, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, Any]:
         start, end = self.start_ms, self.end_ms
         whole = start is not None and end is not None
-        bad = tasks[tasks["state"].isin(["failed", "killed"])]
-        named = (bad["state"] + " " + bad["reason"]).sort_values()
         return {
             "application": self.name,
             "complete": whole and not self.running and not self._cut,
@@ -311,56 +293,8 @@ class _Log:
             else None,
             "jobs": self.jobs,
             "tasks": int((tasks["state"] == "success").sum()),
-            "not_succeeded": {
-                str(what): int(n) for what, n in named.value_counts(sort=False).items()
-            },
+            "not_succeeded": not_succeeded(tasks),
             "running": len(self.running),
             "waves": int(stages["waves"].sum()),
             "task_cpus": self.task_cpus,
         }
-
-
-_WHOLE = (
-    "utc_finish_ns",
-    "run_ms",
-    "cpu_ns",
-    "gc_ms",
-    "read_bytes",
-    "written_bytes",
-    "shuffle_read_bytes",
-    "shuffle_written_bytes",
-    "spilled_bytes",
-)
-_TASK_COLUMNS = [
-    *("stage_id", "stage_attempt", "task_id", "task_index", "task_attempt", "executor", "host"),
-    *("utc_launch_ns", "utc_finish_ns", "state", "reason"),
-    *_WHOLE[1:],
-]
-_STAGE_COLUMNS = [
-    *("stage_id", "stage_attempt", "name", "tasks", "slots", "waves", "utc_start_ns", "utc_end_ns"),
-    *("failed", "killed", "stragglers", "p50_s", "p95_s", "p99_s", "most_s", "reason"),
-]
-
-
-def _running(tasks: pd.DataFrame) -> pd.DataFrame:
-    """How many tasks ran at a time, at each change, in all and for each executor."""
-    parts = []
-    for name, mine in [("all", tasks), *tasks.groupby("executor")]:
-        begun = mine["utc_launch_ns"].to_numpy(np.int64)
-        ended = mine["utc_finish_ns"].dropna().to_numpy(np.int64)
-        at = np.concatenate([begun, ended])
-        step = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
-        order = np.argsort(at, kind="stable")
-        times, last = np.unique(at[order][::-1], return_index=True)
-        count = np.cumsum(step[order])[len(at) - 1 - last]
-        parts.append(
-            pd.DataFrame({"utc_ns": times, "value": count}).assign(
-                source="spark",
-                entity=str(name),
-                metric="running_tasks",
-                unit="tasks",
-                cumulative=False,
-            )
-        )
-    frame = pd.concat(parts, ignore_index=True)
-    return samples(frame[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])

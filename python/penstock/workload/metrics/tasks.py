@@ -1,0 +1,103 @@
+"""Tasks and stages of a job as tables: what the readers of Spark's and of Hadoop's logs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.workload.metrics import samples
+from penstock.workload.waves import stragglers
+
+MOST_TASKS = 20_000_000
+_WHOLE = (
+    "utc_finish_ns",
+    "run_ms",
+    "cpu_ns",
+    "gc_ms",
+    "read_bytes",
+    "written_bytes",
+    "shuffle_read_bytes",
+    "shuffle_written_bytes",
+    "spilled_bytes",
+)
+_TASK_COLUMNS = [
+    *("stage_id", "stage_attempt", "task_id", "task_index", "task_attempt", "executor", "host"),
+    *("utc_launch_ns", "utc_finish_ns", "state", "reason"),
+    *_WHOLE[1:],
+]
+_STAGE_COLUMNS = [
+    *("stage_id", "stage_attempt", "name", "tasks", "slots", "waves", "utc_start_ns", "utc_end_ns"),
+    *("failed", "killed", "stragglers", "p50_s", "p95_s", "p99_s", "most_s", "reason"),
+]
+
+
+def task_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The table `spark_tasks` of these attempts; one that succeeded has its time."""
+    tasks = _exact(rows, _TASK_COLUMNS, _WHOLE)
+    took_s = (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]).astype("Float64") / 1e9
+    tasks["time_s"] = took_s.where(tasks["state"] == "success").astype(float)
+    return tasks
+
+
+def stage_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The table `spark_stages`."""
+    return _exact(rows, _STAGE_COLUMNS, ("utc_start_ns", "utc_end_ns"))
+
+
+def _exact(
+    rows: Iterable[dict[str, Any]], columns: list[str], whole: Iterable[str]
+) -> pd.DataFrame:
+    """A table whose whole numbers may be missing: never by way of floats, 256 ns wide today."""
+    listed = list(rows)
+    frame = pd.DataFrame(listed, columns=columns)
+    for column in whole:
+        frame[column] = pd.array([row.get(column) for row in listed], dtype="Int64")
+    return frame
+
+
+def counted(mine: pd.DataFrame) -> dict[str, Any]:
+    """Of a stage's attempts: how many failed, were killed, straggled; quantiles of the others' times."""
+    done = mine[mine["state"] == "success"]["time_s"].to_numpy(float)
+    return {
+        "failed": int((mine["state"] == "failed").sum()),
+        "killed": int((mine["state"] == "killed").sum()),
+        "stragglers": stragglers(done.tolist()),
+        **{
+            name: float(np.quantile(done, q)) if len(done) else np.nan
+            for name, q in (("p50_s", 0.5), ("p95_s", 0.95), ("p99_s", 0.99), ("most_s", 1.0))
+        },
+    }
+
+
+def not_succeeded(tasks: pd.DataFrame) -> dict[str, int]:
+    """How many attempts failed or were killed, by reason."""
+    bad = tasks[tasks["state"].isin(["failed", "killed"])]
+    named = (bad["state"] + " " + bad["reason"]).sort_values()
+    return {str(what): int(n) for what, n in named.value_counts(sort=False).items()}
+
+
+def running_tasks(tasks: pd.DataFrame, source: str) -> pd.DataFrame:
+    """How many tasks ran at a time, at each change, in all and for each executor."""
+    parts = []
+    for name, mine in [("all", tasks), *tasks.groupby("executor")]:
+        begun = mine["utc_launch_ns"].to_numpy(np.int64)
+        ended = mine["utc_finish_ns"].dropna().to_numpy(np.int64)
+        at = np.concatenate([begun, ended])
+        step = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
+        order = np.argsort(at, kind="stable")
+        times, last = np.unique(at[order][::-1], return_index=True)
+        count = np.cumsum(step[order])[len(at) - 1 - last]
+        parts.append(
+            pd.DataFrame({"utc_ns": times, "value": count}).assign(
+                source=source,
+                entity=str(name),
+                metric="running_tasks",
+                unit="tasks",
+                cumulative=False,
+            )
+        )
+    frame = pd.concat(parts, ignore_index=True)
+    return samples(frame[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])

@@ -1,0 +1,235 @@
+"""Where the data of an analytics cluster lie: Spark on HDFS beside it, apart, on volumes, or on objects.
+
+`studies/scenarios.py` runs `studies/scenarios.study.yaml` (needs root and what `docs/scenarios.md`
+names), puts Spark's event logs on the clock of the nodes' samples, ranks the six scenarios for WordCount,
+DFSIO and five queries, with ties, and says of the five shapes of the published table whether each is met or
+missed, and why, by waves. `--quick`: little data and one run of each. Runs whose certificate is not valid
+are left out unless `--invalid` is given. Planted: the same runs with the times of `guest` and `objects`
+under each other's name, which must be reported. Exit status 3 if a shape is missed, 1 if something
+failed or what was planted is not found.
+
+The published table: IOStack, deliverable 2.1, table 3.3a.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from penstock.analyse.ranking import Order, order
+from penstock.errors import PenstockError
+from penstock.report import style
+
+HERE = Path(__file__).resolve().parent
+for part in ("blackbox", "storage-layout", "heterogeneous", "scenarios"):
+    sys.path.insert(0, str(HERE / part))
+sys.path.insert(0, str(HERE.parent))
+
+from drawing import save  # noqa: E402
+from judged import (  # noqa: E402
+    MET,
+    MISSED,
+    Cost,
+    Means,
+    Shape,
+    measured,
+    noticed,
+    published,
+    shapes,
+    swapped,
+)
+from layout import SCENARIOS  # noqa: E402
+from running import run_study  # noqa: E402
+from scenario_runs import PROGRAMS, Ran, costs, rates, runs, times  # noqa: E402
+
+from bench import record  # noqa: E402
+
+STUDY = HERE / "scenarios.study.yaml"
+NAMES = {"wordcount": "WordCount", "dfsio": "DFSIO", "tpcds": "queries"}
+ABOUT = "Two workers, two data nodes, links of 100 Mbit/s, disks of 20 MB/s: compare ratios, not seconds."
+console = Console(width=130, highlight=False)
+
+
+def show_runs(found: Sequence[Ran], means: Means) -> None:
+    """A row per scenario: time of each program, and how busy the roles were in each."""
+    table = Table(box=None, pad_edge=False, title="seconds (deviation), n")
+    table.add_column("scenario")
+    for program in PROGRAMS:
+        table.add_column(NAMES[program], justify="right")
+    table.add_column("n", justify="right")
+    for scenario in SCENARIOS:
+        mine = [means[p][scenario] for p in PROGRAMS if scenario in means[p]]
+        n = len({r.run_id for r in found if r.scenario == scenario})
+        said = [f"{m.mean:.1f} ({m.sd:.1f})" if n > 1 else f"{m.mean:.1f}" for m in mine]
+        table.add_row(scenario, *said, str(n))
+    console.print(table)
+    table = Table(
+        box=None, pad_edge=False, title="busy, % (cpu of the host; in, out of a link; disk)"
+    )
+    for heading in ("program", "scenario"):
+        table.add_column(heading)
+    roles = list(dict.fromkeys(role for r in found for role in r.busy))
+    for role in roles:
+        table.add_column(role, justify="right")
+    for program in PROGRAMS:
+        for scenario in SCENARIOS:
+            these = [r for r in found if (r.program, r.scenario) == (program, scenario)]
+            if not these:
+                continue
+            cells = []
+            for role in roles:
+                values = [
+                    sum(r.busy[role][what] for r in these) / len(these)
+                    for what in ("cpu", "in", "out", "disk")
+                ]
+                cells.append(" ".join(f"{v:4.0f}" for v in values))
+            table.add_row(NAMES[program], scenario, *cells)
+    console.print(table)
+
+
+def show_orders(orders: dict[str, Order]) -> None:
+    """Ranks with their bounds, ties joined."""
+    for program, found in orders.items():
+        console.print(f"{NAMES[program]}: {found}")
+
+
+def show_costs(made: Sequence[Cost]) -> None:
+    """Waves, and what they explain."""
+    table = Table(box=None, pad_edge=False, title="waves")
+    for heading in ("program", "scenario"):
+        table.add_column(heading)
+    headings = ("waves", "mean wave s", "+1 ms costs s", "%", "longer than guest by, ms a wave")
+    for heading in (*headings, "after the last job s"):
+        table.add_column(heading, justify="right")
+    for one in made:
+        cost = one.sensitivity
+        table.add_row(
+            NAMES[one.program],
+            one.scenario,
+            str(one.waves),
+            f"{cost.mean_wave_s:.3f}",
+            f"{cost.longer_s():.3f}",
+            f"{cost.longer_percent():.2f}",
+            f"{one.longer_ms:+.0f}",
+            f"{one.after_s:.2f}",
+        )
+    console.print(table)
+
+
+def show_shapes(found: Sequence[Shape]) -> None:
+    """Published beside ours, with the verdict."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "shape", "published", "ours", "verdict"):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        table.add_row(f"({one.letter})", one.says, one.published, one.ours, one.verdict)
+    console.print(table)
+
+
+def times_figure(found: Sequence[Ran]) -> Figure:
+    """A panel for each program: ratio to `guest` by scenario, here (bars, a dot per run) and published."""
+    fig = style.figure(style.WIDE_INCHES, 3.1)
+    ours, theirs = style.SERIES[0], style.SERIES[1]
+    table = published()
+    for axes, program in zip(fig.subplots(1, len(PROGRAMS), sharey=True), PROGRAMS, strict=True):
+        mine = times(found)[program]
+        guest = sum(mine["guest"]) / len(mine["guest"])
+        for x, scenario in enumerate(SCENARIOS):
+            ratios = [t / guest for t in mine[scenario]]
+            label = "here" if x == 0 else ""
+            axes.bar(x, sum(ratios) / len(ratios), 0.6, color=ours.colour, alpha=0.35, label=label)
+            axes.plot([x] * len(ratios), ratios, ours.mark, color=ours.colour, ms=3.5)
+            ratio = table[program][scenario].mean / table[program]["guest"].mean
+            label = "published" if x == 0 else ""
+            axes.plot(x, ratio, theirs.mark, color=theirs.colour, ms=6, label=label)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(style.FuncFormatter(style.plain_number))
+        axes.set_title(NAMES[program])
+        axes.set_xticks(range(len(SCENARIOS)), list(SCENARIOS), rotation=60, ha="right")
+        axes.axhline(1, color=style.MUTED, lw=0.8)
+        style.grid(axes)
+    fig.axes[0].set_ylabel("time, times that of guest")
+    fig.axes[0].legend(loc="upper left", frameon=False, fontsize=8)
+    return fig
+
+
+def kept(found: Sequence[Ran], means: Means, judged: Sequence[Shape]) -> list[record.Row]:
+    """Times of every scenario and the shapes."""
+    made = []
+    for program in PROGRAMS:
+        for scenario in SCENARIOS:
+            mine = [r.time_s for r in found if (r.program, r.scenario) == (program, scenario)]
+            made.append(record.row(NAMES[program], scenario, "time", mine, "s"))
+    ranked = {p: str(order(list(means[p].values()))) for p in PROGRAMS}
+    made += [record.claim(NAMES[p], "ranking", said, "", None) for p, said in ranked.items()]
+    holds = {MET: True, MISSED: False}
+    made += [
+        record.claim(
+            f"({s.letter})", s.says, s.ours, f"published: {s.published}", holds.get(s.verdict)
+        )
+        for s in judged
+    ]
+    return made
+
+
+def main() -> int:
+    """Exit status: 0 nothing is missed, 1 something failed, 3 a shape is missed."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "scenarios")
+    options.add_argument("--quick", action="store_true", help="little data, one run of each")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
+    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
+    options.add_argument("--json", action="store_true", help="the result as one object")
+    record.option(options)
+    given = options.parse_args()
+    out: Path = given.out.resolve()
+    try:
+        if not given.compare:
+            words = ["--resume"] if (out / "campaign.json").exists() else []
+            words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
+            run_study(STUDY, out, words, invalid=given.invalid)
+        found, left_out = runs(out, invalid=given.invalid)
+    except (PenstockError, OSError) as error:
+        print(f"scenarios: {error}", file=sys.stderr)
+        return 1
+    for reason in left_out:
+        print(f"scenarios: not valid: {reason[:160]}", file=sys.stderr)
+    missing = [s for s in SCENARIOS if s not in {r.scenario for r in found}]
+    if missing:
+        print(f"scenarios: no run of {', '.join(missing)}; expected one at least", file=sys.stderr)
+        return 1
+    means, made = measured(times(found)), costs(found)
+    judged = shapes(means, rates(made))
+    seen = noticed(judged, shapes(swapped(means), rates(made)))
+    with style.look():
+        save(times_figure(found), (given.figures or out) / "scenarios.svg")
+    if given.json:
+        said = {"runs": [vars(r) for r in found], "shapes": [vars(s) for s in judged]}
+        said |= {"waves": [vars(c) for c in made]}
+        print(json.dumps(said))
+    else:
+        show_runs(found, means)
+        show_orders({p: order(list(means[p].values())) for p in PROGRAMS})
+        show_costs(made)
+        show_shapes(judged)
+        if any(len(values) == 1 for by in times(found).values() for values in by.values()):
+            print("one run only: a deviation of 10 % is assumed, by which nothing is told apart")
+    record.keep(
+        given.record, kept(found, means, judged), {"guest and objects swapped": seen}, ABOUT
+    )
+    if seen is False:
+        print("scenarios: planted, guest and objects swapped: NOT FOUND", file=sys.stderr)
+        return 1
+    return 3 if any(s.verdict == MISSED for s in judged) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

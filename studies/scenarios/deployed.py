@@ -1,0 +1,235 @@
+"""Puts up what a deployment scenario is made of, node by node: HDFS, Spark and MinIO, unmodified.
+
+    deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches what is missing
+    deployed.py daemon KIND SCENARIO NODE DISK STORE      becomes a name, data, objects, master, worker, cold
+    deployed.py count NODE OUT                            writes what passes the node's links, every second
+    deployed.py run SCENARIO INPUT OUT FILES MIB          becomes `programs.py`: loads INPUT, runs all three
+
+A daemon that a scenario has no use for says `not in this scenario` and waits. `cold` drops every second what
+the page cache has of a node's disk: data that are far larger than memory, in little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent / "hadoop"))
+
+from configured import JVM, MAINS, configure, environment, java, library  # noqa: E402
+from layout import (  # noqa: E402
+    CORES,
+    OBJECT_NODES,
+    SCENARIOS,
+    WIRE,
+    WORKERS,
+    Scenario,
+    hosts_file,
+    racks,
+)
+
+TOOLS = HERE.parent.parent / "tools"
+HOME = Path("/tmp/penstock-scenarios")
+MASTER_PORT, OBJECT_PORT = 7077, 9000
+#: of the object store, which is this study's own and gone with its nodes
+KEY, SECRET = "penstock", "penstock-scenario"
+NOT_HERE = "not in this scenario"
+#: of a worker's and the master's daemons
+DAEMON_HEAP = "-Xmx128m"
+
+
+def cache() -> Path:
+    """Where fetched programs are."""
+    top = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return top / "penstock"
+
+
+def spark_home() -> Path:
+    """The directory of Spark within its virtual environment."""
+    return next((cache() / "spark" / "lib").glob("python*/site-packages/pyspark"))
+
+
+def fetch() -> None:
+    """Hadoop, S3A, Spark and MinIO into the user's cache folder, where they are missing."""
+    library()
+    for line in (
+        [TOOLS / "hadoop.sh", cache() / "s3a", HERE / "pom.xml"],
+        [HERE.parent / "blackbox" / "spark.sh", cache() / "spark", "python3"],
+        [TOOLS / "minio.sh", cache() / "minio"],
+    ):
+        subprocess.run([str(w) for w in line], check=True, stdout=subprocess.DEVNULL)
+
+
+def java_options(scenario: Scenario, node: str) -> str:
+    """Writes the names of the nodes as this one finds them; options of Java that read it."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    hosts = HOME / "hosts"
+    hosts.write_text(hosts_file(scenario, node))
+    return f"-Djdk.net.hosts.file={hosts}"
+
+
+def configured(scenario: Scenario, name: str, own: dict[str, str]) -> Path:
+    """A configuration directory of HDFS."""
+    conf = HOME / name
+    conf.mkdir(parents=True, exist_ok=True)
+    (conf / "racks").write_text(racks(scenario))
+    told = {
+        "net.topology.node.switch.mapping.impl": "org.apache.hadoop.net.TableMapping",
+        "net.topology.table.file.name": str(conf / "racks"),
+        "dfs.client.use.datanode.hostname": "true",
+        "dfs.datanode.use.datanode.hostname": "true",
+        "dfs.namenode.block-placement-policy.default.prefer-local-node": "true",
+        **own,
+    }
+    return configure(conf, HOME, "head", told, yarn=False, lib=library())
+
+
+def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
+    """Becomes a daemon of this node."""
+    scenario = SCENARIOS[name]
+    os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, node)
+    if kind in ("master", "worker"):
+        spark(kind, node)
+    elif kind == "cold" and node in scenario.data and not scenario.volumes:
+        keep_cold(disk)
+    elif kind == "objects" and not scenario.data:
+        os.environ |= {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
+        os.environ |= {"MINIO_CI_CD": "1", "HOME": str(HOME), "MINIO_BROWSER": "off"}
+        places = [f"http://{WIRE[n]}:{OBJECT_PORT}{disk}/objects" for n in OBJECT_NODES]
+        words = [str(cache() / "minio" / "minio"), "server", "--address", f":{OBJECT_PORT}"]
+        os.execv(words[0], [*words, *places])
+    elif kind == "name" and scenario.data:
+        conf = configured(scenario, "conf-name", {"dfs.namenode.name.dir": f"file://{disk}/name"})
+        words = java(conf, HOME, library(), MAINS["name"])
+        form = [*words, "-format", "-force", "-nonInteractive"]
+        subprocess.run(form, check=True, env=environment())
+        os.execvpe(words[0], words, environment())
+    elif kind == "data" and node in scenario.data:
+        place = store / node if scenario.volumes else disk
+        (place / "blocks").mkdir(parents=True)
+        own = {"dfs.datanode.data.dir": f"file://{place}/blocks", "dfs.datanode.hostname": node}
+        own |= {
+            f"dfs.datanode.{what}address": f"0.0.0.0:{port}"
+            for what, port in (("", 9866), ("http.", 9864), ("ipc.", 9867))
+        }
+        words = java(configured(scenario, "conf-data", own), HOME, library(), MAINS["data"])
+        os.execvpe(words[0], words, environment())
+    else:
+        print(NOT_HERE, flush=True)
+        signal.pause()
+
+
+def spark(kind: str, node: str) -> None:
+    """Becomes Spark's master, or a worker of its."""
+    home = spark_home()
+    os.environ |= {"SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": node, **environment()}
+    os.environ |= {"SPARK_LOCAL_DIRS": str(HOME / "shuffle"), "SPARK_WORKER_DIR": str(HOME)}
+    os.environ["SPARK_SCALA_VERSION"] = "2.12"  # which its own scripts would look up
+    main = f"org.apache.spark.deploy.{kind}.{kind.capitalize()}"
+    words = ["java", DAEMON_HEAP, *JVM.split(), "-cp", f"{home}/jars/*", main]
+    words += ["--host", node]
+    if kind == "master":
+        words += ["--port", str(MASTER_PORT), "--webui-port", "8080"]
+    else:
+        words += ["--cores", str(CORES), "--memory", "1g", f"spark://head:{MASTER_PORT}"]
+    os.execvp(words[0], words)
+
+
+def keep_cold(disk: Path) -> None:
+    """Drops what the page cache has of the files below `disk`, every second."""
+    print("keeping cold", flush=True)
+    while True:
+        for file in disk.rglob("*"):
+            try:
+                opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+            except OSError:  # removed meanwhile
+                continue
+            try:
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(opened)
+        time.sleep(1)
+
+
+def count(node: str, out: Path) -> None:
+    """OUT/links-NODE.csv: bytes that went through each link of this node so far, at each second."""
+    links = [link for _, link in socket.if_nameindex() if link != "lo"]
+    below = Path("/sys/class/net")
+    ways = {
+        f"{link} {way}": f"{link}/statistics/{way}_bytes" for link in links for way in ("rx", "tx")
+    }
+    with open(out / f"links-{node}.csv", "w") as file:
+        print("time", *ways, sep=",", file=file, flush=True)
+        print("counting", flush=True)
+        due = time.monotonic()
+        while True:
+            counts = [(below / path).read_text().strip() for path in ways.values()]
+            print(f"{time.time():.9f}", *counts, sep=",", file=file, flush=True)
+            due += 1
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
+    """Becomes the program that loads the data and runs the three workloads, in Spark's own Python."""
+    scenario = SCENARIOS[name]
+    os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, "head")
+    os.environ |= {"SPARK_LOCAL_HOSTNAME": "head", **environment()}
+    conf = configured(scenario, "conf-client", {"dfs.replication": str(len(WORKERS))})
+    os.environ["HADOOP_CONF_DIR"] = str(conf)
+    top = "hdfs://head:8020" if scenario.data else "s3a://scenario"
+    endpoint = f"http://{WIRE[OBJECT_NODES[0]]}:{OBJECT_PORT}"
+    words = [str(cache() / "spark" / "bin" / "python"), str(HERE / "programs.py")]
+    words += [top, endpoint, KEY, SECRET, str(cache() / "s3a" / "lib"), str(HOME)]
+    words += [str(given), str(out), str(files), str(mib)]
+    os.execv(words[0], words)
+
+
+def main() -> int:
+    """The command line."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = options.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("make")
+    for what in ("texts", "mib", "parts", "rows", "seed"):
+        verb.add_argument(what, type=int)
+    verb.add_argument("place", type=Path)
+    verb = verbs.add_parser("daemon")
+    verb.add_argument("kind", choices=("name", "data", "objects", "master", "worker", "cold"))
+    verb.add_argument("scenario", choices=list(SCENARIOS))
+    verb.add_argument("node")
+    verb.add_argument("disk", type=Path)
+    verb.add_argument("store", type=Path)
+    verb = verbs.add_parser("count")
+    verb.add_argument("node")
+    verb.add_argument("out", type=Path)
+    verb = verbs.add_parser("run")
+    verb.add_argument("scenario", choices=list(SCENARIOS))
+    verb.add_argument("input", type=Path)
+    verb.add_argument("out", type=Path)
+    verb.add_argument("files", type=int)
+    verb.add_argument("mib", type=int)
+    given = options.parse_args()
+    if given.verb == "make":
+        from inputs import make_tables, make_texts
+
+        fetch()
+        make_texts(given.place / "texts", given.texts, given.mib << 20, given.seed)
+        make_tables(given.place, given.parts, given.rows, given.seed)
+    elif given.verb == "daemon":
+        daemon(given.kind, given.scenario, given.node, given.disk, given.store)
+    elif given.verb == "count":
+        count(given.node, given.out)
+    else:
+        run(given.scenario, given.input, given.out, given.files, given.mib)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""What the runs of the deployment scenarios took: Spark's log and the samples of all nodes on one clock."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from judged import Cost
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import check_manifest
+from penstock.workload import metrics
+
+PROGRAMS = ("wordcount", "dfsio", "tpcds")
+#: of each link, each way, as the study has it [B/s]
+LINK_BPS = 100e6 / 8
+#: tables of a run that its programs' bundles have, too
+KEPT = ("clocks", "phases", "samples", "utilisation")
+ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One program in one run: its time [s], what Spark's log says of it, and how busy the roles were [%].
+
+    `busy`: role → cpu (of the host's processors), in and out (of a link), disk; means over its nodes.
+    """
+
+    run_id: str
+    scenario: str
+    replicate: int
+    valid: bool
+    program: str
+    time_s: float
+    waves: int
+    tasks: int
+    after_s: float
+    bundle: str
+    busy: Mapping[str, Mapping[str, float]]
+
+
+def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
+    """Three rows for each valid run (with `invalid`, each that ended well), and why others are left out."""
+    found, left_out = [], []
+    for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
+        run = out / "runs" / str(row["run_id"])
+        if not row["valid"]:
+            left_out.append(f"{row['run_id']} ({row['scenario']}): {row['reason']}")
+        if row["valid"] or (invalid and check_manifest(run / "manifest.json")["exit_status"] == 0):
+            said = json.loads((run / "workload" / "programs.json").read_text())
+            found += [_ran(out, run, row, program, said[program]) for program in PROGRAMS]
+    return found, left_out
+
+
+def _ran(
+    out: Path, run: Path, row: Mapping[Any, Any], program: str, said: Mapping[str, Any]
+) -> Ran:
+    bundle, log = aggregated(
+        run, program, said["log"], out / "aggregated" / f"{run.name}-{program}"
+    )
+    facts = log.facts["spark"]
+    began, ended = int(said["began_ns"]), int(said["ended_ns"])
+    return Ran(
+        run_id=run.name,
+        scenario=str(row["scenario"]),
+        replicate=int(row["replicate"]),
+        valid=bool(row["valid"]),
+        program=program,
+        time_s=(ended - began) / 1e9,
+        waves=int(facts["waves"]),
+        tasks=int(facts["tasks"]),
+        after_s=float(facts["post_job_s"]),
+        bundle=str(bundle.path),
+        busy=busy(
+            bundle.table("utilisation").to_pandas(),
+            bundle.table("samples").to_pandas(),
+            began,
+            ended,
+        ),
+    )
+
+
+def aggregated(run: Path, program: str, log: str, target: Path) -> tuple[Bundle, metrics.Readings]:
+    """A bundle of one program: the run's samples, its nodes' links and Spark's log, on the run's clock."""
+    found = metrics.read(run / "workload" / "events" / log, "spark")
+    if target.exists():
+        shutil.rmtree(target)
+    manifest = {k: v for k, v in check_manifest(run / "manifest.json").items() if k != "schema"}
+    imported = [{"file": log, "reader": "spark", **found.facts}]
+    with Bundle.create(target, {**manifest, "program": program, "imported": imported}) as bundle:
+        for table in KEPT:
+            shutil.copyfile(run / f"{table}.parquet", bundle.path / f"{table}.parquet")
+        metrics.into_bundle(bundle, found)
+        for file in sorted((run / "workload").glob("links-*.csv")):
+            metrics.into_bundle(bundle, links(file))
+    return bundle, found
+
+
+def links(file: Path) -> metrics.Readings:
+    """What one node counted on its links, all of them together: `in` and `out`."""
+    read = metrics.read(file, "csv").samples
+    way = np.where(read["metric"].str.endswith("rx"), "in", "out")
+    total = read.assign(metric=way).groupby(["utc_ns", "metric"], as_index=False)["value"].sum()
+    node = file.stem.removeprefix("links-")
+    return metrics.Readings(
+        metrics.samples(
+            total.assign(source="links", entity=node, unit="B", cumulative=True)[
+                list(metrics.COLUMNS)
+            ]
+        )
+    )
+
+
+def busy(
+    utilisation: pd.DataFrame, samples: pd.DataFrame, began_ns: int, ended_ns: int
+) -> dict[str, dict[str, float]]:
+    """By role the means of its nodes between two times: cpu, in, out, disk [%]."""
+    within = utilisation[(utilisation["t_ns"] > began_ns) & (utilisation["t_ns"] <= ended_ns)]
+    within = within[within["metric"].astype(str) == "busy"]
+    kind, entity = within["kind"].astype(str), within["entity"].astype(str)
+    counted = samples[samples["source"].astype(str) == "links"]
+    rows: dict[str, list[dict[str, float]]] = {role: [] for role in ROLES.values()}
+    for node in sorted(set(entity[kind == "cgroup_cpu"])):
+        mine = {
+            "cpu": within["value"][(kind == "cgroup_cpu") & (entity == node)].mean(),
+            "disk": within["value"][
+                (kind == "emulated_disk") & entity.isin([node, f"{node}.data"])
+            ].mean(),
+        }
+        for way in ("in", "out"):
+            of_way = counted[
+                (counted["entity"].astype(str) == node) & (counted["metric"].astype(str) == way)
+            ].sort_values("t_ns")
+            mine[way] = _share(of_way, began_ns, ended_ns)
+        rows[ROLES[node if node in ROLES else node[0]]].append(mine)
+    return {
+        role: {
+            what: float(np.mean([n[what] for n in nodes])) for what in ("cpu", "in", "out", "disk")
+        }
+        for role, nodes in rows.items()
+        if nodes
+    }
+
+
+def _share(counter: pd.DataFrame, began_ns: int, ended_ns: int) -> float:
+    """Of a link's rate, in per cent, between two times; counters in between are on a straight line."""
+    if len(counter) < 2:
+        return float("nan")
+    at = np.interp([began_ns, ended_ns], counter["t_ns"], counter["value"])
+    return float(100 * (at[1] - at[0]) / (LINK_BPS * (ended_ns - began_ns) / 1e9))
+
+
+def times(found: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
+    """Seconds of the runs, by program and scenario."""
+    made: dict[str, dict[str, list[float]]] = {p: {} for p in PROGRAMS}
+    for one in found:
+        made[one.program].setdefault(one.scenario, []).append(one.time_s)
+    return made
+
+
+def costs(found: Sequence[Ran]) -> list[Cost]:
+    """What each scenario costs each program, by the means of the runs."""
+    made = []
+    for program in PROGRAMS:
+        mine = [r for r in found if r.program == program]
+        guest_s = np.mean([r.time_s for r in mine if r.scenario == "guest"])
+        for scenario in dict.fromkeys(r.scenario for r in mine):
+            these = [r for r in mine if r.scenario == scenario]
+            made.append(
+                Cost(
+                    program,
+                    scenario,
+                    round(float(np.median([r.waves for r in these]))),
+                    float(np.mean([r.time_s for r in these])),
+                    float(np.mean([r.after_s for r in these])),
+                    float(guest_s),
+                )
+            )
+    return made
+
+
+def rates(made: Sequence[Cost]) -> dict[str, float]:
+    """Waves per second of each program in `guest`."""
+    return {c.program: c.waves / c.run_time_s for c in made if c.scenario == "guest"}

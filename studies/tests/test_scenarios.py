@@ -1,0 +1,177 @@
+"""Deployment scenarios: who finds whom where, what was busy, and when a shape is met, missed or undecided."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.bundle import Bundle
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenarios"))
+
+import judged
+import scenario_runs
+from inputs import FIRST_DATE_KEY, make_tables, make_texts
+from judged import MET, MISSED, UNDECIDED, Cost, Means, Shape, measured, noticed, published, swapped
+from layout import HOST, SCENARIOS, WIRE, hosts_file, racks
+
+S = 1_000_000_000
+
+
+def verdicts(means: Means) -> dict[str, str]:
+    return {s.letter: s.verdict for s in judged.shapes(means, judged.published_rates())}
+
+
+def changed(program: str, scenario: str, factor: float) -> Means:
+    """The published table with one mean made so many times larger."""
+    table = {p: dict(rows) for p, rows in published().items()}
+    one = table[program][scenario]
+    table[program][scenario] = replace(one, mean=factor * one.mean)
+    return table
+
+
+def test_the_published_table_has_all_its_shapes() -> None:
+    assert verdicts(published()) == dict.fromkeys("abcde", MET)
+    tie = next(s for s in judged.shapes(published(), judged.published_rates()) if s.letter == "c")
+    assert "within 1.5 %" in tie.ours  # guest 222.33, host 218.96: 3.37 s
+    ratios = judged.shapes(published(), judged.published_rates())[0].ours
+    assert ratios == "wordcount 3.67 x, dfsio 12.98 x, tpcds 17.33 x the fastest"
+
+
+@pytest.mark.parametrize(
+    ("letter", "program", "scenario", "factor", "verdict"),
+    [
+        ("a", "tpcds", "objects", 0.05, MISSED),  # no longer the slowest
+        ("a", "wordcount", "apart-volumes", 2.8, UNDECIDED),  # nearly as slow
+        ("b", "dfsio", "host-volumes", 0.45, MISSED),  # below host
+        ("b", "dfsio", "apart", 1.3, MISSED),  # told to be behind host
+        ("c", "wordcount", "apart", 1.2, MISSED),  # no tie
+        ("d", "tpcds", "apart-volumes", 1.3, MISSED),  # behind uncached data that are apart
+        ("d", "tpcds", "apart", 0.86, UNDECIDED),  # hardly before them
+        ("e", "wordcount", "objects", 6.0, UNDECIDED),  # costs most where waves are rarest
+    ],
+)
+def test_a_shape_that_is_bent_is_reported(
+    letter: str, program: str, scenario: str, factor: float, verdict: str
+) -> None:
+    assert verdicts(changed(program, scenario, factor))[letter] == verdict
+
+
+def test_swapped_scenarios_are_noticed_unless_all_shapes_were_missed_before() -> None:
+    real = judged.shapes(published(), judged.published_rates())
+    planted = judged.shapes(swapped(published()), judged.published_rates())
+    assert {s.letter for s in planted if s.verdict == MISSED} >= {"a", "b", "c"}
+    assert noticed(real, planted) is True
+    assert noticed(real, real) is False
+    lost = [Shape(s.letter, s.says, s.published, s.ours, MISSED) for s in real]
+    assert noticed(lost, planted) is None
+
+
+def test_single_runs_are_never_told_apart() -> None:
+    times = {p: {s: [m.mean] for s, m in rows.items()} for p, rows in published().items()}
+    found = verdicts(measured(times))
+    assert MISSED not in found.values()
+    assert found["a"] == UNDECIDED
+
+
+def test_the_columns_of_waves() -> None:
+    # tasks and slots of the published runs: WordCount 158 and DFSIO 1280 on 16
+    for program, waves, run_time_s, mean_s, longer_s in (
+        ("wordcount", 10, 218.96, 21.896, 0.010),
+        ("dfsio", 80, 180.87, 2.2609, 0.080),
+        ("tpcds", 6584, 2376.33, 0.36093, 6.584),
+    ):
+        cost = Cost(program, "guest", waves, run_time_s, 0, run_time_s)
+        assert cost.sensitivity.mean_wave_s == pytest.approx(mean_s, rel=1e-4)
+        assert cost.sensitivity.longer_s() == pytest.approx(longer_s)
+        assert cost.longer_ms == 0
+    apart = Cost("tpcds", "apart", 6584, 4999.28, 0, 2376.33)
+    assert apart.longer_ms == pytest.approx(1e3 * 2622.95 / 6584)
+
+
+def found_at(scenario: str, node: str) -> dict[str, str]:
+    lines = (line.split() for line in hosts_file(SCENARIOS[scenario], node).splitlines())
+    return {name: address for address, name in lines}
+
+
+def test_a_node_finds_its_neighbour_by_the_hosts_own_link_where_data_are_near() -> None:
+    for scenario in ("host", "host-volumes"):
+        assert found_at(scenario, "w1")["s1"] == HOST["s1"]
+        assert found_at(scenario, "s2")["w2"] == HOST["w2"]
+        assert found_at(scenario, "w1")["s2"] == WIRE["s2"]
+    for scenario in ("guest", "apart", "apart-volumes", "objects"):
+        for node in WIRE:
+            assert found_at(scenario, node) == WIRE
+
+
+def test_racks_are_hosts() -> None:
+    near = dict(line.split() for line in racks(SCENARIOS["host"]).splitlines())
+    apart = dict(line.split() for line in racks(SCENARIOS["apart"]).splitlines())
+    assert near[WIRE["w1"]] == near[WIRE["s1"]] != near[WIRE["w2"]] == near[WIRE["s2"]]
+    assert len(set(apart.values())) == len(apart)
+
+
+def test_texts_and_tables_are_the_seeds_and_keys_fit(tmp_path: Path) -> None:
+    make_texts(tmp_path / "texts", 3, 50_000, 5)
+    files = sorted((tmp_path / "texts").iterdir())
+    assert [f.stat().st_size for f in files] == [50_000] * 3
+    assert files[0].read_bytes() != files[1].read_bytes()
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        make_tables(tmp_path / place, 2, 500, 5)
+    one, two = (pq.read_table(tmp_path / p / "store_sales").to_pandas() for p in ("one", "two"))
+    pd.testing.assert_frame_equal(one, two)
+    item = pq.read_table(tmp_path / "one" / "item").to_pandas()
+    days = pq.read_table(tmp_path / "one" / "date_dim").to_pandas()
+    assert set(one["ss_item_sk"]) <= set(item["i_item_sk"])
+    assert set(one["ss_sold_date_sk"]) <= set(days["d_date_sk"])
+    assert days["d_date_sk"].min() == FIRST_DATE_KEY
+
+
+def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
+    rows = []
+    for t in range(1, 11):
+        for node, cpu in (("w1", 10.0), ("w2", 30.0), ("head", 5.0)):
+            inside = 3 < t <= 7
+            rows += [
+                (t * S, "cgroup_cpu", node, cpu if inside else 99.0),
+                (t * S, "emulated_disk", f"{node}.data", 50.0 if inside else 0.0),
+            ]
+    used = pd.DataFrame(rows, columns=["t_ns", "kind", "entity", "value"]).assign(metric="busy")
+    rate = scenario_runs.LINK_BPS
+    counted = pd.DataFrame(
+        [
+            (t * S, "links", node, way, share * rate * max(0, t - 3))
+            for t in range(1, 11)
+            for node, way, share in (("w1", "in", 0.5), ("w1", "out", 0.1), ("w2", "in", 0.7))
+        ],
+        columns=["t_ns", "source", "entity", "metric", "value"],
+    )
+    found = scenario_runs.busy(used, counted, 3 * S, 7 * S)
+    assert found["workers"]["cpu"] == pytest.approx(20)
+    assert found["workers"]["disk"] == pytest.approx(50)
+    assert found["workers"]["in"] == pytest.approx(60)
+    assert found["head"]["cpu"] == pytest.approx(5)
+    assert np.isnan(found["head"]["in"])
+
+
+def test_counters_of_links_are_added_and_come_onto_the_clock_of_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "links-s1.csv"
+    file.write_text(
+        "time,eth0 rx,eth0 tx,eth1 rx,eth1 tx\n1000.5,10,20,100,200\n1001.5,30,50,100,260\n"
+    )
+    read = scenario_runs.links(file)
+    with Bundle.create(tmp_path / "B", {"command": [], "run_id": "r001"}) as bundle:
+        scenario_runs.metrics.into_bundle(bundle, read)
+    rows = bundle.table("samples").to_pandas()
+    rows["metric"] = rows["metric"].astype(str)
+    assert set(rows["entity"].astype(str)) == {"s1"}
+    assert rows[rows["metric"] == "in"]["value"].tolist() == [110, 130]
+    assert rows[rows["metric"] == "out"]["value"].tolist() == [220, 310]
+    assert rows["t_ns"].tolist() == [1_000_500_000_000] * 2 + [1_001_500_000_000] * 2

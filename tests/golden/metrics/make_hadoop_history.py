@@ -1,0 +1,60 @@
+"""Small job histories, as Hadoop 3.4.2 writes them, in a network of its own:
+
+    unshare -n sh -c 'ip link set lo up; python make_hadoop_history.py OUT'
+
+HDFS and YARN on one host (`studies/hadoop/configured.py`), two containers at a time: a word count of five
+maps and two reduces that succeeds (`hadoop.jhist`), and one whose maps have too little memory to start
+(`hadoop-failed.jhist`).
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "studies" / "hadoop"))
+
+from configured import MAINS, RESOURCES_PORT, configure, environment, java, of_daemon
+from terasort import EXAMPLES, HISTORY, SHELL, Client
+
+out = Path(sys.argv[1]).resolve()
+out.mkdir(parents=True)
+home, here = out / "home", "127.0.0.1"
+client = Client(home, here, yarn=True)
+daemons = []
+try:
+    for index, kind in enumerate(("name", "data", "resources", "tasks")):
+        disk = out / kind
+        disk.mkdir()
+        own = of_daemon(kind, here, disk, index, home)
+        if kind == "tasks":
+            own["yarn.nodemanager.resource.memory-mb"] = "1536"
+        name = "conf" if kind == "tasks" else f"conf-{kind}"
+        conf = configure(home / name, home, here, own, yarn=True, lib=client.lib)
+        if kind == "name":
+            client.run(MAINS["name"], "-format", "-force", "-nonInteractive", conf=conf)
+        with open(out / f"{kind}.log", "wb") as log:
+            words = java(conf, home, client.lib, MAINS[kind])
+            one = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+            )
+        daemons.append(one)
+    client.wait_for_data(1, *(one.pid for one in daemons))
+    bean = "Hadoop:service=ResourceManager,name=ClusterMetrics"
+    client.wait(RESOURCES_PORT, bean, "NumActiveNMs", 1)
+    texts = out / "texts"
+    texts.mkdir()
+    for number in range(5):
+        (texts / f"{number}").write_text("a b c penstock\n" * 2000)
+    client.run(SHELL, "-put", str(texts), "/in")
+    client.run(EXAMPLES, "wordcount", "-Dmapreduce.job.reduces=2", "/in", "/out")
+    little = ("-Dmapreduce.map.java.opts=-Xmx2m", "-Dmapreduce.map.maxattempts=2")
+    try:
+        client.run(EXAMPLES, "wordcount", *little, "/in/0", "/out2")
+    except RuntimeError:
+        print("the second job failed, as it should")
+    client.run(SHELL, "-get", HISTORY, str(out))
+finally:
+    for one in reversed(daemons):
+        one.terminate()
+    for one in daemons:
+        one.wait()
