@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from penstock.analyse.bandwidth import as_json, bwinfo
+from penstock.observe.monitor.bandwidth import as_json, bwinfo
 from penstock.archive.series import Series
 from penstock.errors import BadInput
 
