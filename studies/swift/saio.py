@@ -5,8 +5,8 @@
 
 Needs Debian's swift-proxy, swift-account, swift-container, swift-object and memcached. All listen on
 127.0.0.1, on ports that are free; the proxy's is P where it is given. Each device is a directory with an
-object server of its own (`--device`: directories of yours, such as the disks of a node); one account server and
-one container server serve all of them. `DIR/swift.json` says where everything is once it is ready.
+object server of its own (`--device`: directories of yours, such as the disks of a node); one account
+server and one container server serve all of them. `DIR/swift.json` says where everything is once it is ready.
 The account is `test`, its user `tester`, the key stands in `DIR/swift.json`, which is of mode 0600. With
 `--middleware` the object servers tell bandwidths: `GET /bwinfo`, `GET /osinfo`.
 """

@@ -198,11 +198,11 @@ def bandwidths(
 ) -> dict[str, dict[str, float | None]]:
     """`bwinfo` of what the workers of a server counted: the sum of them, second by second [MB/s].
 
-    There are samples of the whole seconds since the first of them began.
+    There are samples of the seconds since the one in which the first of them began.
     """
     if not documents:
         return {}
-    begun = math.ceil(min(float(d["begun_s"]) for d in documents))
+    begun = int(min(float(d["begun_s"]) for d in documents))
     first, last = max(begun, int(now_s) - 60 * max(windows)), int(now_s)
     moved: dict[str, dict[int, int]] = {}
     for document in documents:
