@@ -217,6 +217,23 @@ def bandwidth(
 
 
 @app.command()
+def grafana(
+    directory: Path = typer.Argument(..., help="Where to; made where it is not there."),
+    server: str = typer.Option(
+        "http://127.0.0.1:5000", "--server", help="Where Grafana finds `penstock serve`."
+    ),
+) -> None:
+    """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants.
+
+    Its data source is the plugin simpod-json-datasource; its token, $PENSTOCK_TOKEN in Grafana's environment.
+    """
+    from penstock.observe.monitor.grafana import write
+
+    for path in write(directory, server):
+        print(path)
+
+
+@app.command()
 def middleware(
     output: Path = typer.Option(None, "-o", "--output", help="Write the file into this directory."),
     server: str = typer.Option(

@@ -17,7 +17,7 @@ from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.targets import Targets
-from penstock.serve import api, experiments
+from penstock.serve import api, dashboards, experiments
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate, Users
 from penstock.serve.index import View
@@ -90,7 +90,7 @@ def application(
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        asked = request.url.path.startswith((api.PREFIX, "/exp"))
+        asked = request.url.path.startswith((api.PREFIX, "/exp", dashboards.GRAFANA))
         return JSONResponse({"detail": str(error)}, 400 if asked else 404)
 
     @app.exception_handler(PenstockError)
@@ -100,6 +100,7 @@ def application(
 
     app.include_router(api.router(jobs.JobRegistry()))
     experiments.opened(app, kept, targets or Targets())
+    dashboards.opened(app, kept)
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import names_runs, select
 from penstock.errors import BadInput
+from penstock.observe.monitor.dashboards import Tenancy
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded_in, shift_ns
 from penstock.observe.monitor.utilisation import utilisation
 
@@ -128,6 +130,10 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
         if source == "utilisation" and (known := _parted(metric, KINDS)):
             entity = labels.get("entity", "")
             found.append(mine.assign(kind=known[0], metric=known[1], entity=entity))
+        elif metric == "swift_bandwidth":
+            found.append(
+                mine.assign(kind="swift", metric="bandwidth", entity=labels.get("device", ""))
+            )
         elif metric == _LINK_SPEED:
             speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
         elif (one := _sample(metric, labels)) is not None:
@@ -151,6 +157,15 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             links = _links(sampled, speeds.get(host, {}), params.get("link_bps"))
             found.append(_busy(_with_all_cpus(sampled), links).assign(host=host))
     return _tidy(pd.concat(found, ignore_index=True)) if found else _tidy(pd.DataFrame())
+
+
+def tenancy_of(manifest: Mapping[str, Any]) -> Tenancy:
+    """Whose the nodes of a run were, and how many cores each was given."""
+    nodes = (manifest.get("place") or {}).get("nodes") or {}
+    return Tenancy(
+        {name: str(said.get("tenant") or "") for name, said in nodes.items()},
+        {name: said.get("cpus") for name, said in nodes.items()},
+    )
 
 
 def _only(what: str) -> Path:
