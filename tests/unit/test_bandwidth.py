@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from penstock.analyse.bandwidth import as_json, bwinfo
 from penstock.archive.series import Series
 from penstock.errors import BadInput
+from penstock.observe.monitor.bandwidth import as_json, bwinfo
 
 
 def ramp(low: int = 1, high: int = 360) -> Series:

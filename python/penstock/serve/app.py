@@ -18,7 +18,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.targets import Targets
-from penstock.serve import api, experiments
+from penstock.serve import api, dashboards, experiments
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate, Users
 from penstock.serve.index import View
@@ -95,7 +95,7 @@ def application(
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        asked = request.url.path.startswith((api.PREFIX, "/exp"))
+        asked = request.url.path.startswith((api.PREFIX, "/exp", dashboards.GRAFANA))
         return JSONResponse({"detail": str(error)}, 400 if asked else 404)
 
     @app.exception_handler(PenstockError)
@@ -105,6 +105,7 @@ def application(
 
     app.include_router(api.router(jobs.JobRegistry(), Hub(Parts(kept))))
     experiments.opened(app, kept, wanted, gathering)
+    dashboards.opened(app, kept)
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.archive.catalogue import Catalogue, local_user
 
 #: what may be had without the token: pages, which hold nothing of what is served
-_PAGES = re.compile(r"/|/live|/nodes|/(?:traces|studies)/[0-9]+")
+_PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
 #: a request's body, unless its route says otherwise
 _MOST_BYTES = 16 << 20
 _MOST = "penstock.most_bytes"
@@ -34,7 +34,11 @@ _HEADERS = {
 
 
 #: experiments, which users have tokens of their own for
-_EXPERIMENTS = re.compile(r"/exp(?:/.*)?|/api/v1/experiments(?:/.*)?", re.DOTALL)
+_EXPERIMENTS = re.compile(
+    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?", re.DOTALL
+)
+#: what only reads, although it is asked with a body
+_READS = re.compile(r"/grafana/(?:search|query|annotations)")
 _WHO = "penstock.who"
 _HOSTS = Path("/etc/hosts")
 
@@ -139,7 +143,8 @@ class Gate:
             who = await run_in_threadpool(self._users.who, _told(headers), client)
             if who is not None:
                 scope[_WHO] = who
-                if who.may_change or scope["method"] in ("GET", "HEAD"):
+                reads = scope["method"] in ("GET", "HEAD") or _READS.fullmatch(scope["path"])
+                if who.may_change or reads:
                     return None
                 return _answer(403, f"{who.user} may read experiments here, not change them")
             words = "expected Authorization: Bearer TOKEN, with one of `penstock monitor token`"

@@ -18,6 +18,11 @@ def live_page() -> HTMLResponse:
     return _page("live.html", "live.js")
 
 
+def dashboards_page() -> HTMLResponse:
+    """The page of dashboards; it asks for the token where the server wants one."""
+    return _page("dashboards.html", "dashboards.js")
+
+
 def list_page() -> HTMLResponse:
     """The page that asks for the token and then lists studies, their runs, and traces."""
     return _page("list.html", "list.js")

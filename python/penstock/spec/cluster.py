@@ -108,7 +108,7 @@ class NodeSpec:
 
     `cpus`: processors' worth of time; `cpuset`: which processors; `cpu_ratio`: speed in ]0, 1] of each,
     as if its frequency were lower. `memory_bytes` kills what exceeds it, `memory_soft_bytes` only presses.
-    `privileges`: capabilities and devices beyond those of every node.
+    `privileges`: capabilities and devices beyond those of every node. `tenant`: whose it is.
     """
 
     name: str
@@ -122,6 +122,7 @@ class NodeSpec:
     links: tuple[LinkSpec, ...] = (LinkSpec(),)
     ssh: bool = False
     privileges: tuple[str, ...] = ()
+    tenant: str = ""
     #: directories of the host as the node sees them: (on the host, in the node)
     shared: tuple[tuple[str, str], ...] = ()
 

@@ -7,6 +7,7 @@ mod cgroup;
 mod cpu;
 mod disk;
 mod emulated_disk;
+mod filesystem;
 mod memory;
 mod network;
 mod pressure;
@@ -34,6 +35,7 @@ pub fn all(request: &StartRequest) -> Vec<Box<dyn Source>> {
     sources.extend(cpu::sources(root, first.unwrap_or(&request.cgroups)));
     sources.extend(memory::sources(root));
     sources.extend(disk::sources(root));
+    sources.extend(filesystem::sources(root));
     if request.network {
         sources.extend(network::sources(root));
     }

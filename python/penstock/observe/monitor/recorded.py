@@ -360,11 +360,11 @@ def span_of(bundle: Bundle) -> tuple[int, int]:
     times = bundle.manifest.get("times", {})
     if times.get("start_realtime_ns") is not None and times.get("end_realtime_ns") is not None:
         return int(times["start_realtime_ns"]), int(times["end_realtime_ns"])
-    shift = _shift_ns(bundle)
+    shift = shift_ns(bundle)
     return int(times.get("start_ns", 0)) + shift, int(times.get("end_ns", 0)) + shift
 
 
-def _shift_ns(bundle: Bundle) -> int:
+def shift_ns(bundle: Bundle) -> int:
     """From CLOCK_MONOTONIC to the time of day, at the run's start."""
     if "clocks" not in bundle.tables:
         return 0
@@ -395,7 +395,7 @@ def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
         points(
             metric=metrics,
             labels=labels,
-            utc_ns=pc.add(table["t_ns"], _shift_ns(bundle)),
+            utc_ns=pc.add(table["t_ns"], shift_ns(bundle)),
             float=table["value"],
             unit=table["unit"],
         ),

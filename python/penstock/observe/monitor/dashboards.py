@@ -1,0 +1,303 @@
+"""Dashboards of compute hosts, object storage, volumes, tenants: which plots a row has, and their series.
+
+Said once: the page of `penstock serve`, Grafana's files and its data source are all made of `DASHBOARDS`.
+They are those of IOStack: one row for each host, or for all tenants, each tenant and each of its nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+#: of one plot; the busiest are kept
+MOST_LINES = 12
+#: plots side by side
+MOST_BESIDE = 4
+_NO_DISK = re.compile(r"^(loop|ram|zram|sr|fd)\d+$")
+_PART = re.compile(r"^(?:(.*\d)p|(.*?[a-z]))\d+$")
+ALL_TENANTS, NO_TENANT = "all tenants", "no tenant"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Rows of `uses.py`: a kind and a metric; `scale` from their unit to the plot's."""
+
+    kind: str
+    metric: str
+    name: str = ""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot of a row; `grafana` is the id that Grafana has for its unit."""
+
+    key: str
+    title: str
+    unit: str
+    grafana: str
+    quantities: tuple[Quantity, ...]
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """Rows of plots, one `per` host, or per tenant and node."""
+
+    key: str
+    title: str
+    about: str
+    per: str
+    plots: tuple[Plot, ...]
+
+    def plot(self, key: str) -> Plot | None:
+        return next((p for p in self.plots if p.key == key), None)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series of a plot; times in ns since 1970 UTC."""
+
+    name: str
+    utc_ns: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+
+
+_HOST = (
+    Plot(
+        "load",
+        "Load",
+        "",
+        "short",
+        tuple(Quantity("load", f"{k} min", f"{k} min") for k in (1, 5, 15)),
+    ),
+    Plot("cpu", "Processors busy", "%", "percent", (Quantity("cpu", "busy", "busy"),), 100),
+    Plot(
+        "network",
+        "Network used",
+        "%",
+        "percent",
+        (
+            Quantity("network", "used", "both ways"),
+            Quantity("network", "used_out", "out"),
+            Quantity("network", "used_in", "in"),
+        ),
+    ),
+    # of a second, by the clock: 100 % are 1000 ms
+    Plot("io-time", "Disk I/O time", "ms/s", "ms", (Quantity("disk", "busy_of_time", "", 10),)),
+    Plot(
+        "throughput",
+        "Disk throughput",
+        "B/s",
+        "Bps",
+        tuple(
+            Quantity(kind, f"{way}_rate", way)
+            for kind in ("disk", "emulated_disk")
+            for way in ("read", "write")
+        ),
+    ),
+    Plot(
+        "disk",
+        "Disks busy",
+        "%",
+        "percent",
+        (Quantity("disk", "busy"), Quantity("emulated_disk", "busy")),
+        100,
+    ),
+)
+_FREE = Plot("free", "Free space", "B", "bytes", (Quantity("filesystem", "free"),))
+_OBJECTS = Plot(
+    "objects", "Object store, by device", "MB/s", "MBs", (Quantity("swift", "bandwidth"),)
+)
+_TENANT = (
+    Plot("cores", "Virtual cores used", "cores", "short", (Quantity("tenant", "cores"),)),
+    Plot(
+        "allocated", "Virtual cores allocated", "cores", "short", (Quantity("tenant", "allocated"),)
+    ),
+    Plot("network", "Network used", "%", "percent", (Quantity("tenant", "network"),)),
+    Plot("disk", "Disks busy", "%", "percent", (Quantity("tenant", "disk"),), 100),
+)
+
+DASHBOARDS: dict[str, Dashboard] = {
+    d.key: d
+    for d in (
+        Dashboard("compute", "Compute", "Hosts that compute, one row each.", "host", _HOST),
+        Dashboard(
+            "object-storage",
+            "Object storage",
+            "Hosts that store objects, one row each.",
+            "host",
+            (*_HOST, _FREE, _OBJECTS),
+        ),
+        Dashboard(
+            "volumes",
+            "Volumes",
+            "Hosts that serve volumes, one row each.",
+            "host",
+            (*_HOST, _FREE),
+        ),
+        Dashboard(
+            "tenants",
+            "Tenants",
+            "All tenants, then each of them, then its nodes.",
+            "tenant",
+            _TENANT,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """Whose a node is and how many cores it was given, by its name; `None`: as many as the host has."""
+
+    tenant: Mapping[str, str]
+    cores: Mapping[str, float | None]
+
+
+NO_TENANCY = Tenancy({}, {})
+
+
+def rows_of(
+    dashboard: Dashboard, uses: pd.DataFrame, tenancy: Tenancy = NO_TENANCY
+) -> dict[str, list[tuple[Plot, list[Line]]]]:
+    """The rows of a dashboard by name, each with its plots and their lines, none where none is recorded."""
+    if dashboard.per == "tenant":
+        return {
+            name: [(p, _lines(p, rows)) for p in dashboard.plots]
+            for name, rows in _tenants(uses, tenancy).items()
+        }
+    return {
+        str(host): [(p, _lines(p, rows)) for p in dashboard.plots]
+        for host, rows in uses.groupby("host", sort=True)
+    }
+
+
+def names_of(dashboard: Dashboard, uses: pd.DataFrame, tenancy: Tenancy = NO_TENANCY) -> list[str]:
+    """The names of its rows."""
+    if dashboard.per == "tenant":
+        return list(_tenants(uses, tenancy))
+    return sorted(map(str, uses["host"].unique()))
+
+
+def lines_of(
+    dashboard: Dashboard, plot: Plot, uses: pd.DataFrame, row: str, tenancy: Tenancy = NO_TENANCY
+) -> list[Line]:
+    """The lines of one plot of one row; none where there is no such row."""
+    if dashboard.per == "tenant":
+        rows = _tenants(uses, tenancy).get(row)
+        return [] if rows is None else _lines(plot, rows)
+    return _lines(plot, uses[uses["host"] == row])
+
+
+def _lines(plot: Plot, rows: pd.DataFrame) -> list[Line]:
+    found: list[Line] = []
+    for quantity in plot.quantities:
+        mine = rows[(rows["kind"] == quantity.kind) & (rows["metric"] == quantity.metric)]
+        entities = [str(e) for e in mine["entity"].unique()]
+        shown = [e for e in entities if _shown(quantity.kind, e, entities)]
+        for entity in shown:
+            one = mine[mine["entity"] == entity]
+            bare = entity in ("all", "") or (quantity.kind == "cpu")
+            words = [*([] if bare else [entity]), *([quantity.name] if quantity.name else [])]
+            found.append(
+                Line(
+                    " ".join(words) or plot.title,
+                    one["utc_ns"].to_numpy(np.int64),
+                    one["value"].to_numpy(float) * quantity.scale,
+                )
+            )
+    if len(found) > MOST_LINES:
+        # those that say most, in their order
+        by_use = sorted(found, key=lambda line: -float(np.mean(line.value)))[:MOST_LINES]
+        found = [line for line in found if line in by_use]
+    return found
+
+
+def _shown(kind: str, entity: str, entities: list[str]) -> bool:
+    """Whole processors, links to others, disks that are no part of another and no file."""
+    if kind == "cpu":
+        return entity == "all"
+    if kind == "network":
+        return entity != "lo" and not entity.startswith("ifb")
+    if kind == "disk":
+        part = _PART.match(entity)
+        whole = (part.group(1) or part.group(2)) if part else None
+        return not _NO_DISK.match(entity) and whole not in entities
+    return True
+
+
+def _tenants(uses: pd.DataFrame, tenancy: Tenancy) -> dict[str, pd.DataFrame]:
+    """Rows of kind `tenant`: of all, of each tenant (`T`), and of each of its nodes (`T / node`).
+
+    Cores are summed over nodes; shares of network and disks are the mean over them. A node's disks and links
+    are those called by its name.
+    """
+    groups = uses[(uses["kind"] == "cgroup_cpu") & (uses["metric"] == "cores")]
+    nodes = sorted({str(e) for e in groups["entity"].unique()} - {"run"})
+    if not nodes:
+        return {}
+    host = sorted(set(uses.loc[uses["kind"] == "cpu", "entity"].astype(str)) - {"all"})
+    per_node = {n: _node(uses, n, tenancy.cores.get(n), len(host) or None) for n in nodes}
+    of_tenant: dict[str, list[str]] = {}
+    for node in nodes:
+        of_tenant.setdefault(tenancy.tenant.get(node) or NO_TENANT, []).append(node)
+    found = {ALL_TENANTS: _together([per_node[n] for n in nodes])}
+    for tenant in sorted(of_tenant):
+        found[tenant] = _together([per_node[n] for n in of_tenant[tenant]])
+        for node in of_tenant[tenant]:
+            found[f"{tenant} / {node}"] = per_node[node]
+    return found
+
+
+def _node(
+    uses: pd.DataFrame, node: str, cores: float | None, host_cores: int | None
+) -> pd.DataFrame:
+    """What a node used: metrics cores, allocated, network, disk."""
+    used = uses[(uses["kind"] == "cgroup_cpu") & (uses["metric"] == "cores")]
+    used = used[used["entity"] == node]
+    parts = [("cores", used)]
+    given = cores if cores is not None else host_cores
+    if given is not None:
+        parts.append(("allocated", used.assign(value=float(given))))
+    links = (uses["kind"] == "network") & (uses["metric"] == "used")
+    disks = uses["kind"].isin(["emulated_disk"]) & (uses["metric"] == "busy")
+    for metric, here, head in (("network", links, f"{node} "), ("disk", disks, f"{node}.")):
+        mine = uses[here & uses["entity"].str.startswith(head)]
+        parts.append((metric, mine))
+    frames = [_mean(rows).assign(metric=metric) for metric, rows in parts if len(rows)]
+    return pd.concat(frames, ignore_index=True).assign(kind="tenant", entity="")
+
+
+def _mean(rows: pd.DataFrame) -> pd.DataFrame:
+    return _over_time(rows, lambda wide: wide.mean(axis=1))
+
+
+def _together(nodes: list[pd.DataFrame]) -> pd.DataFrame:
+    """Several nodes as one: cores added, shares averaged."""
+    every = pd.concat(
+        [rows.assign(entity=str(i)) for i, rows in enumerate(nodes)], ignore_index=True
+    )
+    frames = []
+    for metric, rows in every.groupby("metric", sort=True):
+        how: Callable[[pd.DataFrame], pd.Series[float]] = (
+            (lambda wide: wide.sum(axis=1))
+            if metric in ("cores", "allocated")
+            else (lambda wide: wide.mean(axis=1))
+        )
+        frames.append(_over_time(rows, how).assign(metric=metric))
+    return pd.concat(frames, ignore_index=True).assign(kind="tenant", entity="")
+
+
+def _over_time(rows: pd.DataFrame, how: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
+    """Entities as one, at the times at which any of them was sampled, each by its last value until then."""
+    wide = rows.pivot_table(
+        index="utc_ns", columns="entity", values="value", aggfunc="last", observed=True
+    )
+    whole = how(wide.sort_index().ffill())
+    return pd.DataFrame({"utc_ns": whole.index.to_numpy(np.int64), "value": whole.to_numpy(float)})

@@ -1,0 +1,538 @@
+"""Bandwidth of a Swift object server's devices, and what its requests get: `GET /bwinfo`, `GET /osinfo`.
+
+A filter of WSGI for the pipeline of an object server. This one file is all of it: it stands on Python's own
+library, so that the Python of Swift can import it from any directory. Rates are in MB/s (10^6 bytes).
+
+    [filter:bandwidth]
+    paste.filter_factory = swift_bandwidth:filter_factory
+    windows = 1 2 3 5          # minutes
+    token_file =               # with a token others than this host may ask, too
+    state =                    # a directory of the server's own, where it has several workers
+    needed =                   # ACCOUNT=MB/s ...
+
+`bwinfo`: of each device the rate of the last second and mean, minimum, maximum over windows
+(now - 60 k, now], and the share of the window for which there are samples. `osinfo`: object server, disk,
+thread (one per account and policy), and its requests: those under way and the last that ended.
+Nothing of it is told to who is not on this host and has no token; of what clients send only the path and the
+range of requests that the object server did not refuse are kept, in a bounded number.
+"""
+
+from __future__ import annotations
+
+import collections
+import hmac
+import json
+import math
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+#: minutes
+WINDOWS = (1, 2, 3, 5)
+MOST_MINUTES = 60
+#: devices of one server; requests that are remembered of each account and policy; such accounts
+MOST_DEVICES = 256
+MOST_OBJECTS = 20
+MOST_THREADS = 64
+#: requests of a server that are followed while they are under way
+MOST_UNDER_WAY = 4096
+#: how long a request that has ended is told of [s]
+REMEMBER_S = 60.0
+#: of a path and of a range [characters]
+_LONGEST = 1500
+_MB = 1e6
+#: how often a worker tells the others [s]
+_WRITE_S = 1.0
+_LOCAL = re.compile(r"^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$")
+_RANGE = re.compile(r"^bytes=[0-9, -]{1,100}$")
+_DEVICE = re.compile(r"^[A-Za-z0-9._-]{1,100}$")
+
+
+def statistics(
+    samples: Sequence[tuple[float, float]],
+    now_s: float,
+    windows: Iterable[int] = WINDOWS,
+    step_s: float = 1.0,
+) -> dict[str, float | None]:
+    """Statistics of rates over windows (now - 60 k, now] of k minutes each.
+
+    A sample (time, rate) is stamped at its end and stands for the `step_s` before; they ascend by time.
+    Those that are not there count in `cov` (0 to 1) alone; of a window without any, the others are None.
+    `insta` is the sample of the last `step_s`, None where there is none.
+    """
+    found: dict[str, float | None] = {"insta": None}
+    latest = [rate for at, rate in samples if now_s - step_s < at <= now_s]
+    if latest:
+        found["insta"] = latest[-1]
+    for minutes in windows:
+        inside = [rate for at, rate in samples if now_s - 60 * minutes < at <= now_s]
+        due = math.floor(60 * minutes / step_s)
+        there = len(inside) > 0
+        found[f"mean{minutes}min"] = math.fsum(inside) / len(inside) if there else None
+        found[f"min{minutes}min"] = min(inside) if there else None
+        found[f"max{minutes}min"] = max(inside) if there else None
+        found[f"cov{minutes}min"] = min(1.0, len(inside) / due)
+    return found
+
+
+class Seconds:
+    """Bytes by second, the last `length` of them."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._second = [-1] * length
+        self._bytes = [0] * length
+
+    def add(self, count: int, now_s: float) -> None:
+        second = int(now_s)
+        at = second % self._length
+        if self._second[at] != second:
+            self._second[at], self._bytes[at] = second, 0
+        self._bytes[at] += count
+
+    def since(self, second: int) -> dict[int, int]:
+        """Bytes of the seconds from that one on in which there were any."""
+        found = zip(self._second, self._bytes)  # noqa: B905 - of one length
+        return {s: n for s, n in found if s >= second}
+
+
+class Transfer:
+    """One request for an object."""
+
+    __slots__ = ("account", "begun_s", "bytes", "device", "ended_s", "oid", "policy", "range")
+
+    def __init__(
+        self, device: str, policy: str, account: str, oid: str, range_: str, now_s: float
+    ) -> None:
+        self.device, self.policy, self.account = device, policy, account
+        self.oid, self.range = oid, range_
+        self.begun_s, self.ended_s, self.bytes = now_s, math.nan, 0
+
+    def told(self, now_s: float) -> dict[str, Any]:
+        ended_s = now_s if math.isnan(self.ended_s) else self.ended_s
+        took_s = max(ended_s - self.begun_s, 1e-6)
+        return {
+            "range": self.range,
+            "oid": self.oid,
+            "oid_calculated_BW": round(self.bytes / _MB / took_s, 6),
+        }
+
+
+class Counted:
+    """What one process of the server saw."""
+
+    def __init__(self, longest_minutes: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._length = 60 * longest_minutes + 2
+        self.begun_s = clock()
+        self._devices: dict[str, Seconds] = {}
+        self._under_way: dict[int, Transfer] = {}
+        self._ended: collections.OrderedDict[tuple[str, str, str], collections.deque[Transfer]] = (
+            collections.OrderedDict()
+        )
+        #: requests that were not followed because there were too many
+        self.left_out = 0
+
+    def device(self, name: str) -> None:
+        if name not in self._devices and len(self._devices) < MOST_DEVICES:
+            self._devices[name] = Seconds(self._length)
+
+    def begin(self, transfer: Transfer) -> None:
+        self.device(transfer.device)
+        if len(self._under_way) < MOST_UNDER_WAY:
+            self._under_way[id(transfer)] = transfer
+        else:
+            self.left_out += 1
+
+    def moved(self, transfer: Transfer, count: int) -> None:
+        transfer.bytes += count
+        seconds = self._devices.get(transfer.device)
+        if seconds is not None:
+            seconds.add(count, self._clock())
+
+    def end(self, transfer: Transfer) -> None:
+        transfer.ended_s = self._clock()
+        self._under_way.pop(id(transfer), None)
+        key = (transfer.device, transfer.policy, transfer.account)
+        kept = self._ended.setdefault(key, collections.deque(maxlen=MOST_OBJECTS))
+        kept.append(transfer)
+        self._ended.move_to_end(key)
+        while len(self._ended) > MOST_THREADS:
+            self._ended.popitem(last=False)
+
+    def forget(self, transfer: Transfer) -> None:
+        """A request that the object server refused."""
+        self._under_way.pop(id(transfer), None)
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as it is shared with the other workers of the server."""
+        now_s = self._clock()
+        first = int(now_s) - self._length
+        threads: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for (device, policy, account), ended in list(self._ended.items()):
+            recent = [t for t in list(ended) if now_s - t.ended_s <= REMEMBER_S]
+            if recent:
+                threads[device, policy, account] = [t.told(now_s) for t in recent]
+        for one in list(self._under_way.values()):
+            key = (one.device, one.policy, one.account)
+            if key in threads or len(threads) < 2 * MOST_THREADS:
+                told = threads.setdefault(key, [])
+                if len(told) < 2 * MOST_OBJECTS:
+                    told.append(one.told(now_s))
+        return {
+            "begun_s": self.begun_s,
+            "devices": {
+                name: sorted(seconds.since(first).items())
+                for name, seconds in list(self._devices.items())
+            },
+            "threads": [[*key, objects] for key, objects in threads.items()],
+        }
+
+
+def bandwidths(
+    documents: Sequence[Mapping[str, Any]], now_s: float, windows: Sequence[int]
+) -> dict[str, dict[str, float | None]]:
+    """`bwinfo` of what the workers of a server counted: the sum of them, second by second [MB/s].
+
+    There are samples of the seconds since the one in which the first of them began.
+    """
+    if not documents:
+        return {}
+    begun = int(min(float(d["begun_s"]) for d in documents))
+    first, last = max(begun, int(now_s) - 60 * max(windows)), int(now_s)
+    moved: dict[str, dict[int, int]] = {}
+    for document in documents:
+        for name, seconds in document["devices"].items():
+            of_device = moved.setdefault(name, {})
+            for second, count in seconds:
+                of_device[second] = of_device.get(second, 0) + count
+    return {
+        name: statistics(
+            [(float(s + 1), counts.get(s, 0) / _MB) for s in range(first, last)], last, windows
+        )
+        for name, counts in sorted(moved.items())
+    }
+
+
+def requests(
+    documents: Sequence[Mapping[str, Any]],
+    server: str,
+    needed: Mapping[str, float],
+    policies: Mapping[str, str],
+) -> dict[str, Any]:
+    """`osinfo` of what the workers of a server follow."""
+    disks: dict[str, dict[str, Any]] = {name: {} for d in documents for name in d["devices"]}
+    for document in documents:
+        for device, policy, account, objects in document["threads"]:
+            threads = disks.setdefault(device, {})
+            threads[str(len(threads))] = {
+                "policy": policies.get(policy, policy),
+                "account": account,
+                "identifier": "object",
+                "needed_BW": needed.get(account, -1),
+                "objects": objects,
+            }
+    return {server: disks}
+
+
+class Shared:
+    """A file per worker in a directory of the server's own, so that any of them can answer for all."""
+
+    def __init__(self, directory: str, counted: Counted, longest_s: float) -> None:
+        self._directory, self._counted, self._longest_s = directory, counted, longest_s
+        self._pid = os.getpid()
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+
+    def begin(self) -> None:
+        """Writes this worker's file every second from now on."""
+        eventlet = sys.modules.get("eventlet")
+        if eventlet is not None:  # Swift's threads are green ones, which must not block
+            eventlet.spawn_n(self._go_on, eventlet.sleep)
+        else:
+            work = threading.Thread(target=self._go_on, args=(time.sleep,), daemon=True)
+            work.start()
+
+    def _go_on(self, sleep: Callable[[float], Any]) -> None:
+        while os.getpid() == self._pid:
+            self.write()
+            sleep(_WRITE_S)
+
+    def write(self) -> None:
+        path = os.path.join(self._directory, f"{self._pid}.json")
+        try:
+            with open(path + ".partial", "w", encoding="ascii") as file:
+                json.dump(self._counted.document(), file)
+            os.replace(path + ".partial", path)
+        except OSError:
+            return  # a full disk is no reason to serve no objects
+
+    def others(self) -> list[dict[str, Any]]:
+        """What the other workers counted; the file of one that ended long ago is removed."""
+        found = []
+        for name in sorted(os.listdir(self._directory))[:1000]:
+            if name == f"{self._pid}.json" or not re.match(r"^\d+\.json$", name):
+                continue
+            path = os.path.join(self._directory, name)
+            try:
+                if time.time() - os.stat(path).st_mtime > self._longest_s + 60:
+                    os.unlink(path)
+                    continue
+                with open(path, encoding="ascii") as file:
+                    document = json.load(file)
+            except (OSError, ValueError):
+                continue
+            if {"begun_s", "devices", "threads"} <= document.keys():
+                found.append(document)
+        return found
+
+
+class Bandwidth:
+    """The filter: see the file's own words."""
+
+    def __init__(
+        self, app: Any, conf: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._begun_s = clock()
+        self.windows = _windows(conf.get("windows", ""))
+        self._needed = _needed(conf.get("needed", ""))
+        self._token = _token(conf.get("token_file", "").strip())
+        self._state = conf.get("state", "").strip()
+        self._server = conf.get("server", "").strip()
+        self._policies = _policies()
+        root = conf.get("devices", "").strip()
+        self._known = (
+            sorted(d for d in os.listdir(root) if _DEVICE.match(d))[:MOST_DEVICES]
+            if root and os.path.isdir(root)
+            else None
+        )
+        self._pid = -1
+        self._counted = Counted(max(self.windows), clock)
+        self._shared: Shared | None = None
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if path in ("/bwinfo", "/osinfo"):
+            return self._told(path, environ, start_response)
+        if self._pid != os.getpid():
+            self._begin()
+        method = environ.get("REQUEST_METHOD")
+        transfer = self._transfer(environ, path) if method in ("GET", "PUT") else None
+        if transfer is None:
+            return self._app(environ, start_response)
+        self._counted.begin(transfer)
+        if method == "PUT":
+            environ["wsgi.input"] = _Input(environ["wsgi.input"], transfer, self._counted)
+        accepted = [False]
+
+        def answered(status: str, headers: Any, exc_info: Any = None) -> Any:
+            accepted[0] = status[:1] == "2"
+            return (
+                start_response(status, headers, exc_info)
+                if exc_info
+                else start_response(status, headers)
+            )
+
+        try:
+            body = self._app(environ, answered)
+        except BaseException:
+            self._counted.forget(transfer)
+            raise
+        return _Output(body, transfer, self._counted, method == "GET", accepted)
+
+    def _begin(self) -> None:
+        """The first request of this process: what was counted before the fork was another's."""
+        self._pid = os.getpid()
+        self._counted = Counted(max(self.windows), self._clock)
+        self._counted.begun_s = self._begun_s
+        for device in self._known or ():
+            self._counted.device(device)
+        if self._state:
+            self._shared = Shared(self._state, self._counted, 60.0 * max(self.windows))
+            self._shared.begin()
+
+    def _transfer(self, environ: Mapping[str, Any], path: str) -> Transfer | None:
+        """`/DEVICE/PARTITION/ACCOUNT/CONTAINER/OBJECT`, else None."""
+        parts = path.split("/", 5)
+        if len(parts) != 6 or parts[0] or not all(parts[1:]):
+            return None
+        _, device, partition, account, container, name = parts
+        known = self._known is None or device in self._known
+        if not (known and _DEVICE.match(device) and partition.isdigit()):
+            return None
+        policy = environ.get("HTTP_X_BACKEND_STORAGE_POLICY_INDEX", "0")
+        asked = environ.get("HTTP_RANGE", "")
+        return Transfer(
+            device,
+            policy if policy.isdigit() and len(policy) < 6 else "0",
+            _text(account),
+            _text(f"/{account}/{container}/{name}"),
+            asked[6:] if _RANGE.match(asked) else "0 - end",
+            self._clock(),
+        )
+
+    def _told(self, path: str, environ: Mapping[str, Any], start_response: Any) -> list[bytes]:
+        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
+            return _answer(start_response, "405 Method Not Allowed", {"error": "expected GET"})
+        if not self._may(environ):
+            return _answer(start_response, "401 Unauthorized", {"error": "expected a token"})
+        if self._pid != os.getpid():
+            self._begin()
+        now_s = self._clock()
+        documents = [self._counted.document(), *(self._shared.others() if self._shared else ())]
+        if path == "/bwinfo":
+            if self._shared is not None:
+                now_s -= 1.5 * _WRITE_S  # what the others have not told yet is not nothing
+            said: Any = bandwidths(documents, now_s, self.windows)
+        else:
+            port = f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
+            said = requests(documents, self._server or port, self._needed, self._policies)
+        body = _answer(start_response, "200 OK", said)
+        return [] if environ.get("REQUEST_METHOD") == "HEAD" else body
+
+    def _may(self, environ: Mapping[str, Any]) -> bool:
+        given = environ.get("HTTP_X_PENSTOCK_TOKEN", "")
+        if self._token and hmac.compare_digest(given.encode("latin-1"), self._token):
+            return True
+        passed_on = "HTTP_X_FORWARDED_FOR" in environ or "HTTP_FORWARDED" in environ
+        return bool(_LOCAL.match(environ.get("REMOTE_ADDR", ""))) and not passed_on
+
+
+class _Input:
+    """A body that is counted as it is read."""
+
+    def __init__(self, body: Any, transfer: Transfer, counted: Counted) -> None:
+        self._body, self._transfer, self._counted = body, transfer, counted
+
+    def read(self, *size: Any) -> bytes:
+        part: bytes = self._body.read(*size)
+        self._counted.moved(self._transfer, len(part))
+        return part
+
+    def readline(self, *size: Any) -> bytes:
+        part: bytes = self._body.readline(*size)
+        self._counted.moved(self._transfer, len(part))
+        return part
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._body:
+            self._counted.moved(self._transfer, len(part))
+            yield part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+
+class _Output:
+    """An answer that ends its request when it is closed; with `counts`, counted as it is sent."""
+
+    def __init__(
+        self,
+        body: Any,
+        transfer: Transfer,
+        counted: Counted,
+        counts: bool,
+        accepted: Sequence[bool],
+    ) -> None:
+        self._body, self._parts = body, iter(body)
+        self._transfer, self._counted, self._accepted = transfer, counted, accepted
+        self._counts = counts
+        self._open = True
+
+    def __iter__(self) -> _Output:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            part: bytes = next(self._parts)
+        except BaseException:
+            self._end()
+            raise
+        if self._counts and self._accepted[0]:
+            self._counted.moved(self._transfer, len(part))
+        return part
+
+    def close(self) -> None:
+        self._end()
+        close = getattr(self._body, "close", None)
+        if close is not None:
+            close()
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            (self._counted.end if self._accepted[0] else self._counted.forget)(self._transfer)
+
+
+def _answer(start_response: Any, status: str, said: Any) -> list[bytes]:
+    body = json.dumps(said, allow_nan=False).encode("ascii")
+    headers = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("X-Penstock-Unit", "MB/s"),
+    ]
+    start_response(status, headers)
+    return [body]
+
+
+def _text(wsgi: str) -> str:
+    """A path as it was meant: WSGI hands its UTF-8 over as Latin-1."""
+    return wsgi.encode("latin-1", "replace").decode("utf-8", "replace")[:_LONGEST]
+
+
+def _windows(said: str) -> tuple[int, ...]:
+    words = said.replace(",", " ").split()
+    try:
+        found = tuple(sorted({int(w) for w in words})) or WINDOWS
+    except ValueError:
+        found = (0,)
+    if not all(1 <= k <= MOST_MINUTES for k in found) or len(found) > 20:
+        raise ValueError(
+            f"windows: found {said!r}; expected up to 20 of 1 to {MOST_MINUTES} minutes"
+        )
+    return found
+
+
+def _needed(said: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in said.split():
+        account, equals, rate = word.partition("=")
+        try:
+            found[account] = float(rate)
+        except ValueError:
+            equals = ""
+        if not equals or not account or not 0 < found[account] < math.inf:
+            raise ValueError(f"needed: found {word!r}; expected ACCOUNT=MB/s")
+    return found
+
+
+def _token(path: str) -> bytes:
+    if not path:
+        return b""
+    with open(path, "rb") as file:
+        token = file.read(1000).strip()
+    if len(token) < 16:
+        raise ValueError(f"token_file: {path} holds {len(token)} bytes; expected 16 or more")
+    return token
+
+
+def _policies() -> dict[str, str]:
+    """Names of Swift's storage policies by their number; none where this is not Swift's Python."""
+    try:
+        from swift.common.storage_policy import POLICIES  # type: ignore[import-not-found]
+    except ImportError:
+        return {}
+    return {str(int(policy)): str(policy.name) for policy in POLICIES}
+
+
+def filter_factory(global_conf: Mapping[str, str], **local_conf: str) -> Callable[[Any], Bandwidth]:
+    """What PasteDeploy calls."""
+    conf = {**global_conf, **local_conf}
+    return lambda app: Bandwidth(app, conf)

@@ -1,0 +1,331 @@
+"""Dashboards over HTTP: as JSON for our own page, and as a data source of Grafana's simple-JSON kind.
+
+Grafana's calls are those of MonEx: `/grafana/`, `/grafana/search`, `/grafana/query`, `/grafana/annotations`.
+All of them read; an owner of experiments or whoever may read them is answered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import BadInput
+from penstock.observe.monitor.dashboards import (
+    DASHBOARDS,
+    NO_TENANCY,
+    Dashboard,
+    Line,
+    Plot,
+    Tenancy,
+    lines_of,
+    names_of,
+    rows_of,
+)
+from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.moments import moment_ns
+from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
+from penstock.serve.gate import Who
+from penstock.serve.page import dashboards_page
+
+PREFIX = "/api/v1/dashboards"
+GRAFANA = "/grafana"
+#: of one answer: points of a line, targets, rows of a dashboard
+MOST_POINTS, MOST_TARGETS, MOST_ROWS = 11_000, 100, 200
+#: of the page, whose plots are narrow
+PAGE_POINTS = 400
+_KEPT_S, _KEPT = 1.0, 8
+_MS = 1_000_000
+
+Store = Callable[[], Experiments]
+_Name = Annotated[str, Query(min_length=1, max_length=1000)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Search(_Asked):
+    """`experiments`, `rows;DASHBOARD;EXPERIMENT`, `metrics;EXPERIMENT`, or nothing: what can be a target."""
+
+    target: str = Field(default="", max_length=3000)
+
+
+class Range(_Asked):
+    """Two moments: ISO 8601, or seconds since 1970."""
+
+    from_: str | float = Field(alias="from")
+    to: str | float
+
+
+class Target(_Asked):
+    """`DASHBOARD.PLOT;EXPERIMENT;ROW`, or `METRIC;EXPERIMENT`."""
+
+    target: str = Field(default="", max_length=3000)
+    refId: str = Field(default="", max_length=100)  # noqa: N815 - Grafana's name
+
+
+class Asked(_Asked):
+    """What Grafana asks of its panels."""
+
+    range: Range
+    targets: list[Target] = Field(max_length=MOST_TARGETS)
+    maxDataPoints: int = Field(default=1000, ge=1, le=1 << 31)  # noqa: N815 - Grafana's name
+
+
+class Annotation(BaseModel):
+    """Marks of which experiment; Grafana wants the whole back."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str = Field(default="", max_length=1000)
+    query: str = Field(default="", max_length=1000)
+
+
+class Annotations(_Asked):
+    """What Grafana asks of annotations."""
+
+    range: Range
+    annotation: Annotation
+
+
+class _Kept:
+    """The uses of experiments that were asked for last: of one that runs for a second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: OrderedDict[tuple[str, str, int], tuple[float, pd.DataFrame, Tenancy]] = (
+            OrderedDict()
+        )
+
+    def uses(self, store: Experiments, found: Experiment) -> tuple[pd.DataFrame, Tenancy]:
+        key = (found.out, found.run_id, found.repeat)
+        with self._lock:
+            kept = self._of.get(key)
+            fresh = kept is not None and (not found.running or time.monotonic() - kept[0] < _KEPT_S)
+            if kept is None or not fresh:
+                kept = (time.monotonic(), *_uses(store, found))
+                self._of[key] = kept
+            self._of.move_to_end(key)
+            while len(self._of) > _KEPT:
+                self._of.popitem(last=False)
+            return kept[1], kept[2]
+
+
+def _uses(store: Experiments, found: Experiment) -> tuple[pd.DataFrame, Tenancy]:
+    if found.running:
+        return uses_of_points(store.recorded(found), found.params), NO_TENANCY
+    if not (found.path / "manifest.json").is_file():
+        raise BadInput(f"{found.name}: its bundle is gone; expected another experiment")
+    bundle = Bundle.open(found.path)
+    return uses_of_bundle(bundle), tenancy_of(bundle.manifest)
+
+
+def opened(app: FastAPI, store: Store) -> None:
+    """Puts dashboards into the application."""
+    kept = _Kept()
+    app.include_router(_ours(store, kept))
+    app.include_router(_grafana(store, kept))
+
+    @app.get("/dashboards", include_in_schema=False)
+    def page() -> HTMLResponse:
+        return dashboards_page()
+
+
+def _who(request: Request) -> Who:
+    who: Who = request.scope["penstock.who"]
+    return who
+
+
+def _board(key: str) -> Dashboard:
+    if key not in DASHBOARDS:
+        raise HTTPException(404, f"found no dashboard {key[:80]}; expected {', '.join(DASHBOARDS)}")
+    return DASHBOARDS[key]
+
+
+def _ours(store: Store, kept: _Kept) -> APIRouter:
+    api = APIRouter(prefix=PREFIX, tags=["dashboards"])
+
+    @api.get("", summary="The dashboards, and what their plots are")
+    def listed() -> list[dict[str, Any]]:
+        return [
+            {
+                "dashboard": board.key,
+                "title": board.title,
+                "about": board.about,
+                "plots": [_about(p) for p in board.plots],
+            }
+            for board in DASHBOARDS.values()
+        ]
+
+    @api.get("/{dashboard}", summary="Its rows for an experiment, with their lines")
+    def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
+        board = _board(dashboard)
+        found = store().find(experiment, _who(request).sees)
+        uses, tenancy = kept.uses(store(), found)
+        made = rows_of(board, uses, tenancy)
+        start_ns, end_ns = found.start_ns, found.end_ns or time.time_ns()
+        return {
+            "experiment": found.document(),
+            "start_ms": start_ns / _MS,
+            "end_ms": end_ns / _MS,
+            "rows_left_out": max(0, len(made) - MOST_ROWS),
+            "rows": [
+                {
+                    "row": name,
+                    "plots": [
+                        {
+                            **_about(plot),
+                            "lines": [
+                                {"name": x.name, "points": _points(x, PAGE_POINTS)} for x in lines
+                            ],
+                        }
+                        for plot, lines in plots
+                    ],
+                }
+                for name, plots in list(made.items())[:MOST_ROWS]
+            ],
+        }
+
+    return api
+
+
+def _about(plot: Plot) -> dict[str, Any]:
+    return {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
+
+
+def _grafana(store: Store, kept: _Kept) -> APIRouter:
+    api = APIRouter(prefix=GRAFANA, tags=["grafana"])
+
+    @api.get("", summary="Whether the data source is there")
+    @api.get("/", include_in_schema=False)
+    def there() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
+    def search(request: Request, said: Search) -> list[str]:
+        sees = _who(request).sees
+        what, _, rest = said.target.partition(";")
+        if what == "experiments":
+            return [f"{e.name}#{e.repeat}" for e in reversed(store().listed(sees)[-1000:])]
+        if what == "rows":
+            key, _, name = rest.partition(";")
+            uses, tenancy = kept.uses(store(), store().find(name, sees))
+            return names_of(_board(key), uses, tenancy)[:MOST_ROWS]
+        if what == "metrics":
+            series = store().recorded(store().find(rest, sees)).series
+            return sorted(set(series["metric"].to_pylist()))[:MOST_POINTS]
+        return [f"{b.key}.{p.key}" for b in DASHBOARDS.values() for p in b.plots]
+
+    @api.post("/query", summary="Points of targets within a range of time")
+    def query(request: Request, said: Asked) -> list[dict[str, Any]]:
+        sees = _who(request).sees
+        low, high = _range(said.range)
+        most = min(said.maxDataPoints, MOST_POINTS)
+        found = []
+        for target in said.targets:
+            for line in _asked(store(), kept, target.target, sees):
+                inside = (line.utc_ns >= low) & (line.utc_ns <= high)
+                part = Line(line.name, line.utc_ns[inside], line.value[inside])
+                pairs = [[value, at] for at, value in _points(part, most)]
+                found.append({"target": line.name, "refId": target.refId, "datapoints": pairs})
+        return found
+
+    @api.post("/annotations", summary="Start, end, phases and notes of an experiment")
+    def annotations(request: Request, said: Annotations) -> list[dict[str, Any]]:
+        low, high = _range(said.range)
+        found = store().find(said.annotation.query, _who(request).sees)
+        return [
+            {"annotation": said.annotation.model_dump(), **mark}
+            for mark in _marks(found)
+            if mark["time"] * _MS <= high and mark.get("timeEnd", mark["time"]) * _MS >= low
+        ]
+
+    return api
+
+
+def _asked(store: Experiments, kept: _Kept, target: str, sees: str | None) -> list[Line]:
+    """The lines of a target; an empty one, as of a new panel, has none."""
+    if not target:
+        return []
+    words = target.split(";", 2)
+    key, _, plot = words[0].partition(".")
+    if len(words) == 3 and key in DASHBOARDS:
+        board = DASHBOARDS[key]
+        one = board.plot(plot)
+        if one is None:
+            known = ", ".join(p.key for p in board.plots)
+            raise BadInput(f"found no plot {plot[:80]} of {key}; expected {known}")
+        uses, tenancy = kept.uses(store, store.find(words[1], sees))
+        return lines_of(board, one, uses, words[2], tenancy)
+    if len(words) == 2:
+        return _metric(store, store.find(words[1], sees), words[0])
+    raise BadInput(
+        f"found target {target[:80]!r}; expected DASHBOARD.PLOT;EXPERIMENT;ROW or METRIC;EXPERIMENT"
+    )
+
+
+def _metric(store: Experiments, found: Experiment, metric: str) -> list[Line]:
+    """Each series of a metric, as MonEx's data source has them."""
+    made = store.recorded(found, metric)
+    lines = []
+    for row in made.series.to_pylist():
+        if row["metric"] != metric or row["kind"] != "time":
+            continue
+        points = made.points.filter(np.asarray(made.points["series_id"]) == row["series_id"])
+        frame = points.select(["utc_ns", "float", "integer"]).to_pandas()
+        value = frame["float"].fillna(frame["integer"]).astype(float)
+        name = metric if row["labels"] == "{}" else f"{metric} {row['labels']}"
+        lines.append(Line(name, frame["utc_ns"].to_numpy(np.int64), value.to_numpy(float)))
+    return lines
+
+
+def _range(said: Range) -> tuple[int, int]:
+    low, high = moment_ns(said.from_), moment_ns(said.to)
+    if low > high:
+        raise BadInput("found a range that ends before it begins; expected from before to")
+    return low, high
+
+
+def _marks(found: Experiment) -> list[dict[str, Any]]:
+    """Moments in ms since 1970; a phase is a region."""
+    who = f"{found.name}#{found.repeat}"
+    marks: list[dict[str, Any]] = [
+        {"time": found.start_ns // _MS, "title": "start", "text": who, "tags": ["start"]}
+    ]
+    if found.end_ns is not None:
+        marks.append(
+            {"time": found.end_ns // _MS, "title": found.state, "text": who, "tags": ["end"]}
+        )
+    for phase in found.phases:
+        end_ns = phase.end_ns or time.time_ns()
+        span = {"time": phase.start_ns // _MS, "timeEnd": end_ns // _MS, "isRegion": True}
+        marks.append({**span, "title": phase.name, "text": who, "tags": ["phase"]})
+    for at, text in found.notes:
+        marks.append({"time": at // _MS, "title": "note", "text": text, "tags": ["note"]})
+    return marks
+
+
+def _points(line: Line, most: int) -> list[list[float | None]]:
+    """(ms since 1970, value) pairs, at most so many: of more the means of stretches of equal length."""
+    at, value = line.utc_ns // _MS, line.value
+    if len(at) > most:
+        edges = np.linspace(int(at[0]), int(at[-1]) + 1, most + 1)
+        place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, most - 1)
+        count = np.bincount(place, minlength=most)
+        here = count > 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = (np.bincount(place, value, most) / count)[here]
+        at = ((edges[:-1] + edges[1:]) / 2).astype(np.int64)[here]
+    return [
+        [int(a), float(v) if np.isfinite(v) else None]
+        for a, v in zip(at.tolist(), value.tolist(), strict=True)
+    ]

@@ -1,0 +1,168 @@
+// Dashboards of experiments: rows of plots, drawn again every few seconds while the experiment runs.
+const SVG = "http://www.w3.org/2000/svg";
+const WIDE = 320, HIGH = 118, LEFT = 40, RIGHT = 4, TOP = 6, BOTTOM = 16;
+const COLOURS = ["--blue", "--orange", "--green", "--purple", "--sky", "--amber"];
+const AGAIN_MS = 3000;
+const byId = (id) => document.getElementById(id);
+// before the token behind the # is taken out of the address
+const wanted = new URLSearchParams(location.search);
+let timer = null;
+
+function make(tag, text, name) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (name) element.className = name;
+  return element;
+}
+
+function drawn(tag, attributes, text) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+// 3 digits and a prefix: 12.3 M
+function short(value) {
+  const size = Math.abs(value);
+  for (const [least, mark] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (size >= least) return `${Number((value / least).toPrecision(3))} ${mark}`;
+  }
+  return String(Number(value.toPrecision(3)));
+}
+
+// The least of 1, 2, 5 times a power of ten that is not below.
+function above(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((k) => k * power).find((k) => k >= value * 0.999);
+}
+
+function time(ms, span) {
+  const shown = new Date(ms).toISOString();
+  return span < 3600e3 ? shown.slice(11, 19) : span < 86400e3 ? shown.slice(11, 16) : shown.slice(5, 10);
+}
+
+function colour(number) {
+  return `var(${COLOURS[number % COLOURS.length]})`;
+}
+
+function chart(plot, start, end) {
+  const lines = plot.lines.filter((line) => line.points.length);
+  const values = lines.flatMap((line) => line.points.map((p) => p[1])).filter((v) => v !== null);
+  const top = plot.most && Math.max(0, ...values) <= plot.most ? plot.most : above(Math.max(0, ...values));
+  const x = (ms) => LEFT + ((ms - start) / Math.max(1, end - start)) * (WIDE - LEFT - RIGHT);
+  const y = (value) => HIGH - BOTTOM - (value / top) * (HIGH - TOP - BOTTOM);
+  const svg = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" });
+  svg.append(drawn("title", {}, said(plot, lines)));
+  for (const part of [0, 0.5, 1]) {
+    const at = y(top * part);
+    svg.append(drawn("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: at, y2: at }));
+    svg.append(drawn("text", { x: LEFT - 4, y: at + 3, "text-anchor": "end" }, short(top * part)));
+  }
+  for (const [at, anchor] of [[start, "start"], [end, "end"]]) {
+    svg.append(drawn("text", { x: x(at), y: HIGH - 3, "text-anchor": anchor }, time(at, end - start)));
+  }
+  lines.forEach((line, number) => {
+    let path = "";
+    let open = false;
+    for (const [ms, value] of line.points) {
+      if (value === null || ms < start || ms > end) open = false;
+      else {
+        path += `${open ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`;
+        open = true;
+      }
+    }
+    svg.append(drawn("path", {
+      d: path, fill: "none", stroke: colour(number), "stroke-width": 1.5, "stroke-linejoin": "round",
+      "stroke-dasharray": number >= COLOURS.length ? "4 3" : "none",
+    }));
+  });
+  return svg;
+}
+
+// What a plot shows, for who does not see it.
+function said(plot, lines) {
+  const parts = lines.map((line) => {
+    const values = line.points.map((p) => p[1]).filter((v) => v !== null);
+    const last = values[values.length - 1];
+    return `${line.name} ${short(last)}, ${short(Math.min(...values))} to ${short(Math.max(...values))}`;
+  });
+  return `${plot.title} in ${plot.unit || "processes"}: ${parts.join("; ") || "nothing recorded"}`;
+}
+
+function figure(plot, start, end) {
+  const made = make("figure");
+  const caption = make("figcaption", plot.title);
+  caption.append(make("span", plot.unit));
+  const lines = plot.lines.filter((line) => line.points.length);
+  if (!lines.length) {
+    made.append(caption, make("p", "not recorded", "none"));
+    return made;
+  }
+  const keys = make("ul", undefined, "keys");
+  lines.forEach((line, number) => {
+    const key = make("li", line.name, number >= COLOURS.length ? "dashed" : "");
+    key.style.setProperty("--line", colour(number));
+    keys.append(key);
+  });
+  made.append(caption, chart(plot, start, end));
+  if (lines.length > 1 || lines[0].name !== plot.title) made.append(keys);
+  return made;
+}
+
+function section(row, start, end) {
+  const made = make("section");
+  made.append(make("h2", row.row));
+  const plots = make("div", undefined, "plots");
+  plots.append(...row.plots.map((plot) => figure(plot, start, end)));
+  made.append(plots);
+  return made;
+}
+
+async function show(token) {
+  clearTimeout(timer);
+  const dashboard = byId("dashboard").value;
+  const experiment = byId("experiment").value;
+  if (!experiment) {
+    say("There is no experiment yet.", "on");
+    return;
+  }
+  try {
+    const where = `/api/v1/dashboards/${dashboard}?experiment=${encodeURIComponent(experiment)}`;
+    const answer = await asked(where, token);
+    if (answer === null) return;
+    const found = await answer.json();
+    if (byId("dashboard").value !== dashboard || byId("experiment").value !== experiment) return;
+    const rows = found.rows.map((row) => section(row, found.start_ms, found.end_ms));
+    byId("rows").replaceChildren(...(rows.length ? rows : [make("p", "Nothing of this was recorded.", "empty")]));
+    const state = found.experiment.state;
+    say(`${experiment}: ${state}, ${rows.length} ${rows.length === 1 ? "row" : "rows"}.`, "on");
+    history.replaceState(null, "", `?dashboard=${dashboard}&experiment=${encodeURIComponent(experiment)}`);
+    if (state === "running") timer = setTimeout(() => show(token), AGAIN_MS);
+  } catch (error) {
+    say(`The server does not answer (${error.message}).`, "off");
+    timer = setTimeout(() => show(token), AGAIN_MS);
+  }
+}
+
+function fill(select, options, wanted) {
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+  if (options.some(([value]) => value === wanted)) select.value = wanted;
+}
+
+withToken(async (token) => {
+  try {
+    const answers = [await asked("/api/v1/dashboards", token), await asked("/api/v1/experiments", token)];
+    if (answers.includes(null)) return;
+    const [dashboards, experiments] = [await answers[0].json(), await answers[1].json()];
+    fill(byId("dashboard"), dashboards.map((d) => [d.dashboard, d.title]), wanted.get("dashboard"));
+    const names = experiments.reverse().map((e) => [`${e.name}#${e.repeat}`, `${e.name}#${e.repeat} (${e.state})`]);
+    fill(byId("experiment"), names, wanted.get("experiment"));
+    byId("choose").hidden = false;
+    byId("choose").addEventListener("change", () => show(token));
+    await show(token);
+  } catch (error) {
+    say(`The server does not answer (${error.message}).`, "off");
+  }
+});

@@ -1,0 +1,445 @@
+"""A Swift of one proxy and four devices in a private directory, as it is packaged, put up and taken down.
+
+    saio.py up DIR [--port P] [--device D]… [--middleware] [--replicas N] [--workers N]    stays until SIGTERM
+    saio.py daemon DIR PROGRAM CONFIGURATION                                  becomes one of its daemons
+
+Needs Debian's swift-proxy, swift-account, swift-container, swift-object and memcached. All listen on
+127.0.0.1, on ports that are free; the proxy's is P where it is given. Each device is a directory with an
+object server of its own (`--device`: directories of yours, such as the disks of a node); one account
+server and one container server serve all of them. `DIR/swift.json` says where everything is once it is ready.
+The account is `test`, its user `tester`, the key stands in `DIR/swift.json`, which is of mode 0600. With
+`--middleware` the object servers tell bandwidths: `GET /bwinfo`, `GET /osinfo`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+HERE = Path(__file__).resolve().parent
+MIDDLEWARE = HERE.parent.parent / "python/penstock/observe/monitor/swift_bandwidth.py"
+DEVICES = 4
+#: Swift's programs are those of Debian's Python, whatever else is on the path
+PYTHON = "/usr/bin/python3"
+PROGRAMS = {
+    kind: f"/usr/bin/swift-{kind}-server" for kind in ("proxy", "account", "container", "object")
+}
+READY_S, END_S = 90.0, 10.0
+POLICY = "gold"
+
+
+class SwiftError(Exception):
+    """It cannot be put up, or does not answer."""
+
+
+def missing() -> list[str]:
+    """Debian packages that it needs and that are not there."""
+    lacking = [f"swift-{kind}" for kind, path in PROGRAMS.items() if not os.path.exists(path)]
+    return [*lacking, *([] if shutil.which("memcached") else ["memcached"])]
+
+
+@dataclass
+class Swift:
+    """One that is up. `objects`: the object servers, HOST:PORT by device."""
+
+    directory: Path
+    port: int
+    key: str
+    objects: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def down(self) -> None:
+        """Ends its processes, by their ids."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        until = time.monotonic() + END_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.processes = {}
+
+    def client(self) -> Client:
+        """A connection to its proxy, let in."""
+        return Client(self.port, self.key)
+
+
+class Client:
+    """What a client of the object store does, over one connection that is kept."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        headers = {"X-Auth-User": "test:tester", "X-Auth-Key": key}
+        _, told, _ = self._asked("GET", "/auth/v1.0", headers=headers)
+        self._token = told["x-auth-token"]
+        self._root = urllib.parse.urlsplit(told["x-storage-url"]).path
+
+    def make(self, container: str) -> None:
+        self.request("PUT", f"/{container}")
+
+    def put(self, container: str, name: str, content: bytes) -> None:
+        self.request("PUT", f"/{container}/{urllib.parse.quote(name)}", content)
+
+    def get(self, container: str, name: str) -> bytes:
+        return self.request("GET", f"/{container}/{urllib.parse.quote(name)}")
+
+    def request(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        """SwiftError where the answer is none of success."""
+        headers = {"X-Auth-Token": self._token}
+        _, _, body = self._asked(method, self._root + path, content, headers)
+        return body
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        self._connection.request(method, path, content, headers or {})
+        answer = self._connection.getresponse()
+        body = answer.read()
+        if not 200 <= answer.status < 300:
+            raise SwiftError(f"{method} {path}: {answer.status} {answer.reason}: {body[:200]!r}")
+        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, body
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def up(
+    directory: Path,
+    *,
+    port: int = 0,
+    devices: list[Path] | None = None,
+    middleware: bool = False,
+    options: dict[str, str] | None = None,
+    replicas: int = 3,
+    workers: int = 0,
+) -> Swift:
+    """Puts one up in a directory that is not there yet, or empty. `options` are the middleware's.
+
+    SwiftError with what is wrong; nothing runs then.
+    """
+    if lacking := missing():
+        raise SwiftError(f"missing Debian packages: {' '.join(lacking)}")
+    directory = directory.resolve()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise SwiftError(f"found files in {directory}; expected an empty directory")
+    roots = _devices(directory, devices)
+    ports = _free_ports(len(roots) + 4)
+    proxy, memcached, account, container, *objects = ports
+    proxy = port or proxy
+    key = secrets.token_urlsafe(24)
+    (directory / "swift.conf").write_text(
+        f"[swift-hash]\nswift_hash_path_suffix = {secrets.token_hex(8)}\n"
+        f"swift_hash_path_prefix = {secrets.token_hex(8)}\n"
+        f"[storage-policy:0]\nname = {POLICY}\ndefault = yes\n"
+    )
+    names = [f"sdb{i + 1}" for i in range(len(roots))]
+    kinds = {
+        "account": [(account, name) for name in names],
+        "container": [(container, name) for name in names],
+        "object": list(zip(objects, names, strict=True)),
+    }
+    _rings(directory, kinds, replicas)
+    if middleware:
+        (directory / "python").mkdir()
+        shutil.copy(MIDDLEWARE, directory / "python")
+    conf = _Configuration(directory, workers, middleware, options or {})
+    _private(directory / "proxy.conf", conf.proxy(proxy, memcached, key))
+    (directory / "account.conf").write_text(conf.storage("account", account))
+    (directory / "container.conf").write_text(conf.storage("container", container))
+    for name, one in zip(names, objects, strict=True):
+        (directory / f"object-{name}.conf").write_text(conf.storage("object", one, name))
+    swift = Swift(
+        directory,
+        proxy,
+        key,
+        {n: f"127.0.0.1:{p}" for n, p in zip(names, objects, strict=True)},
+    )
+    try:
+        user = ["-u", "nobody"] if os.geteuid() == 0 else []
+        words = ["memcached", "-l", "127.0.0.1", "-p", str(memcached), "-U", "0", "-m", "32", *user]
+        _start(swift, "memcached", words)
+        daemon = [PYTHON, str(Path(__file__).resolve()), "daemon", str(directory)]
+        for kind in ("account", "container"):
+            _start(swift, kind, [*daemon, PROGRAMS[kind], f"{kind}.conf"])
+        for name in names:
+            _start(swift, f"object-{name}", [*daemon, PROGRAMS["object"], f"object-{name}.conf"])
+        _start(swift, "proxy", [*daemon, PROGRAMS["proxy"], "proxy.conf"])
+        for name, one in (("account", account), ("container", container), ("proxy", proxy)):
+            _await(swift, name, one)
+        for name, one in zip(names, objects, strict=True):
+            _await(swift, f"object-{name}", one)
+    except BaseException:
+        swift.down()
+        raise
+    said = {
+        "port": proxy,
+        "auth": f"http://127.0.0.1:{proxy}/auth/v1.0",
+        "user": "test:tester",
+        "key": key,
+        "objects": swift.objects,
+        "pids": {name: process.pid for name, process in swift.processes.items()},
+    }
+    _private(directory / "swift.json", json.dumps(said, indent=1) + "\n")
+    return swift
+
+
+def _devices(directory: Path, given: list[Path] | None) -> list[Path]:
+    """`DIR/devices/sdb1` and so on: directories, or links to those that are given.
+
+    In `DIR/served/sdb1` is what the object server of sdb1 has, that device alone.
+    """
+    root = directory / "devices"
+    root.mkdir()
+    served = directory / "served"
+    served.mkdir()
+    found = []
+    for i in range(len(given) if given else DEVICES):
+        path = root / f"sdb{i + 1}"
+        if given:
+            if not given[i].is_dir():
+                raise SwiftError(f"found no directory {given[i]}; expected a device")
+            path.symlink_to(given[i].resolve())
+        else:
+            path.mkdir()
+        try:
+            os.setxattr(path, "user.penstock", b"1")
+        except OSError as error:
+            raise SwiftError(f"{path}: {error.strerror}; expected extended attributes") from None
+        (served / path.name).mkdir()
+        (served / path.name / path.name).symlink_to(path)
+        found.append(path)
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+
+
+def _rings(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
+    """The three rings, made by Swift's own builder in one process of Swift's Python."""
+    said = json.dumps({"kinds": kinds, "replicas": replicas})
+    words = [PYTHON, str(Path(__file__).resolve()), "rings", str(directory), said]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise SwiftError(f"no rings: {done.stderr[-300:].strip()}")
+
+
+def build(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
+    """Rings of 64 partitions over devices (port, name), each a zone of its own."""
+    from swift.common.ring import RingBuilder  # type: ignore[import-not-found]
+
+    for kind, places in kinds.items():
+        builder = RingBuilder(6, min(replicas, len(places)), 0)
+        for zone, (port, device) in enumerate(places, 1):
+            where = {"ip": "127.0.0.1", "port": port, "device": device}
+            builder.add_dev({"region": 1, "zone": zone, "weight": 1.0, **where})
+        builder.rebalance(seed="penstock")
+        builder.get_ring().save(str(directory / f"{kind}.ring.gz"))
+
+
+@dataclass
+class _Configuration:
+    directory: Path
+    workers: int
+    middleware: bool
+    options: dict[str, str]
+
+    def proxy(self, port: int, memcached: int, key: str) -> str:
+        return f"""{self._common(port)}
+[pipeline:main]
+pipeline = catch_errors cache tempauth proxy-server
+
+[app:proxy-server]
+use = egg:swift#proxy
+allow_account_management = true
+account_autocreate = true
+
+[filter:catch_errors]
+use = egg:swift#catch_errors
+
+[filter:cache]
+use = egg:swift#memcache
+memcache_servers = 127.0.0.1:{memcached}
+
+[filter:tempauth]
+use = egg:swift#tempauth
+user_test_tester = {key} .admin
+"""
+
+    def storage(self, kind: str, port: int, device: str = "") -> str:
+        watched = self.middleware and kind == "object"
+        text = f"""{self._common(port, device)}
+[pipeline:main]
+pipeline = {"bandwidth " if watched else ""}{kind}-server
+
+[app:{kind}-server]
+use = egg:swift#{kind}
+"""
+        if watched:
+            lines = ["paste.filter_factory = swift_bandwidth:filter_factory"]
+            lines += [f"{k} = {v}" for k, v in self.options.items()]
+            if self.workers > 1:
+                lines.append(f"state = {self.directory}/state-{device}")
+            text += "\n[filter:bandwidth]\n" + "\n".join(lines) + "\n"
+        return text
+
+    def _common(self, port: int, device: str = "") -> str:
+        return f"""[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+swift_dir = {self.directory}
+devices = {self.directory / (f"served/{device}" if device else "devices")}
+mount_check = false
+disable_fallocate = true
+workers = {self.workers}
+user = {"root" if os.geteuid() == 0 else os.environ.get("USER", "nobody")}
+recon_cache_path = {self.directory}/recon
+"""
+
+
+def _private(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def _start(swift: Swift, name: str, words: list[str]) -> None:
+    (swift.directory / "logs").mkdir(exist_ok=True)
+    (swift.directory / "recon").mkdir(exist_ok=True)
+    keep = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "VIRTUAL_ENV")}
+    with open(swift.directory / "logs" / f"{name}.txt", "wb") as log:
+        swift.processes[name] = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**keep, "PYTHONPATH": str(swift.directory / "python")},
+            start_new_session=True,
+        )
+
+
+def _await(swift: Swift, name: str, port: int) -> None:
+    until = time.monotonic() + READY_S
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        ended = swift.processes[name].poll() is not None
+        if ended or time.monotonic() > until:
+            log = (swift.directory / "logs" / f"{name}.txt").read_text(errors="replace")
+            what = "ended" if ended else f"did not listen within {READY_S:g} s"
+            raise SwiftError(f"{name} {what}: {log[-400:].strip()}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(directory: Path, **options: object) -> Iterator[Swift]:
+    """One that is up, as `up` makes it, and ended afterwards."""
+    swift = up(directory, **options)  # type: ignore[arg-type]
+    try:
+        yield swift
+    finally:
+        swift.down()
+
+
+def become(directory: Path, program: str, configuration: str) -> None:
+    """This process as a daemon of Swift, with the directory's own swift.conf instead of /etc/swift's."""
+    import runpy
+
+    from swift.common.utils import set_swift_dir  # type: ignore[import-not-found]
+
+    set_swift_dir(str(directory))
+    sys.argv = [program, str(directory / configuration), "-v"]
+    runpy.run_path(program, run_name="__main__")
+
+
+def _stay(swift: Swift) -> int:
+    told: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        told.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    print(f"ready: http://127.0.0.1:{swift.port}/auth/v1.0", flush=True)
+    while not told:
+        for name, process in swift.processes.items():
+            if process.poll() is not None:
+                print(f"saio: {name} has ended with {process.returncode}", file=sys.stderr)
+                return 1
+        time.sleep(0.2)
+    return 0
+
+
+def main() -> int:
+    """Exit status: 0 ended when it was told to, 1 something failed."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = options.add_subparsers(dest="verb", required=True)
+    make = verbs.add_parser("up")
+    make.add_argument("directory", type=Path)
+    make.add_argument("--port", type=int, default=0)
+    make.add_argument("--device", type=Path, action="append")
+    make.add_argument("--middleware", action="store_true")
+    make.add_argument("--replicas", type=int, default=3)
+    make.add_argument("--workers", type=int, default=0)
+    daemon = verbs.add_parser("daemon")
+    daemon.add_argument("directory", type=Path)
+    daemon.add_argument("program")
+    daemon.add_argument("configuration")
+    rings = verbs.add_parser("rings")
+    rings.add_argument("directory", type=Path)
+    rings.add_argument("said")
+    given = options.parse_args()
+    if given.verb == "daemon":
+        become(given.directory, given.program, given.configuration)
+        return 0
+    if given.verb == "rings":
+        said = json.loads(given.said)
+        build(given.directory, said["kinds"], int(said["replicas"]))
+        return 0
+    try:
+        swift = up(
+            given.directory,
+            port=given.port,
+            devices=given.device,
+            middleware=given.middleware,
+            replicas=given.replicas,
+            workers=given.workers,
+        )
+    except SwiftError as error:
+        print(f"saio: {error}", file=sys.stderr)
+        return 1
+    try:
+        return _stay(swift)
+    finally:
+        swift.down()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,301 @@
+"""The filter of Swift's object servers, around an application that is no Swift: what it tells to whom."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.observe.monitor import swift_bandwidth
+from penstock.observe.monitor.swift_bandwidth import (
+    MOST_DEVICES,
+    MOST_OBJECTS,
+    MOST_THREADS,
+    Bandwidth,
+    filter_factory,
+)
+
+MB = 1_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Store:
+    """An object server in memory that reads and sends in pieces, each of which takes a while."""
+
+    def __init__(self, clock: Clock, piece_s: float = 0.0) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._clock, self._piece_s = clock, piece_s
+        self.closed = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        if environ["REQUEST_METHOD"] == "PUT":
+            if environ.get("refuse"):
+                start_response("507 Insufficient Storage", [])
+                return [b""]
+            body = b""
+            while part := environ["wsgi.input"].read(MB):
+                self._clock.now += self._piece_s
+                body += part
+            self.objects[path] = body
+            start_response("201 Created", [])
+            return [b""]
+        if path not in self.objects:
+            start_response("404 Not Found", [])
+            return [b"no such object"]
+        start_response("200 OK", [])
+        return self._sent(self.objects[path])
+
+    def _sent(self, content: bytes) -> Any:
+        try:
+            for at in range(0, len(content), MB):
+                self._clock.now += self._piece_s
+                yield content[at : at + MB]
+        finally:
+            self.closed += 1
+
+
+def ask(
+    app: Any, method: str, path: str, body: bytes = b"", **environ: Any
+) -> tuple[str, dict[str, str], bytes]:
+    told: list[Any] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+        told[:] = [status, dict(headers)]
+
+    said = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path.encode().decode("latin-1"),
+        "REMOTE_ADDR": "127.0.0.1",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "6210",
+        "wsgi.input": io.BytesIO(body),
+        **environ,
+    }
+    answer = app(said, start_response)
+    content = b"".join(answer)
+    if hasattr(answer, "close"):
+        answer.close()
+    return told[0], told[1], content
+
+
+def made(clock: Clock, piece_s: float = 0.0, **conf: str) -> tuple[Bandwidth, Store]:
+    store = Store(clock, piece_s)
+    return Bandwidth(store, conf, clock), store
+
+
+def told(app: Bandwidth, path: str, **environ: Any) -> Any:
+    status, headers, body = ask(app, "GET", path, **environ)
+    assert status == "200 OK"
+    assert headers["Content-Type"] == "application/json"
+    return json.loads(body)
+
+
+def test_bytes_by_second_of_each_device() -> None:
+    # would break if a byte were counted twice, on another device, or in another second
+    clock = Clock()
+    app, store = made(clock)
+    ask(app, "PUT", "/sdb1/12/AUTH_a/c/o", b"x" * 3 * MB)
+    clock.now = 1001.5
+    ask(app, "PUT", "/sdb2/12/AUTH_a/c/o", b"x" * 5 * MB)
+    assert ask(app, "GET", "/sdb1/12/AUTH_a/c/o")[2] == b"x" * 3 * MB
+    assert store.closed == 1
+    clock.now = 1002.0
+    found = told(app, "/bwinfo")
+    assert found["sdb1"]["insta"] == 3.0
+    assert found["sdb1"]["mean1min"] == 3.0
+    assert found["sdb1"]["cov1min"] == 2 / 60
+    assert [found["sdb2"][k] for k in ("insta", "mean1min", "min1min", "max1min")] == [5, 2.5, 0, 5]
+    assert set(found["sdb1"]) == {
+        "insta",
+        *(f"{w}{k}min" for w in ("mean", "min", "max", "cov") for k in (1, 2, 3, 5)),
+    }
+    clock.now = 1064.0
+    assert told(app, "/bwinfo")["sdb1"]["max1min"] == 0.0
+    assert told(app, "/bwinfo")["sdb1"]["max2min"] == 3.0
+
+
+def test_a_ramp_of_six_minutes_through_the_filter() -> None:
+    # the values of MA-13: would break with another window, or a sample stamped at its begin
+    clock = Clock()
+    app, _ = made(clock)
+    ask(app, "GET", "/sdb1/1/a/c/none")
+    for t in range(1, 361):
+        clock.now = 1000.0 + t - 0.5
+        app._counted.moved(swift_bandwidth.Transfer("sdb1", "0", "a", "o", "", clock.now), t * MB)
+    clock.now = 1360.0
+    found = told(app, "/bwinfo")["sdb1"]
+    assert found["insta"] == 360
+    assert [found[f"mean{k}min"] for k in (1, 2, 3, 5)] == [330.5, 300.5, 270.5, 210.5]
+    assert [found[f"min{k}min"] for k in (1, 2, 3, 5)] == [301, 241, 181, 61]
+    assert {found[f"max{k}min"] for k in (1, 2, 3, 5)} == {360}
+    assert {found[f"cov{k}min"] for k in (1, 2, 3, 5)} == {1.0}
+
+
+def test_requests_by_server_disk_and_thread() -> None:
+    clock = Clock()
+    app, _ = made(clock, piece_s=0.5, needed="AUTH_a=12.5")
+    ask(app, "PUT", "/sdb1/12/AUTH_a/c/grün.dat", b"x" * 4 * MB)
+    ask(app, "GET", "/sdb1/12/AUTH_a/c/grün.dat", HTTP_RANGE="bytes=0-99")
+    ask(app, "PUT", "/sdb1/12/AUTH_b/c/o", b"x", HTTP_X_BACKEND_STORAGE_POLICY_INDEX="3")
+    ask(app, "GET", "/sdb1/12/AUTH_b/c/none")
+    found = told(app, "/osinfo")
+    threads = found["127.0.0.1:6210"]["sdb1"]
+    assert threads["0"] == {
+        "policy": "0",
+        "account": "AUTH_a",
+        "identifier": "object",
+        "needed_BW": 12.5,
+        "objects": [
+            {"range": "0 - end", "oid": "/AUTH_a/c/grün.dat", "oid_calculated_BW": 2.0},
+            {"range": "0-99", "oid": "/AUTH_a/c/grün.dat", "oid_calculated_BW": 2.0},
+        ],
+    }
+    assert threads["1"]["policy"] == "3"
+    assert threads["1"]["needed_BW"] == -1
+    assert len(threads["1"]["objects"]) == 1  # nothing of what was not there
+    clock.now += 100
+    assert told(app, "/osinfo") == {"127.0.0.1:6210": {"sdb1": {}}}
+
+
+def test_what_is_under_way_is_told() -> None:
+    clock = Clock()
+    app, store = made(clock)
+    store.objects["/sdb1/1/a/c/o"] = b"x" * 4 * MB
+    parts = iter(
+        app(
+            {"REQUEST_METHOD": "GET", "PATH_INFO": "/sdb1/1/a/c/o", "REMOTE_ADDR": "10.0.0.1"},
+            lambda status, headers: None,
+        )
+    )
+    next(parts)
+    clock.now += 2
+    (thread,) = told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"].values()
+    assert thread["objects"] == [{"range": "0 - end", "oid": "/a/c/o", "oid_calculated_BW": 0.5}]
+    parts.close()  # type: ignore[attr-defined]
+    assert store.closed == 1
+
+
+def test_only_this_host_or_who_has_the_token(tmp_path: Path) -> None:
+    # would break if the address of a client could be had from a header, or an empty token were one
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    clock = Clock()
+    app, store = made(clock, token_file=str(token))
+    bare, _ = made(clock)
+    far = {"REMOTE_ADDR": "10.1.2.3"}
+    assert ask(app, "GET", "/bwinfo", **far)[0].startswith("401")
+    assert ask(bare, "GET", "/osinfo", **far, HTTP_X_PENSTOCK_TOKEN="")[0].startswith("401")
+    assert ask(app, "GET", "/bwinfo", **far, HTTP_X_PENSTOCK_TOKEN="é")[0].startswith("401")
+    passed_on = {"HTTP_X_FORWARDED_FOR": "127.0.0.1"}
+    assert ask(bare, "GET", "/bwinfo", **passed_on)[0].startswith("401")
+    for name in ("127.0.0.1.evil.example", "::2", ""):
+        assert ask(bare, "GET", "/bwinfo", REMOTE_ADDR=name)[0].startswith("401")
+    assert (
+        ask(app, "GET", "/bwinfo", **far, HTTP_X_PENSTOCK_TOKEN="0123456789abcdef")[0] == "200 OK"
+    )
+    assert ask(app, "POST", "/bwinfo")[0].startswith("405")
+    assert store.objects == {}
+
+
+def test_a_client_brings_nothing_in_and_memory_stays_bounded(tmp_path: Path) -> None:
+    clock = Clock()
+    (tmp_path / "sdb1").mkdir()
+    app, store = made(clock, devices=str(tmp_path))
+    odd = '"}],"x":{"\\'
+    ask(app, "PUT", f"/sdb1/1/AUTH_{odd}/c/{odd}<script>", b"x", HTTP_RANGE='bytes=0-1"},{')
+    ask(app, "PUT", "/sdb9/1/a/c/o", b"x")  # no device of this server: passed on, not counted
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x", HTTP_X_BACKEND_STORAGE_POLICY_INDEX='9"')
+    assert "/sdb9/1/a/c/o" in store.objects
+    assert list(told(app, "/bwinfo")) == ["sdb1"]
+    threads = told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"]
+    assert threads["0"]["objects"][0] == {
+        "range": "0 - end",
+        "oid": f"/AUTH_{odd}/c/{odd}<script>",
+        "oid_calculated_BW": 1.0,
+    }
+    assert threads["1"]["policy"] == "0"
+    anyone, _ = made(clock)
+    for number in range(MOST_DEVICES + 50):
+        ask(anyone, "PUT", f"/d{number}/1/a/c/o", b"x")
+    assert len(told(anyone, "/bwinfo")) == MOST_DEVICES
+    for number in range(3 * MOST_THREADS):
+        for one in range(2 * MOST_OBJECTS):
+            ask(anyone, "PUT", f"/d0/1/a{number}/c/{one}{'n' * 5000}", b"x")
+    threads = told(anyone, "/osinfo")["127.0.0.1:6210"]["d0"]
+    assert len(threads) <= MOST_THREADS
+    assert max(len(t["objects"]) for t in threads.values()) <= MOST_OBJECTS
+    assert max(len(o["oid"]) for t in threads.values() for o in t["objects"]) <= 1500
+
+
+def test_a_refused_request_and_a_failing_server_leave_nothing() -> None:
+    clock = Clock()
+    app, _ = made(clock)
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x", refuse=True)
+
+    def broken(environ: Any, start_response: Any) -> Any:
+        raise OSError("disk")
+
+    app._app = broken
+    with pytest.raises(OSError, match="disk"):
+        ask(app, "PUT", "/sdb1/1/a/c/o", b"x")
+    assert told(app, "/osinfo") == {"127.0.0.1:6210": {"sdb1": {}}}
+    assert app._counted._under_way == {}
+
+
+def test_several_workers_answer_for_each_other(tmp_path: Path) -> None:
+    # would break if a worker told of itself alone, or took an unfinished second of another for an idle one
+    clock = Clock()
+    state = tmp_path / "state"
+    app, _ = made(clock, state=str(state))
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x" * 2 * MB)
+    (state / "1.json").write_text(
+        json.dumps(
+            {
+                "begun_s": 990.0,
+                "devices": {"sdb1": [[1000, 3 * MB], [995, 7 * MB]]},
+                "threads": [["sdb1", "0", "b", []]],
+            }
+        )
+    )
+    (state / "2.json").write_text("torn")
+    (state / "passwd").write_text("{}")
+    clock.now = 1003.0
+    found = told(app, "/bwinfo")["sdb1"]
+    assert found["max1min"] == 7.0
+    assert found["insta"] == 5.0
+    assert found["cov1min"] == 11 / 60
+    assert len(told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"]) == 2
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [{"windows": "0"}, {"windows": "x"}, {"windows": "61"}, {"needed": "a"}, {"needed": "a=-1"}],
+)
+def test_wrong_settings_are_said(conf: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"found .* expected"):
+        filter_factory({}, **conf)(None)
+
+
+def test_it_stands_alone() -> None:
+    # Swift's own Python has nothing of ours
+    file = Path(swift_bandwidth.__file__)
+    code = (
+        f"import sys; sys.path[:0] = [{str(file.parent)!r}]; import swift_bandwidth; print('there')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "there\n", done.stderr
