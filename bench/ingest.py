@@ -1,9 +1,12 @@
-"""How many points a second one core takes in by line protocol, and 100 nodes of 200 metrics in one receiver.
+"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in one receiver.
 
-Reading is timed by the processor time of its thread, in bulk, down to a table that a sink takes. Of the
-nodes, each sends 200 metrics for every second of an experiment over a connection of its own, as fast as it
-is answered; the receiver keeps them in memory: what a disk takes is not in it. Planted: five points that are
-never sent, and a line that is none. Status 1 where the bar is missed or a plant is not found.
+Reading alone is timed by the processor time of its thread. Everything else goes over HTTP to a receiver in a
+process of its own, which keeps points as an experiment does: on the disk before it answers. `into the store`
+is points kept for each second of that process's processor time, by messages of so many points over so many
+connections. Of the nodes, each sends 200 metrics every second over a connection of its own; with `--ceiling`
+as fast as it is answered as well, which says how many nodes there could be. Planted: five points that are
+never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in the
+store, or a plant is not found.
 """
 
 from __future__ import annotations
@@ -12,9 +15,15 @@ import argparse
 import http.client
 import importlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +33,17 @@ from bench import record
 from penstock.observe.monitor.collectors.collector import table_of
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
-from penstock.testing import MemorySink
+from penstock.observe.monitor.spool import Spool
 
 native: Any = importlib.import_module("penstock._native")
 BEGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000
 NODES, METRICS, FIELDS = 100, 200, 5
 LEAST_PER_CORE = 1e6
+MOST_CORES = 1.0
+#: points of a message, and connections that send them
+BULK = ((1_000, 32), (5_000, 16), (20_000, 8), (200_000, 2))
+#: messages of fewer points are shown, and no bar is set for them
+LEAST_BULK = 5_000
 #: seconds of the first node whose first point is never sent
 LEFT_OUT = (1, 2, 3, 5, 7)
 
@@ -53,74 +67,205 @@ def lines_of(node: int, second: int, left_out: bool = False) -> bytes:
     return "".join(made).encode()
 
 
-def in_bulk(repeats: int) -> list[float]:
+def reading(repeats: int) -> list[float]:
     """Points per second of processor time, once for each repeat."""
     body = b"".join(lines_of(node, second) for second in range(25) for node in range(NODES))
     rates = []
     for _ in range(repeats + 1):
         reader = native.PointReader()
         began = time.thread_time()
-        table, _ = table_of(reader.line_protocol(body, 0, 1))
+        reader.line_protocol(body, 0, 1)
+        table, _ = table_of(reader.take())
         rates.append(table.num_rows / (time.thread_time() - began))
         assert table.num_rows == 25 * NODES * METRICS
     return rates[1:]
 
 
-def nodes(seconds: int) -> tuple[float, int, int]:
-    """Points per second of the wall, those stored, and lines refused."""
-    sink, receiver = MemorySink(), InfluxReceiver("nodes", {"port": 0})
+@dataclass
+class Served:
+    """A receiver in another process, and what it said when it had ended."""
+
+    address: tuple[str, int]
+    process: subprocess.Popen[str]
+    said: dict[str, float] = field(default_factory=dict)
+
+    def cpu_s(self) -> float:
+        """Its processor time up to now."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def serve(directory: Path) -> None:
+    """The other process: takes points into a spool until its stdin ends."""
+    sink = Spool.create(directory)
+    receiver = InfluxReceiver("nodes", {"port": 0})
     with Collecting({"nodes": receiver}, sink):
+        print(json.dumps(receiver.address), flush=True)
+        sys.stdin.read()
+    receipt = receiver.intake.receipt
+    said = {
+        "stored": receipt.stored,
+        "refused": receipt.refused.total(),
+        "batches": receipt.batches,
+        "in_the_store": sum(batch.points.num_rows for batch in sink.batches()),
+    }
+    print(json.dumps(said), flush=True)
+
+
+@contextmanager
+def served() -> Iterator[Served]:
+    with tempfile.TemporaryDirectory(prefix="penstock-ingest-") as scratch:
+        words = [sys.executable, __file__, "--serve", str(Path(scratch) / "spool")]
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            found = Served(tuple(json.loads(process.stdout.readline())), process)
+            yield found
+            process.stdin.close()
+            found.said = json.loads(process.stdout.readline())
+        finally:
+            process.stdin.close()
+            process.kill()
+            process.wait()
+
+
+def at_once(senders: int, send: Any) -> None:
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(senders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def posted(talk: http.client.HTTPConnection, body: bytes) -> int:
+    talk.request("POST", "/write?db=bench", body)
+    answer = talk.getresponse()
+    answer.read()
+    return answer.status
+
+
+def into_the_store(points: int, connections: int, total: int) -> tuple[list[float], bool]:
+    """Points kept for each second of processor time, in each of five parts, and whether all were there."""
+    each = max(1, total // 5 // (points * connections))
+    nodes = min(25, points // METRICS)  # of each sender: no more series than a receiver takes
+    seconds = points // METRICS // nodes
+    acknowledged = 0
+    lock = threading.Lock()
+    rates = []
+    with served() as receiver:
+        for part in range(6):
+
+            def send(sender: int, part: int = part) -> None:
+                nonlocal acknowledged
+                talk = http.client.HTTPConnection(*receiver.address, timeout=600)
+                for k in range(each):
+                    begin = ((part * each + k) * connections + sender) * seconds
+                    body = b"".join(
+                        lines_of(sender * NODES + n, begin + s)
+                        for s in range(seconds)
+                        for n in range(nodes)
+                    )
+                    status = posted(talk, body)
+                    assert status == 204, status
+                    with lock:
+                        acknowledged += points
+                talk.close()
+
+            before, cpu_s = acknowledged, receiver.cpu_s()
+            at_once(connections, send)
+            rates.append((acknowledged - before) / (receiver.cpu_s() - cpu_s))
+    return rates[1:], receiver.said["in_the_store"] == acknowledged
+
+
+@dataclass
+class Nodes:
+    """What became of the points of nodes."""
+
+    due: int
+    said: dict[str, float]
+    cores: float
+    rate: float
+    late_s: float
+
+
+def nodes(seconds: int, paced: bool) -> Nodes:
+    """Each node sends what it has for every second: when it is due, or as fast as it is answered."""
+    late = [0.0] * NODES
+    with served() as receiver:
+        began, cpu_s = time.monotonic(), receiver.cpu_s()
 
         def send(node: int) -> None:
             talk = http.client.HTTPConnection(*receiver.address, timeout=600)
             for second in range(seconds):
-                left_out = node == 0 and second in LEFT_OUT
-                body = lines_of(node, second, left_out) + (b"no line\n" * (node == second == 1))
-                talk.request("POST", "/write?db=bench", body)
-                talk.getresponse().read()
+                body = lines_of(node, second, node == 0 and second in LEFT_OUT)
+                body += b"no line\n" * (node == second == 1)
+                if paced:
+                    due = began + second + node / NODES
+                    time.sleep(max(0.0, due - time.monotonic()))
+                posted(talk, body)
+                if paced:
+                    late[node] = max(late[node], time.monotonic() - due)
             talk.close()
 
-        threads = [threading.Thread(target=send, args=(node,)) for node in range(NODES)]
-        began = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(NODES, send)
         took_s = time.monotonic() - began
-    receipt = receiver.intake.receipt
-    return receipt.stored / took_s, receipt.stored, receipt.refused.total()
+        cores = (receiver.cpu_s() - cpu_s) / took_s
+    rate = receiver.said["in_the_store"] / took_s
+    return Nodes(seconds * NODES * METRICS, receiver.said, cores, rate, max(late))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="10 seconds of the nodes instead of 60"
-    )
+    parser.add_argument("--quick", action="store_true", help="the nodes for 20 s, a third of bulk")
+    parser.add_argument("--seconds", type=int, help="how long the nodes send (600)")
+    parser.add_argument("--ceiling", action="store_true", help="how many nodes there could be")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     record.option(parser)
     asked = parser.parse_args()
-    seconds = 10 if asked.quick else 60
-    bulk = record.row("line protocol in bulk", "penstock", "points per core", in_bulk(5), "1/s")
-    rate, stored, refused = nodes(seconds)
-    case = f"{NODES} nodes of {METRICS} metrics, {seconds} s"
-    rows = [
-        record.at_least(bulk, LEAST_PER_CORE),
-        record.at_least(record.row(case, "penstock", "points", [rate], "1/s"), NODES * METRICS),
-    ]
-    due = seconds * NODES * METRICS
-    planted = {
-        "five points that are never sent": due - stored == len(LEFT_OUT),
-        "a line that is none": refused == 1,
-    }
+    if asked.serve is not None:
+        serve(asked.serve)
+        return 0
+    seconds = asked.seconds or (20 if asked.quick else 600)
+    row = record.row("reading line protocol", "penstock", "points per core", reading(5), "1/s")
+    rows = [record.at_least(row, LEAST_PER_CORE)]
+    planted: dict[str, bool] = {}
+    for points, connections in BULK:
+        total = 3_000_000 if asked.quick else 10_000_000
+        rates, whole = into_the_store(points, connections, total * min(points, 5000) // 5000)
+        case = f"into the store, {points} points a message over {connections} connections"
+        made = record.row(case, "penstock", "points per core", rates, "1/s")
+        rows.append(record.at_least(made, LEAST_PER_CORE) if points >= LEAST_BULK else made)
+        planted[f"{case}: all that was acknowledged is there"] = whole
+    for paced in (True, False) if asked.ceiling else (True,):
+        found = nodes(seconds if paced else min(seconds, 60), paced)
+        how = "each second" if paced else "as fast as they are answered"
+        case = f"{NODES} nodes of {METRICS} metrics, {how}"
+        cores = record.row(case, "penstock", "processor time", [found.cores], "cores")
+        rows.append(record.at_most(cores, MOST_CORES) if paced else cores)
+        if paced:
+            rows.append(record.row(case, "penstock", "answered after", [found.late_s], "s"))
+        else:
+            rows.append(record.row(case, "penstock", "points", [found.rate], "1/s"))
+            most = found.rate / METRICS
+            rows.append(record.row(case, "penstock", "nodes at 1 s", [most], ""))
+        lost = found.due - int(found.said["in_the_store"])
+        left_out = sum(second < seconds for second in LEFT_OUT)
+        planted[f"{how}: {left_out} points that are never sent, and no other"] = lost == left_out
+        planted[f"{how}: a line that is none"] = found.said["refused"] == 1
     if asked.json:
         print(json.dumps({"rows": rows, "planted": planted}, indent=1))
     else:
         for row in rows:
-            print(f"{row['case']}: {row['metric']} {row['value']:,.0f}/s ({row['verdict']})")
-        for what, found in planted.items():
-            print(f"planted: {what}: {'found' if found else 'NOT FOUND'}")
+            verdict = f" ({row['verdict']})" if "verdict" in row else ""
+            print(f"{row['case']}: {row['metric']} {row['value']:,.3g} {row['unit']}{verdict}")
+        for what, seen in planted.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
     record.keep(asked.record, rows, planted)
-    missed = any(row["verdict"] == record.MISSED for row in rows)
+    missed = any(row.get("verdict") == record.MISSED for row in rows)
     return int(missed or not all(planted.values()))
 
 

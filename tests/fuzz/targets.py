@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -32,6 +33,7 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
 from penstock.observe.monitor.points import Batch, checked
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
@@ -604,10 +606,34 @@ def _points(protocol: str, *words: Any) -> Any:
     def feed(data: bytes) -> None:
         reader = _native.PointReader(most_series=50)
         for _ in range(2):
-            table, _ = table_of(getattr(reader, protocol)(data, *words), unit_of)
+            getattr(reader, protocol)(data, *words)
+            table, _ = table_of(reader.take(), unit_of)
             checked(Batch("fuzzed", 0, table))
 
     return feed
+
+
+def _http_answer(data: bytes) -> None:
+    """What a target of the scraper answers, in two packets, and then the end of its connection."""
+    loop = asyncio.new_event_loop()
+    try:
+        talk = Talk()
+        talk._waits = waits = loop.create_future()
+        for part in (data[: len(data) // 3], data[len(data) // 3 :]):
+            talk.data_received(part)
+        talk.connection_lost(None)
+        assert waits.done()
+        if not isinstance(waits.exception(), FailedError | EOFError | None):
+            raise AssertionError from waits.exception()
+    finally:
+        loop.close()
+
+
+_ANSWERS = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\na 1\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\na 1\n\r\n0\r\nX: y\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 500\r\nConnection: close\r\n\r\nno",
+)
 
 
 def _remote_write(data: bytes) -> None:
@@ -727,6 +753,7 @@ def all_targets() -> list[Target]:
             lambda d: bool(runs_of(d, "fuzzed.csv")),
             BadInput,
         ),
+        _plain("http-answer", of.of_text(*_ANSWERS), _http_answer),
         _plain("line-protocol", of.of_text(*_LINES), _points("line_protocol", 5, 1)),
         _plain("graphite-lines", of.of_text(*_GRAPHITE), _points("graphite", 5)),
         _plain("graphite-pickle", of.of_bytes(*_PICKLES), _points("pickle", 5), ValueError),

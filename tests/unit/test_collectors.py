@@ -10,6 +10,7 @@ import pickle
 import random
 import resource
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -257,6 +258,55 @@ def test_write_answers_as_influxdb_does() -> None:
     ]
 
 
+class SlowSink(MemorySink):
+    """A sink whose first write waits until it is let go; it may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def write(self, batch: Any) -> Any:
+        self.begun.set()
+        assert self.go.wait(60)
+        return super().write(batch)
+
+
+@pytest.mark.parametrize("fails", [0, 1, 2])
+def test_messages_that_come_during_a_write_are_kept_together(fails: int) -> None:
+    """Breaks where each waits for a sync of its own, one is answered before it is kept, or one's mistake is
+    answered to another."""
+    sink, answers = SlowSink(), {}
+    receiver = InfluxReceiver("i", {"port": 0})
+    sink.fails = fails
+
+    def send(n: int) -> None:
+        body = f"m,host=h{n} v={n} 5\n" + "no line\n" * (n == 3)
+        answers[n] = post(receiver.address, "/write?db=x", body.encode())
+
+    with at_work(receiver, sink):
+        threads = [threading.Thread(target=send, args=(n,)) for n in range(20)]
+        threads[0].start()
+        assert sink.begun.wait(60)
+        for thread in threads[1:]:
+            thread.start()
+        until(lambda: len(receiver._together._waiting) == 19)
+        assert not answers
+        sink.go.set()
+        for thread in threads:
+            thread.join()
+    kept = {r["labels"] for r in sink.rows()}
+    if fails < 2:
+        assert len(kept) == 20 - fails
+        assert receiver.intake.receipt.batches == 2 - fails
+        assert answers[3][0] == 400
+        assert b"partial write: 1 malformed" in answers[3][1]
+    statuses = [answers[n][0] for n in range(20) if n not in (0, 3)]
+    assert statuses == [204 if fails < 2 else 503] * 18
+    assert answers[0][0] == (503 if fails else 204)
+    # nobody is told that a point is there which is not
+    assert all(f'{{"host":"h{n}"}}' in kept for n in range(20) if answers[n][0] == 204)
+
+
 def test_a_numbered_batch_that_is_sent_again_doubles_nothing() -> None:
     sink = MemorySink()
     influx = InfluxReceiver("i", {"port": 0})
@@ -406,8 +456,10 @@ def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> N
         for family in text_string_to_metric_families(text)
         for s in family.samples
     ]
-    columns = native.PointReader(in_order=False).exposition(text.encode(), 5, False, False, {})
-    assert not columns["refused"], columns["told"]
+    reader = native.PointReader(in_order=False)
+    said = reader.exposition(text.encode(), 5, False, False, {})
+    assert not said["refused"], said["told"]
+    columns = reader.take()
     found = [
         (columns["metrics"][m], json.loads(columns["label_sets"][ls]), value)
         for m, ls, value in zip(
@@ -503,6 +555,119 @@ def test_a_target_that_does_not_show_metrics_fails_and_others_go_on(words: Any, 
     assert of.max().max() == 1.0
 
 
+def shown_by(*parts: bytes, wait_s: float = 0.0) -> Iterator[str]:
+    """A target that sends just these bytes for every question, and closes after an empty part."""
+
+    class Words(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    while (line := self.rfile.readline()) != b"\r\n":
+                        if not line:
+                            return
+                    for part in parts:
+                        if not part:
+                            return
+                        self.wfile.write(part)
+                        self.wfile.flush()
+                        time.sleep(wait_s)
+
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Words) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        finally:
+            server.shutdown()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (OK + b"Content-Length: 8\r\n\r\na 1\n", b"b 2\n"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n4\r\na 1\n\r\n4;x=y\r\nb 2", b"\n\r\n0\r\n\r\n"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n8\r\na 1\nb 2\n\r\n0\r\nX: y\r\n\r\n",),
+        (OK + b"\r\na 1\n", b"b 2\n", b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length:8\r\n\r\na 1\nb 2\n",),
+        (OK + b"Connection: close\r\nContent-Length: 8\r\n\r\na 1\nb 2\n", b""),
+        tuple(bytes([c]) for c in OK + b"Content-Length: 8\r\n\r\na 1\nb 2\n"),
+    ],
+)
+def test_an_answer_is_read_whatever_its_form(parts: tuple[bytes, ...]) -> None:
+    """Breaks where a body is cut at a packet's end, a chunk's size is taken for a metric, or a closed
+    connection is used again."""
+    sink = MemorySink()
+    with contextlib.contextmanager(shown_by)(*parts) as url:
+        scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, "timeout_s": 60})
+        with at_work(scraper, sink):
+            until(lambda: sum(r["metric"] == "b" for r in sink.rows()) >= 4)
+    rows = [(r["metric"], r["float"]) for r in sink.rows() if not r["metric"].startswith("scrape")]
+    assert set(rows) == {("a", 1.0), ("b", 2.0)}
+    assert rows.count(("a", 1.0)) == rows.count(("b", 2.0))
+    assert not scraper.intake.receipt.counted["failed"], scraper.intake.receipt.told
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((b"SSH-2.0-x\r\n",), "found no HTTP"),
+        ((b"HTTP/1.1 999 x\r\n\r\n",), "found no HTTP"),
+        ((OK + b"Content-Length: 99999999\r\n\r\n",), "found more than 16777216 bytes"),
+        ((OK + b"Content-Length: x\r\n\r\n",), "no number"),
+        ((OK + b"Transfer-Encoding: chunked\r\n\r\nhello\r\n",), "a chunk without its size"),
+        ((OK + b"Transfer-Encoding: gzip\r\n\r\n",), "expected chunked"),
+        ((OK + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",), "a coding"),
+        ((OK + b"X: " + b"y" * 70_000,), "a head of more than"),
+        ((OK + b"Content-Length: 8\r\n\r\na 1", b""), "a connection that was closed"),
+        ((b"",), "a connection that was closed"),
+        ((OK + b"\r\n", *[b"a 1\n" * 262_144] * 17, b""), "found more than 16777216 bytes"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_and_the_next_is_asked_for(
+    parts: tuple[bytes, ...], said: str
+) -> None:
+    sink = MemorySink()
+    with contextlib.contextmanager(shown_by)(*parts) as url, exporting() as good:
+        scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.1, "timeout_s": 60})
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
+    assert any(said in told for told in scraper.intake.receipt.told), scraper.intake.receipt.told
+    assert {r["metric"] for r in sink.rows() if not r["metric"].startswith("scrape")} == {"up"}
+
+
+def test_an_answer_without_an_end_fails_in_time_and_others_go_on() -> None:
+    """A target that sends a line now and then for ever: its time is over, whatever still comes."""
+    sink = MemorySink()
+    forever = (OK + b"\r\n", *[b"a 1\n"] * 400)
+    with contextlib.contextmanager(shown_by)(*forever, wait_s=0.05) as url, exporting() as good:
+        scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.2, "timeout_s": 0.5})
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].failed >= 3 and scraper.targets[1].due >= 8)
+    assert any("TimeoutError" in told for told in scraper.intake.receipt.told)
+    assert scraper.targets[0].missed >= 3
+    assert "a" not in {r["metric"] for r in sink.rows()}
+
+
+def test_targets_that_show_the_same_are_told_apart() -> None:
+    """Breaks where two targets share what is known of a series."""
+    sink = MemorySink()
+    with exporting(text=b"x 1\n") as one, exporting(text=b"x 2\n") as two:
+        scraper = Scraper("s", {"targets": [one, two], "interval_s": 0.05})
+        with at_work(scraper, sink):
+            until(lambda: min(t.due for t in scraper.targets) >= 5)
+    rows = {(r["labels"], r["float"]) for r in sink.rows() if r["metric"] == "x"}
+    assert {value for _, value in rows} == {1.0, 2.0}
+    assert len(rows) == len({labels for labels, _ in rows}) == 2
+    accounts = [a for b in sink.batches.values() for a in b.accounts if a.metric == "x"]
+    assert sorted(a.expected or 0 for a in accounts) == sorted(t.due for t in scraper.targets)
+
+
 def test_wrong_settings_are_told() -> None:
     for settings_of, said in (
         ({"targets": []}, "found 0 targets"),
@@ -559,9 +724,11 @@ def test_ranges_cover_each_step_once(steps: int) -> None:
 def test_units_by_name_and_unprintable_names() -> None:
     asked = ["node_cpu_seconds_total", "go_memstats_alloc_bytes", "up", "a_ratio", "x_total"]
     assert [unit_of(m) for m in asked] == ["s", "B", "", "1", ""]
-    columns = native.PointReader().graphite("ok 1 1\nbad\u200b 1 1\n".encode(), 5)
+    reader = native.PointReader()
+    reader.graphite("ok 1 1\nbad\u200b 1 1\n".encode(), 5)
+    columns = reader.take()
     table, odd = table_of(columns)
     assert (table["metric"].to_pylist(), odd) == (["ok"], 1)
-    empty, _ = table_of(native.PointReader().graphite(b"", 5))
+    empty, _ = table_of(native.PointReader().take())
     assert empty.num_rows == 0
     assert pa.types.is_dictionary(table["metric"].type)

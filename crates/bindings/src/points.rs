@@ -8,10 +8,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// Reads what one source sends. Each method reads one message and gives it as columns: a dictionary of bytes
-/// `metric`, `labels` (int32, places in the lists `metrics` and `label_sets`), `utc_ns`, `bits` (int64) and `kind`
-/// (uint8: float, integer, text, boolean), the list `texts`, `refused` by reason and `told`, pairs of line and what
-/// was wrong there. ValueError where the message as a whole is none.
+/// Reads what one source sends. Each method reads one message and gives its `refused` by reason, `told`, pairs of line
+/// and what was wrong there, and how many `points` it had. ValueError where the message as a whole is none: nothing of
+/// it is kept. `take` gives the points of all messages since the last as columns: a dictionary of bytes `metric`,
+/// `labels` (int32, places in the lists `metrics` and `label_sets`), `utc_ns`, `bits` (int64) and `kind` (uint8: float,
+/// integer, text, boolean) and the list `texts`.
 #[pyclass]
 struct PointReader(Reader);
 
@@ -31,9 +32,10 @@ impl PointReader {
         now_ns: i64,
         unit_ns: i64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let reader = &mut self.0;
-        py.detach(|| line_protocol::read(reader, text, now_ns, unit_ns));
-        columns(py, reader.take())
+        message(py, &mut self.0, |reader| {
+            line_protocol::read(reader, text, now_ns, unit_ns);
+            Ok(())
+        })
     }
 
     /// Graphite's lines.
@@ -43,9 +45,10 @@ impl PointReader {
         text: &[u8],
         now_ns: i64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let reader = &mut self.0;
-        py.detach(|| graphite::read(reader, text, now_ns));
-        columns(py, reader.take())
+        message(py, &mut self.0, |reader| {
+            graphite::read(reader, text, now_ns);
+            Ok(())
+        })
     }
 
     /// One of Graphite's pickles.
@@ -55,9 +58,7 @@ impl PointReader {
         data: &[u8],
         now_ns: i64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let reader = &mut self.0;
-        let read = py.detach(|| pickle::read(reader, data, now_ns));
-        taken(py, reader, read)
+        message(py, &mut self.0, |reader| pickle::read(reader, data, now_ns))
     }
 
     /// What an exporter shows; each series with the labels `added`.
@@ -70,9 +71,11 @@ impl PointReader {
         own_times: bool,
         added: BTreeMap<String, String>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let (reader, added) = (&mut self.0, added.into_iter().collect::<Vec<_>>());
-        py.detach(|| exposition::read(reader, text, now_ns, open_metrics, own_times, &added));
-        columns(py, reader.take())
+        let added = added.into_iter().collect::<Vec<_>>();
+        message(py, &mut self.0, |reader| {
+            exposition::read(reader, text, now_ns, open_metrics, own_times, &added);
+            Ok(())
+        })
     }
 
     /// A WriteRequest of Prometheus, out of its compression.
@@ -81,20 +84,50 @@ impl PointReader {
         py: Python<'py>,
         message: &[u8],
     ) -> PyResult<Bound<'py, PyDict>> {
-        let reader = &mut self.0;
-        let read = py.detach(|| remote_write::read(reader, message));
-        taken(py, reader, read)
+        self::message(py, &mut self.0, |reader| {
+            remote_write::read(reader, message)
+        })
+    }
+
+    /// Metric and labels of the series that it knows, in the order in which they came, from the `first` on.
+    fn known_from(&self, first: usize) -> Vec<(String, String)> {
+        let known = self.0.known_from(first);
+        known.map(|(m, l)| (m.to_owned(), l.to_owned())).collect()
+    }
+
+    /// How many series it knows.
+    #[getter]
+    fn known(&self) -> usize {
+        self.0.known()
+    }
+
+    /// The points of all messages since the last call.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        columns(py, self.0.take())
     }
 }
 
-fn taken<'py>(
+fn message<'py>(
     py: Python<'py>,
     reader: &mut Reader,
-    read: Result<(), String>,
+    read: impl FnOnce(&mut Reader) -> Result<(), String> + Send,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let batch = reader.take();
+    let before = reader.mark();
+    let read = py.detach(|| {
+        let read = read(reader);
+        if read.is_err() {
+            reader.back_to(before);
+        }
+        read
+    });
+    let (refused, told) = reader.take_refused();
     read.map_err(PyValueError::new_err)?;
-    columns(py, batch)
+    let found = PyDict::new(py);
+    let refused: Vec<(&str, u64)> = refused.iter().map(|(why, n)| (why.name(), *n)).collect();
+    found.set_item("refused", refused)?;
+    found.set_item("told", told)?;
+    found.set_item("points", reader.mark().points - before.points)?;
+    Ok(found)
 }
 
 fn columns(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
@@ -121,13 +154,6 @@ fn columns(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
     found.set_item("bits", bytes(py, &batch.bits, i64::to_ne_bytes)?)?;
     found.set_item("kind", PyBytes::new(py, &batch.kind))?;
     found.set_item("texts", batch.texts)?;
-    let refused: Vec<(&str, u64)> = batch
-        .refused
-        .iter()
-        .map(|(why, n)| (why.name(), *n))
-        .collect();
-    found.set_item("refused", refused)?;
-    found.set_item("told", batch.told)?;
     Ok(found)
 }
 

@@ -134,6 +134,14 @@ impl Texts {
     }
 }
 
+/// A place in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// Points that are in it.
+    pub points: usize,
+    texts: usize,
+}
+
 /// What a reader makes of the spelling of a series that it has not seen: metric and labels.
 pub type Spelled = Result<(String, BTreeMap<String, String>), (Refusal, String)>;
 
@@ -166,6 +174,49 @@ impl Reader {
             batches: 1,
             batch: Batch::default(),
         }
+    }
+
+    /// How many series it knows.
+    pub fn known(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Metric and labels of the series that it knows, in the order in which they came, from the `first` on.
+    pub fn known_from(&self, first: usize) -> impl Iterator<Item = (&str, &str)> {
+        self.series.iter().skip(first).map(|known| {
+            (
+                &*self.metrics.texts[known.metric as usize],
+                &*self.label_sets.texts[known.labels as usize],
+            )
+        })
+    }
+
+    /// How far the batch has come, for `back_to`.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            points: self.batch.utc_ns.len(),
+            texts: self.batch.texts.len(),
+        }
+    }
+
+    /// Leaves out the points of the batch that came after a mark of it.
+    pub fn back_to(&mut self, mark: Mark) {
+        let batch = &mut self.batch;
+        batch.metric.truncate(mark.points);
+        batch.labels.truncate(mark.points);
+        batch.utc_ns.truncate(mark.points);
+        batch.kind.truncate(mark.points);
+        batch.bits.truncate(mark.points);
+        batch.texts.truncate(mark.texts);
+    }
+
+    /// What was refused since the last call; the points stay in the batch.
+    pub fn take_refused(&mut self) -> (BTreeMap<Refusal, u64>, Vec<(usize, String)>) {
+        let batch = &mut self.batch;
+        (
+            std::mem::take(&mut batch.refused),
+            std::mem::take(&mut batch.told),
+        )
     }
 
     /// What was read since the last call.

@@ -25,6 +25,18 @@ pub fn read(
     own_times: bool,
     added: &[(String, String)],
 ) {
+    // targets show the same names: what is added tells their series apart
+    let mut spelling = Vec::new();
+    for (name, value) in added {
+        for text in [name, value] {
+            spelling.extend((text.len() as u64).to_le_bytes());
+            spelling.extend(text.as_bytes());
+        }
+    }
+    let mut spelling = Spelling {
+        added: spelling.len(),
+        bytes: spelling,
+    };
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line == b"# EOF" && open_metrics {
@@ -34,7 +46,7 @@ pub fn read(
             continue;
         }
         let number = number + 1;
-        match sample(reader, line, open_metrics, added) {
+        match sample(reader, line, open_metrics, added, &mut spelling) {
             Ok((series, value, time)) => {
                 let utc_ns = time.filter(|_| own_times).unwrap_or(now_ns);
                 reader.point(number, series, utc_ns, Value::Float(value));
@@ -44,11 +56,26 @@ pub fn read(
     }
 }
 
+/// What is added to the labels, and behind it what stands in a line.
+struct Spelling {
+    bytes: Vec<u8>,
+    added: usize,
+}
+
+impl Spelling {
+    fn of(&mut self, key: &[u8]) -> &[u8] {
+        self.bytes.truncate(self.added);
+        self.bytes.extend(key);
+        &self.bytes
+    }
+}
+
 fn sample(
     reader: &mut Reader,
     line: &[u8],
     open_metrics: bool,
     added: &[(String, String)],
+    spelling: &mut Spelling,
 ) -> Result<(u32, f64, Option<i64>), Wrong> {
     if line.len() > MOST_LINE {
         return Err((
@@ -93,7 +120,7 @@ fn sample(
         })
         .transpose()?;
     let key = &line[..key_end];
-    let series = reader.series(key, || {
+    let series = reader.series(spelling.of(key), || {
         meaning(
             &line[..name_end],
             labelled.then(|| &line[labels_from..key_end]),
@@ -210,6 +237,27 @@ mod tests {
         assert_eq!(batch.utc_ns, [1_700_000_000_123_000_000, 5, 5]);
         assert_eq!(batch.refused[&Refusal::Malformed], 7);
         assert_eq!(batch.refused[&Refusal::NotFinite], 2);
+    }
+
+    #[test]
+    fn targets_that_show_the_same_have_series_of_their_own() {
+        let mut reader = Reader::new(10, true);
+        for target in ["n-0", "n-1", "n-0"] {
+            let added = [("instance".to_owned(), target.to_owned())];
+            read(&mut reader, b"a 1\nb 2\n", 5, false, false, &added);
+        }
+        let batch = reader.take();
+        assert_eq!(batch.labels, [0, 0, 1, 1]);
+        assert_eq!(batch.refused[&Refusal::Duplicate], 2);
+        let known: Vec<_> = reader.known_from(2).collect();
+        assert_eq!(reader.known(), 4);
+        assert_eq!(
+            known,
+            [
+                ("a", "{\"instance\":\"n-1\"}"),
+                ("b", "{\"instance\":\"n-1\"}")
+            ]
+        );
     }
 
     #[test]

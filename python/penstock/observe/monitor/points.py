@@ -267,7 +267,17 @@ def _check_texts(texts: Mapping[str, list[str]]) -> None:
                 )
     if "" in texts["metric"]:
         raise BadInput("found a metric without a name; expected one of at least one character")
-    for text in texts["labels"]:
+    _check_labels(set(texts["labels"]))
+
+
+#: labels that were found right before: those of a series come again with each batch
+_right: set[str] = set()
+_MOST_RIGHT = 200_000
+
+
+def _check_labels(texts: set[str]) -> None:
+    new = texts - _right
+    for text in new:
         try:
             found = json.loads(text)
             right = isinstance(found, dict) and canonical_labels(found) == text
@@ -278,3 +288,6 @@ def _check_texts(texts: Mapping[str, list[str]]) -> None:
                 f"found labels {printable(text[:80])!r}; expected them as JSON of texts, sorted and without "
                 "spaces, as canonical_labels gives them"
             )
+    if len(_right) + len(new) > _MOST_RIGHT:
+        _right.clear()
+    _right.update(text for text in new if len(text) <= MOST_NAME)

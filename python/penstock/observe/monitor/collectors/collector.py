@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -81,7 +82,7 @@ def no_unit(metric: str) -> str:
 
 
 def table_of(columns: Columns, unit: Callable[[str], str] = no_unit) -> tuple[pa.Table, int]:
-    """The columns that a `PointReader` gives as a table of points without those of unprintable names, and how
+    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and how
     many these were."""
     rows = len(columns["kind"])
     metric = np.frombuffer(columns["metric"], np.int32)
@@ -158,15 +159,29 @@ class Intake:
 
         ValueError where the message as a whole is none.
         """
+        found = self.read_all([(protocol, *words)])[0]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    def read_all(self, messages: Sequence[tuple[Any, ...]]) -> list[dict[str, int] | ValueError]:
+        """Reads messages and keeps their points as one batch. Gives of each what `read` gives, or raises."""
         with self._lock:
-            table, refused = self._table(self._reader, protocol, words)
+            found = [self._message(self._reader, *message) for message in messages]
+            table, odd = table_of(self._reader.take(), self._unit)
+            self._odd(odd)
             self._keep(table)
-            return refused
+            return found
 
     def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Accepted:
         """A message that its sender numbered itself: sent once more it changes nothing."""
         with self._lock:
-            table, _ = self._table(native.PointReader(in_order=False), protocol, words)
+            reader = native.PointReader(in_order=False)
+            found = self._message(reader, protocol, *words)
+            if isinstance(found, ValueError):
+                raise found
+            table, odd = table_of(reader.take(), self._unit)
+            self._odd(odd)
             accepted = self._sink.write(Batch(source, number, table))
             self._count(accepted, 0 if accepted.duplicate else table.num_rows)
             return accepted
@@ -185,24 +200,23 @@ class Intake:
             self.receipt.refused[reason] += count
             self._tell(what)
 
-    def _table(
-        self, reader: Any, protocol: str, words: Sequence[Any]
-    ) -> tuple[pa.Table, dict[str, int]]:
+    def _message(self, reader: Any, protocol: str, *words: Any) -> dict[str, int] | ValueError:
         try:
-            columns = getattr(reader, protocol)(*words)
+            said = getattr(reader, protocol)(*words)
         except ValueError as error:
             self.receipt.refused["malformed"] += 1
             self._tell(str(error))
-            raise
-        table, odd = table_of(columns, self._unit)
-        refused = Counter(dict(columns["refused"]))
-        if odd:
-            refused["malformed"] += odd
-        self.receipt.received += table.num_rows + refused.total()
+            return error
+        refused = Counter(dict(said["refused"]))
+        self.receipt.received += said["points"] + refused.total()
         self.receipt.refused += refused
-        for line, what in columns["told"]:
+        for line, what in said["told"]:
             self._tell(f"line {line}: found {what}")
-        return table, dict(refused)
+        return dict(refused)
+
+    def _odd(self, points: int) -> None:
+        if points:
+            self.receipt.refused["malformed"] += points
 
     def _tell(self, what: str) -> None:
         if len(self.receipt.told) < 20:
@@ -228,6 +242,56 @@ class Intake:
         self.receipt.batches += 1
         self.receipt.repeated += accepted.duplicate
         self.receipt.stored += 0 if accepted.duplicate else rows
+
+
+#: a message, its bytes, and who waits for it
+_Waiting = tuple[tuple[Any, ...], int, asyncio.Future[dict[str, int]]]
+#: bytes of messages that are kept together: at six a point, no more points than a batch may have
+TOGETHER_BYTES = 8 << 20
+
+
+class Together:
+    """Messages of many connections into one intake, from one event loop: those that come during a write share
+    the next, and its sync."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._waiting: deque[_Waiting] = deque()
+        self._at_work: asyncio.Task[None] | None = None
+
+    async def read(self, protocol: str, message: bytes, *words: Any) -> dict[str, int]:
+        """As `Intake.read`."""
+        done: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(((protocol, message, *words), len(message), done))
+        if self._at_work is None or self._at_work.done():
+            self._at_work = asyncio.create_task(self._work())
+        return await done
+
+    async def stop(self) -> None:
+        """Returns once nothing waits any more."""
+        if self._at_work is not None:
+            await self._at_work
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken: list[_Waiting] = []
+            size = 0
+            while self._waiting and (not taken or size + self._waiting[0][1] <= TOGETHER_BYTES):
+                taken.append(self._waiting.popleft())
+                size += taken[-1][1]
+            found: Sequence[dict[str, int] | BaseException]
+            try:
+                messages = [message for message, _, _ in taken]
+                found = await asyncio.to_thread(self._intake.read_all, messages)
+            except Exception as error:
+                found = [error] * len(taken)
+            for (_, _, done), what in zip(taken, found, strict=True):
+                if done.done():  # its connection is gone
+                    continue
+                if isinstance(what, BaseException):
+                    done.set_exception(what)
+                else:
+                    done.set_result(what)
 
 
 def setting(

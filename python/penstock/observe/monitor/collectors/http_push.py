@@ -21,6 +21,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import (
     Intake,
     Receipt,
+    Together,
     no_unit,
     only,
     setting,
@@ -75,12 +76,14 @@ class _Push:
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink, in_order=self._in_order, unit=self.units)
+        self._together = Together(self.intake)
         self._listener = HttpListener(self._door, self.answer)
         await self._listener.start()
 
     async def stop(self) -> Receipt:
         assert self._listener is not None
         await self._listener.stop()
+        await self._together.stop()
         if self._listener.dropped:
             self.intake.receipt.counted["connections dropped"] = self._listener.dropped
         return self.intake.receipt
@@ -93,7 +96,7 @@ class _Push:
         try:
             numbered = request.headers.get("x-penstock-batch")
             if numbered is None:
-                return await asyncio.to_thread(self.intake.read, protocol, *words)
+                return await self._together.read(protocol, *words)
             source, _, number = numbered.rpartition(" ")
             if not source or not number.isascii() or not number.isdigit() or len(number) > 18:
                 return _error(400, "found a header X-Penstock-Batch other than SOURCE NUMBER")

@@ -1,9 +1,9 @@
 """A scraper of what exporters show (Prometheus text, OpenMetrics), each target at its own interval.
 
-Scrape k of a target is due at t0 + k x interval. One that cannot begin in its interval is counted as missed
-and never made up for. Of each scrape three series say how it went: `scrape_success` (0 or 1),
-`scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`; points bear the time when
-their scrape began.
+Scrape k of a target is due at t0 + k x interval; the first ones are spread over an interval. One that cannot
+begin in its interval is counted as missed and never made up for. Of each scrape three series say how it went:
+`scrape_success` (0 or 1), `scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`;
+points bear the time when their scrape began.
 
 Settings: `targets`, a list of URLs or of {url, interval_s, instance}; `interval_s` (1, from 0.01 on),
 `timeout_s`, `own_times` (false).
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import h11
 import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
@@ -32,34 +31,20 @@ from penstock.observe.monitor.collectors.collector import (
     table_of,
     unit_of,
 )
-from penstock.observe.monitor.points import (
-    Account,
-    Closed,
-    Sink,
-    canonical_labels,
-    points,
-)
+from penstock.observe.monitor.collectors.getting import FailedError, Talk
+from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink, points
 
 native: Any = importlib.import_module("penstock._native")
 
 #: the shortest interval [s]
 SHORTEST_S = 0.01
-#: how long points are gathered before they are kept [s], and how many while they cannot be
+#: how long points are gathered before they are kept [s]
 GATHERED_S = 0.2
-MOST_WAITING = 2_000_000
-#: what one target may show [bytes]
-MOST_SHOWN = 16 << 20
 MOST_TARGETS = 10_000
-#: metrics of a scrape itself, with their units
-_OWN = (
-    ("scrape_success", ""),
-    ("scrape_duration_seconds", "s"),
-    ("scrape_lateness_seconds", "s"),
-)
-
-
-class _FailedError(Exception):
-    """Why a scrape gave nothing."""
+#: of all targets
+MOST_SHOWN_SERIES = 2_000_000
+#: targets whose scrapes are spread over a second
+_A_SECOND = 1000
 
 
 @dataclass
@@ -68,24 +53,22 @@ class Target:
 
     host: str
     port: int
-    path: str
     instance: str
     interval_s: float
     timeout_s: float
-    reader: Any = None
+    question: bytes
     due: int = 0
     missed: int = 0
     failed: int = 0
     late: int = 0
     #: series by metric and labels, and how many scrapes had been due when each was first seen
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
-    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter, h11.Connection] | None = None
+    talk: Talk | None = None
 
     def close(self) -> None:
-        if self.connection is not None:
-            with contextlib.suppress(OSError, RuntimeError):
-                self.connection[1].close()
-            self.connection = None
+        if self.talk is not None:
+            self.talk.close()
+            self.talk = None
 
 
 class Scraper:
@@ -99,8 +82,6 @@ class Scraper:
         if not 0 < len(asked) <= MOST_TARGETS:
             raise BadInput(f"{name}: found {len(asked)} targets; expected 1 to {MOST_TARGETS}")
         self.targets = [self._target(one, settings) for one in asked]
-        self._tables: list[pa.Table] = []
-        self._waiting = 0
 
     def _target(self, one: Any, settings: Mapping[str, Any]) -> Target:
         own = {"url": one} if isinstance(one, str) else one
@@ -126,16 +107,27 @@ class Scraper:
         )
         path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
         instance = setting(self.name, own, "instance", str, f"{host}:{port}")
-        return Target(host, port, path, instance, interval_s, timeout_s)
+        question = (
+            f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: penstock\r\n"
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4\r\n\r\n"
+        )
+        if not question.isascii():
+            raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
+        return Target(host, port, instance, interval_s, timeout_s, question.encode())
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink, unit=unit_of)
+        self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
+        self._known = 0
         self._ending = self._stopping = False
         # one clock for all: a step of the host's does not reach the points
         self._utc_ns = time.time_ns() - time.monotonic_ns()
-        for target in self.targets:
-            target.reader = native.PointReader()
-        self._tasks = [asyncio.create_task(self._scrape(target)) for target in self.targets]
+        begin, number = asyncio.get_running_loop().time(), len(self.targets)
+        self._tasks = []
+        for place, target in enumerate(self.targets):
+            over_s = min(target.interval_s, max(1.0, number / _A_SECOND))
+            t0 = begin + over_s * place / number
+            self._tasks.append(asyncio.create_task(self._scrape(target, t0)))
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> Receipt:
@@ -154,9 +146,9 @@ class Scraper:
             counted["late"] += target.late
         return self.intake.receipt
 
-    async def _scrape(self, target: Target) -> None:
+    async def _scrape(self, target: Target, t0: float) -> None:
         loop = asyncio.get_running_loop()
-        t0, k = loop.time(), 0
+        k = 0
         while not self._stopping:
             due = t0 + k * target.interval_s
             wait = due - loop.time()
@@ -167,24 +159,24 @@ class Scraper:
             late_s = max(0.0, began - due)
             target.late += late_s > target.interval_s / 2
             utc_ns = time.monotonic_ns() + self._utc_ns
+            success = 0
             try:
                 # not wait_for, which may take a cancellation for its own
                 async with asyncio.timeout(target.timeout_s):
                     body, open_metrics = await self._get(target)
-                columns = target.reader.exposition(
-                    body, utc_ns, open_metrics, self._own_times, {"instance": target.instance}
-                )
-                self._take(target, columns)
+                self._take(target, body, utc_ns, open_metrics, self._own_times)
                 success = 1
-            except (_FailedError, OSError, TimeoutError, h11.ProtocolError) as error:
+            except (FailedError, OSError, TimeoutError) as error:
                 target.close()
                 target.failed += 1
-                success = 0
                 what = str(error) or type(error).__name__
                 self._tell(f"{target.instance}: {what}")
-            finally:
-                took_s = loop.time() - began
-            self._own_series(target, utc_ns, success, took_s, late_s)
+            took_s = loop.time() - began
+            own = (
+                f"scrape_success {success}\nscrape_duration_seconds {took_s!r}\n"
+                f"scrape_lateness_seconds {late_s!r}\n"
+            )
+            self._take(target, own.encode(), utc_ns)
             # deadlines that passed meanwhile are missed
             next_k = max(k + 1, int((loop.time() - t0) / target.interval_s))
             if (loop.time() - t0) > next_k * target.interval_s + target.interval_s / 2:
@@ -199,67 +191,61 @@ class Scraper:
         if len(told) < 20 and what not in told:
             told.append(what)
 
-    def _take(self, target: Target, columns: Mapping[str, Any]) -> None:
-        table, odd = table_of(columns, unit_of)
+    def _take(
+        self,
+        target: Target,
+        text: bytes,
+        utc_ns: int,
+        open_metrics: bool = False,
+        own_times: bool = False,
+    ) -> None:
+        added = {"instance": target.instance}
+        said = self._reader.exposition(text, utc_ns, open_metrics, own_times, added)
         receipt = self.intake.receipt
-        for why, count in columns["refused"]:
+        for why, count in said["refused"]:
             receipt.refused[why] += count
             receipt.received += count
-        receipt.refused["malformed"] += odd
-        for line, what in columns["told"][:1]:
+        for line, what in said["told"][:1]:
             self._tell(f"{target.instance}: line {line}: found {what}")
-        self._add(target, table)
-
-    def _own_series(
-        self, target: Target, utc_ns: int, success: int, took_s: float, late_s: float
-    ) -> None:
-        table = points(
-            metric=[metric for metric, _ in _OWN],
-            labels=canonical_labels({"instance": target.instance}),
-            utc_ns=[utc_ns] * 3,
-            float=[float(success), took_s, late_s],
-            unit=[unit for _, unit in _OWN],
-        )
-        self._add(target, table)
-
-    def _add(self, target: Target, table: pa.Table) -> None:
-        if self._waiting + table.num_rows > MOST_WAITING:
-            self.intake.refuse("no room", "found no room for a scrape", table.num_rows)
-            return
-        self._waiting += table.num_rows
-        self._tables.append(table)
-        for pair in zip(table["metric"].to_pylist(), table["labels"].to_pylist(), strict=True):
-            if pair not in target.seen:
-                target.seen[pair] = target.due - 1
+        if self._reader.known > self._known:
+            for metric, labels in self._reader.known_from(self._known):
+                if metric.isprintable() and labels.isprintable():
+                    target.seen[metric, labels] = target.due - 1
+            self._known = self._reader.known
 
     async def _keep(self) -> None:
+        waiting: list[pa.Table] = []
         while True:
             ending = self._ending
-            if self._tables or ending:
-                tables, self._tables, self._waiting = self._tables, [], 0
-                accounts = self._accounts() if ending else ()
-                while True:
-                    try:
-                        await asyncio.to_thread(self._keep_all, tables, accounts)
-                        break
-                    except Closed:
-                        self.intake.refuse(
-                            "after the end", "found scrapes after the experiment's end"
-                        )
-                        break
-                    except PenstockError:
-                        self.intake.receipt.counted["not kept at first"] += 1
-                        if self._ending:
-                            raise
-                        await asyncio.sleep(1.0)
-            if ending:
-                return
+            try:
+                if not waiting:
+                    # what cannot be kept waits here, then in the reader, which takes so much and no more
+                    waiting = await asyncio.to_thread(self._tables, self._reader.take())
+                while waiting:
+                    await asyncio.to_thread(self.intake.keep, waiting[0])
+                    del waiting[0]
+                if ending:
+                    await asyncio.to_thread(self.intake.keep, points(metric=[]), self._accounts())
+                    return
+            except Closed:
+                self.intake.refuse("after the end", "found scrapes after the experiment's end")
+                waiting.clear()
+                if ending:
+                    return
+            except PenstockError:
+                self.intake.receipt.counted["not kept at first"] += 1
+                if ending:
+                    raise
+                await asyncio.sleep(1.0)
             if not self._ending:
                 await asyncio.sleep(GATHERED_S)
 
-    def _keep_all(self, tables: list[pa.Table], accounts: tuple[Account, ...]) -> None:
-        whole = pa.concat_tables(tables) if tables else points(metric=[])
-        self.intake.keep(whole.unify_dictionaries().combine_chunks(), accounts)
+    def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
+        """Points by columns as tables of no more series than a batch may have."""
+        whole, odd = table_of(columns, unit_of)
+        if odd:
+            self.intake.refuse("malformed", "found a name that cannot be printed", odd)
+        return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:
         return tuple(
@@ -276,59 +262,20 @@ class Scraper:
 
     async def _get(self, target: Target) -> tuple[bytes, bool]:
         """What a target shows, and whether that is OpenMetrics; the connection is kept for the next time."""
-        again = target.connection is not None
-        try:
-            return await self._ask(target)
-        except (OSError, h11.RemoteProtocolError, EOFError):
+        shown = None
+        if target.talk is not None and target.talk.usable:
+            # it may have been closed between two scrapes
+            with contextlib.suppress(EOFError, ConnectionError):
+                shown = await target.talk.ask(target.question)
+        if shown is None:
             target.close()
-            if not again:
-                raise _FailedError("found a connection that was closed") from None
-            # it was closed between two scrapes
+            target.talk = await Talk.to(target.host, target.port)
             try:
-                return await self._ask(target)
+                shown = await target.talk.ask(target.question)
             except EOFError:
-                raise _FailedError("found a connection that was closed") from None
-
-    async def _ask(self, target: Target) -> tuple[bytes, bool]:
-        if target.connection is None:
-            reader, writer = await asyncio.open_connection(target.host, target.port)
-            target.connection = (reader, writer, h11.Connection(h11.CLIENT))
-        reader, writer, talk = target.connection
-        headers = [
-            ("host", f"{target.host}:{target.port}"),
-            (
-                "accept",
-                "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4",
-            ),
-            ("user-agent", "penstock"),
-        ]
-        asked = h11.Request(method="GET", target=target.path, headers=headers)
-        writer.write((talk.send(asked) or b"") + (talk.send(h11.EndOfMessage()) or b""))
-        status, kind, body = 0, "", bytearray()
-        while True:
-            event = talk.next_event()
-            if event is h11.NEED_DATA:
-                data = await reader.read(1 << 18)
-                if not data and not status:
-                    raise EOFError
-                talk.receive_data(data)
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-                kind = dict(event.headers).get(b"content-type", b"").decode("latin-1").lower()
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > MOST_SHOWN:
-                    raise _FailedError(f"found more than {MOST_SHOWN} bytes")
-            elif isinstance(event, h11.EndOfMessage):
-                break
-            elif isinstance(event, h11.ConnectionClosed):
-                raise EOFError
-        if talk.our_state is h11.DONE and talk.their_state is h11.DONE:
-            talk.start_next_cycle()
-        else:
-            target.close()
-        if status != 200:
-            raise _FailedError(f"found HTTP status {status}; expected 200")
-        if kind.startswith("text/html"):
-            raise _FailedError("found a page in HTML; expected metrics")
-        return bytes(body), "openmetrics" in kind
+                raise FailedError("found a connection that was closed") from None
+        if shown.status != 200:
+            raise FailedError(f"found HTTP status {shown.status}; expected 200")
+        if shown.kind.startswith("text/html"):
+            raise FailedError("found a page in HTML; expected metrics")
+        return shown.body, "openmetrics" in shown.kind

@@ -1,0 +1,176 @@
+"""Whether the scraper misses anything: 1,000 targets every second, 100 ten times a second, 100 every second.
+
+Targets are ports of a process of its own, each with 50 metrics that it counts up; the scraper is in another
+and keeps what it takes on the disk. Counted are scrapes that were due and not made, and the scraper's
+processor time. Planted, beside the targets: one that answers after two and a half intervals, whose misses
+have to be counted, and one that answers with a page in HTML, which has to fail each time. Status 1 where a
+bar is missed or a plant is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from penstock.observe.monitor.collectors.running import Collecting
+from penstock.observe.monitor.collectors.scrape import Scraper
+from penstock.observe.monitor.spool import Spool
+
+METRICS = 50
+#: targets, interval [s], most cores or no bar
+CASES = ((1000, 1.0, None), (100, 0.1, None), (100, 1.0, 0.3))
+SLOW = 2.5
+
+
+class Exporter(asyncio.Protocol):
+    """A target: a GET is answered with what it counts."""
+
+    def __init__(self, wait_s: float = 0.0, kind: str = "text/plain; version=0.0.4") -> None:
+        self._wait_s, self._kind, self._count = wait_s, kind, 0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        asyncio.get_running_loop().call_later(self._wait_s, self._answer)
+
+    def _answer(self) -> None:
+        self._count += 1
+        rows = [f'disk_bytes_total{{device="sd{n}"}} {self._count + n}' for n in range(METRICS)]
+        body = "\n".join(rows).encode() + b"\n"
+        head = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: {self._kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        if not self._transport.is_closing():
+            self._transport.write(head.encode() + body)
+
+
+async def export(number: int, interval_s: float) -> None:
+    """The process of the targets: their ports on stdout, the planted ones at the end."""
+    loop = asyncio.get_running_loop()
+    made = [await loop.create_server(Exporter, "127.0.0.1", 0) for _ in range(number)]
+    slow = SLOW * interval_s
+    made.append(await loop.create_server(lambda: Exporter(slow), "127.0.0.1", 0))
+    page = "text/html; charset=utf-8"
+    made.append(await loop.create_server(lambda: Exporter(kind=page), "127.0.0.1", 0))
+    print(json.dumps([one.sockets[0].getsockname()[1] for one in made]), flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+def collect(ports: list[int], interval_s: float, seconds: float) -> dict[str, Any]:
+    """The process of the scraper."""
+    targets = [f"http://127.0.0.1:{port}/metrics" for port in ports]
+    settings = {"targets": targets, "interval_s": interval_s, "timeout_s": 10.0}
+    with tempfile.TemporaryDirectory(prefix="penstock-scraper-") as scratch:
+        sink = Spool.create(Path(scratch) / "spool")
+        scraper = Scraper("scraper", settings)
+        began, cpu_s = time.monotonic(), time.process_time()
+        with Collecting({"scraper": scraper}, sink):
+            time.sleep(seconds)
+            good, (slow, page) = scraper.targets[:-2], scraper.targets[-2:]
+            due = sum(t.due for t in good)
+            cores = (time.process_time() - cpu_s) / (time.monotonic() - began)
+        stored = sum(batch.points.num_rows for batch in sink.batches())
+    return {
+        "due": due,
+        "missed": sum(t.missed for t in good),
+        "failed": sum(t.failed for t in good),
+        "late": sum(t.late for t in good),
+        "told": scraper.intake.receipt.told,
+        "cores": cores,
+        "slow": [slow.due, slow.missed],
+        "page": [page.due, page.failed],
+        "stored": stored,
+        "receipt": scraper.intake.receipt.stored,
+    }
+
+
+def one(number: int, interval_s: float, seconds: float) -> dict[str, Any]:
+    """A case, in two processes."""
+    me = [sys.executable, __file__]
+    with subprocess.Popen(
+        [*me, "--export", f"{number},{interval_s}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as exporter:
+        assert exporter.stdout is not None
+        ports = exporter.stdout.readline()
+        words = [*me, "--collect", f"{interval_s},{seconds}"]
+        done = subprocess.run(words, input=ports, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        assert exporter.stdin is not None
+        exporter.stdin.close()
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="10 s of each case instead of 60")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--export", help=argparse.SUPPRESS)
+    parser.add_argument("--collect", help=argparse.SUPPRESS)
+    record.option(parser)
+    asked = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    if asked.export:
+        number, interval = asked.export.split(",")
+        asyncio.run(export(int(number), float(interval)))
+        return 0
+    if asked.collect:
+        interval, lasts = asked.collect.split(",")
+        print(json.dumps(collect(json.loads(sys.stdin.readline()), float(interval), float(lasts))))
+        return 0
+    seconds = 10.0 if asked.quick else 60.0
+    rows, planted = [], {}
+    for number, interval_s, most in CASES:
+        case = f"{number} targets every {interval_s:g} s"
+        found = one(number, interval_s, seconds)
+        for told in found["told"]:
+            if "HTML" not in told:
+                print(f"{case}: {told}", file=sys.stderr)
+        lost = found["missed"] + found["failed"]
+        made = record.row(
+            case, "penstock", f"missed or failed of {found['due']}", [lost], "scrapes"
+        )
+        rows.append(record.at_most(made, 0))
+        rows.append(record.row(case, "penstock", "late by half an interval", [found["late"]], ""))
+        cores = record.row(case, "penstock", "processor time", [found["cores"]], "cores")
+        rows.append(record.at_most(cores, most) if most is not None else cores)
+        due, missed = found["slow"]
+        # it can answer every third time that one is due
+        planted[f"{case}: one that answers too late is missed"] = missed >= due // 2 > 0
+        page_due, failed = found["page"]
+        planted[f"{case}: one that shows HTML fails"] = 0 < page_due - 1 <= failed <= page_due
+        planted[f"{case}: all that was taken is in the store"] = (
+            found["stored"] == found["receipt"] >= found["due"] * METRICS * 0.9
+        )
+    if asked.json:
+        print(json.dumps({"rows": rows, "planted": planted}, indent=1))
+    else:
+        for row in rows:
+            verdict = f" ({row['verdict']})" if "verdict" in row else ""
+            print(f"{row['case']}: {row['metric']} {row['value']:,.3g} {row['unit']}{verdict}")
+        for what, seen in planted.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    record.keep(asked.record, rows, planted)
+    missed_bar = any(row.get("verdict") == record.MISSED for row in rows)
+    return int(missed_bar or not all(planted.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
