@@ -69,11 +69,13 @@ def application(
     """
 
     kept = cache(store)
+    hub = Hub(Parts(kept))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with experiments.resumed(kept):
             yield
+        await hub.close()
         served.close()
 
     app = FastAPI(
@@ -100,7 +102,7 @@ def application(
         full = isinstance(error, experiments.NoRoom)
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
-    app.include_router(api.router(jobs.JobRegistry(), Hub(Parts(kept))))
+    app.include_router(api.router(jobs.JobRegistry(), hub))
     experiments.opened(app, kept, targets or Targets())
 
     @app.get("/", include_in_schema=False)
