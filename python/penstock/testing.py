@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import tempfile
 import threading
@@ -42,7 +43,7 @@ from penstock.host.mounts import mounts_at
 from penstock.observe.monitor.collectors.collector import Collector
 from penstock.observe.monitor.points import Accepted, Batch, Closed, checked, points
 from penstock.observe.monitor.servers.reader import ServerReader
-from penstock.observe.observer import Observer, Watched
+from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
@@ -258,6 +259,7 @@ def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | No
             for n, run in enumerate(((1, 2), None)):
                 bundle = Bundle.create(place / f"r{n}", {"run_id": f"r{n}"})
                 observer.start(Watched(group, group), bundle.path)
+                json.dumps(followed(observer))  # where it can be looked at: JSON values
                 seen = observer.finish(bundle, run)
                 for name, table in seen.tables.items():
                     assert isinstance(table, pa.Table), f"{name} is no table"

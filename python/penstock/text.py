@@ -17,6 +17,13 @@ def size(nbytes: float) -> str:
     return f"{value:.3g} {units[0]}"
 
 
+def measured(value: float, unit: str) -> str:
+    """A value with its unit: bytes, also per second, as `size`, others with four digits."""
+    if unit in ("B", "B/s"):
+        return size(value) + unit.removeprefix("B")
+    return f"{value:.4g}" + ("" if unit == "1" else f" {unit}")
+
+
 def duration(ns: float) -> str:
     """1500 ns as `1.5 µs`: three digits."""
     for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):

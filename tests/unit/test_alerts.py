@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import BadInput
 from penstock.observe.monitor.alerts import Evaluator, judged, recorded_values
 from penstock.observe.monitor.follow import Follower, Values
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.monitor.utilisation import STATES, utilisation
 from penstock.spec.alert import METRICS, Rule, parse_rule
+from penstock.study.load import load_study
 
 SECOND = 1_000_000_000
 
@@ -105,6 +107,32 @@ def test_labels_choose_entities_and_other_metrics_are_left_alone() -> None:
     assert [s.words for s in made.stretches] == [
         "disk_busy{entity=vd*} > 90%: disk_busy of vda was 99 %"
     ]
+
+
+STUDY = """
+penstock: 1
+name: watched
+question: Does it get hot?
+factors: {word: {levels: [a, b]}}
+platform: {nodes: [{name: here}]}
+workload: {command: "echo {word}"}
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+def test_a_study_has_rules_and_its_mistakes_are_told_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        STUDY + "alerts:\n  - cpu_busy > 90% for 1s then abort\n  - memory_free < 1 GB\n"
+    )
+    assert [r.action for r in load_study(path).alerts] == ["abort", "note"]
+    path.write_text(STUDY + "alerts:\n  - cpu_busy > 90%\n  - cpu_bsy > 90%\n  - disk_busy > 5 B\n")
+    with pytest.raises(BadInput) as caught:
+        load_study(path)
+    assert [(m.line, m.column) for m in caught.value.mistakes] == [(11, 5), (12, 5)]
+    path.write_text(STUDY + "observers: {monitor: null}\nalerts: [cpu_busy > 90%]\n")
+    with pytest.raises(BadInput, match=r"alerts without a monitor; expected observers\.monitor"):
+        load_study(path)
 
 
 def planted_spool(place: Path, ticks: int = 40) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.host.announce import Announcement
+from penstock.host.journal import Journal
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -304,3 +305,31 @@ def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> No
     until(page, "document.getElementById('state').textContent === 'Live.'")
     assert TOKEN not in page.url
     context.close()
+
+
+def test_nothing_goes_on_when_nobody_looks(chromium: Any, served: Served) -> None:
+    """Fails where the sampler of a page that was closed is left behind."""
+    place = Path(served.environment["PENSTOCK_RUNTIME"])
+
+    def sampling(expected: bool) -> None:
+        last = time.monotonic() + 60
+        while bool(list(place.glob("live-use-*"))) != expected:
+            assert time.monotonic() < last
+            time.sleep(0.05)
+
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}/live#token={TOKEN}")
+    sampling(True)
+    context.close()
+    sampling(False)
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}/live#token={TOKEN}")
+    sampling(True)
+    served.end()
+    sampling(False)
+    context.close()
+    journal = Path(served.environment["PENSTOCK_STATE"]) / "journal.jsonl"
+    assert not [e for e in Journal(journal).open_entries() if e.kind == "process"]
+    served.begin()

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.text import listed
+from penstock.text import listed, measured
 
 #: runs that are named in a sentence at most
 _NAMED = 6
@@ -27,11 +27,10 @@ def alerts(outcome: Outcome) -> Iterator[Finding]:
         worst = (max if above else min)(rows, key=lambda row: float(row["worst"]))
         runs = list(dict.fromkeys(str(row["run_id"]) for row in rows))
         ended = [run for run in runs if any(r["aborted"] for r in rows if r["run_id"] == run)]
-        unit = "" if worst["unit"] == "1" else f" {worst['unit']}"
         named = listed(runs) if len(runs) <= _NAMED else f"{', '.join(runs[:_NAMED])}, …"
         text = (
             f"The alert `{rule}` fired in {len(runs)} run{'s' * (len(runs) > 1)} ({named}): most in "
-            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was {worst['worst']:.4g}{unit}"
+            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was {measured(float(worst['worst']), str(worst['unit']))}"
             f"{f'; it ended {len(ended)} of them' if ended else ''}."
         )
         yield Finding(

@@ -299,9 +299,8 @@ class HostExecutor:
 
         def told(stretch: Stretch) -> None:
             if self._said is not None:
-                self._said.add(
-                    "alerts", {**stretch.row(), "words": stretch.words, "run_id": run_id}
-                )
+                row = {**stretch.row(), "words": stretch.words, "run_id": run_id}
+                self._said.add("alerts", {**row, "utc_ns": time.time_ns()})
 
         work.stop = Stop()
         spool, interval_ns = Path(where["spool"]), int(where["interval_ns"])

@@ -109,10 +109,10 @@ def launch(
     """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
 
     It has a session of its own and enters the group before it becomes the command; as `user` if given.
-    After `timeout_s` the whole group is killed;
-    where `stop` is asked, it is ended. `stdout` and `stderr` are paths, open files or None (as
-    ours); `env` replaces the environment, `extra_env` adds to it. A KeyboardInterrupt kills the group and
-    goes on. Raises PenstockError if the command is not there or the group cannot be entered.
+    After `timeout_s` the whole group is killed, where `stop` is asked it is ended. `stdout` and `stderr` are
+    paths, open files or None (as ours); `env` replaces the environment, `extra_env` adds to it. A
+    KeyboardInterrupt kills the group and goes on. Raises PenstockError if the command is not there or the
+    group cannot be entered.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     environment = dict(os.environ if env is None else env) | dict(extra_env or {})

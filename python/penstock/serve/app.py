@@ -72,11 +72,13 @@ def application(
     kept = cache(store)
     wanted = targets or Targets()
     gathering = Gathering(wanted.collectors, kept, experiments.say)
+    hub = Hub(Parts(kept))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with experiments.resumed(kept, gathering):
             yield
+        await hub.close()
         served.close()
 
     app = FastAPI(
@@ -103,7 +105,7 @@ def application(
         full = isinstance(error, experiments.NoRoom)
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
-    app.include_router(api.router(jobs.JobRegistry(), Hub(Parts(kept))))
+    app.include_router(api.router(jobs.JobRegistry(), hub))
     experiments.opened(app, kept, wanted, gathering)
     dashboards.opened(app, kept)
 

@@ -59,6 +59,9 @@ observers:
 
 # The state each run starts from: written back, caches dropped, and checked rather than assumed.
 settle: {{drop_caches: true, resident_at_most: 1%}}
+
+# An alert is told, or ends the run, which is not valid then (docs/live.md).
+# alerts: [memory_available < 200 MiB for 2s then abort]
 """
 
 _PREPARE = """\

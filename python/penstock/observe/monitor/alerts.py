@@ -18,6 +18,7 @@ from penstock.archive.schemas import TABLES
 from penstock.observe.monitor.follow import Follower, Values
 from penstock.observe.monitor.utilisation import Array
 from penstock.spec.alert import METRICS, Rule
+from penstock.text import measured
 
 ALERTS_SCHEMA = TABLES["alerts"].arrow
 #: a hole between samples over so many intervals ends a stretch: nobody knows what was in it
@@ -51,8 +52,7 @@ class Stretch:
     @property
     def shown(self) -> str:
         """The worst value, with its unit."""
-        unit = "" if self.rule.unit == "1" else f" {self.rule.unit}"
-        return f"{self.worst:.4g}{unit}"
+        return measured(self.worst, self.rule.unit)
 
     def row(self) -> dict[str, Any]:
         """A row of `alerts`."""

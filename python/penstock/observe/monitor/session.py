@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def monitor_command(
         spool = Path(where["monitor"]["spool"])
 
         def fired_now(stretch: Stretch) -> None:
-            said.add("alerts", {**stretch.row(), "words": stretch.words})
+            row = {**stretch.row(), "words": stretch.words, "utc_ns": time.time_ns()}
+            said.add("alerts", row)
             told(stretch)
 
         watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)

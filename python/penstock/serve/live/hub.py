@@ -55,6 +55,9 @@ class Hub:
         self._watchers = 0
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._resting: asyncio.Task[None] | None = None
+        #: a look under way is not cut short, and nothing is taken back in it
+        self._looking = asyncio.Lock()
 
     @property
     def full(self) -> bool:
@@ -97,7 +100,7 @@ class Hub:
         finally:
             self._watchers -= 1
             if not self._watchers:
-                await self._rest()
+                self._rest()
 
     def _resumed(self, last: str | None) -> int | None:
         """The number to go on with; None where a snapshot must come first."""
@@ -114,17 +117,28 @@ class Hub:
             # the first look is not waited for longer than it takes: a snapshot without it would be empty
             await self._look()
 
-    async def _rest(self) -> None:
+    def _rest(self) -> None:
+        """Nobody watches. What is taken back is so in a task of its own: this one may have been cancelled."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
         # what happens while nobody looks is in no event: who comes back begins with a snapshot
         self._ring.clear()
         self._bytes = 0
         self._next += 1
-        await run_in_threadpool(self._parts.rest)
+        self._resting = asyncio.create_task(self._taken_back())
+
+    async def _taken_back(self) -> None:
+        async with self._looking:
+            if not self._watchers:
+                await run_in_threadpool(self._parts.rest)
+
+    async def close(self) -> None:
+        """The server ends, whoever watches."""
+        if self._task is not None:
+            self._task.cancel()
+        async with self._looking:
+            await run_in_threadpool(self._parts.rest)
 
     async def _looks(self) -> None:
         while True:
@@ -133,7 +147,8 @@ class Hub:
                 await self._look()
 
     async def _look(self) -> None:
-        made = await run_in_threadpool(self._parts.tick)
+        async with self._looking:
+            made = await run_in_threadpool(self._parts.tick)
         for name, value in made:
             text = _text(f"{self._epoch}-{self._next}", name, value)
             self._ring.append(_Event(self._next, name, text, time.monotonic()))

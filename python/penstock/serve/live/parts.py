@@ -276,7 +276,7 @@ class _Watched:
                         "code": "alert-fired",
                         "severity": "error" if aborts else "warning",
                         "text": str(row.get("words", ""))[:500],
-                        "utc_ms": time.time() * 1e3,
+                        "utc_ms": _ns(row.get("utc_ns")) / 1e6,
                     }
                 )
         return made
@@ -361,6 +361,10 @@ def _shown(said: Mapping[str, Any]) -> Document:
         for run in _dicts(said.get("runs"))
     ]
     return told
+
+
+def _ns(said: Any) -> int:
+    return said if isinstance(said, int) else time.time_ns()
 
 
 def _ms(run: Mapping[str, Any]) -> float:

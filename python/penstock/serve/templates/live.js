@@ -184,6 +184,7 @@ function lasted(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor(whole / 60) % 60} min`;
 }
 
+const count = (n) => (n === null || n === undefined ? "–" : Number(n).toLocaleString("en"));
 const since = (ms) => (ms ? lasted((Date.now() - ms) / 1e3) : "–");
 const clock = (ms) => new Date(ms).toLocaleTimeString();
 const levelsOf = (levels) => Object.entries(levels || {}).map(([name, level]) => `${name} ${level}`).join(", ");
@@ -247,7 +248,7 @@ function drawExperiments() {
       e.user || "",
       e.trouble || e.phase || (e.phases ? "between phases" : ""),
       since(e.start_ms),
-      recorded ? `${short(recorded.points, "")}points of ${recorded.series} series` : "",
+      recorded ? `${count(recorded.points)} points of ${count(recorded.series)} series` : "",
       recorded ? recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : "") : "",
     ];
     cells.forEach((text, n) => put(line.children[n], text));
@@ -400,11 +401,11 @@ function drawPatterns(tracers) {
   keyed(at("tracers"), tracers, (t) => t.source, patternTable, (scroll, tracer) => {
     const table = scroll.firstChild;
     const lost = tracer.lost ? `, ${tracer.lost} lost` : "";
-    put(table.caption, `${tracer.name}: ${short(tracer.seen, "")}calls seen${lost}`);
+    put(table.caption, `${tracer.name}: ${count(tracer.seen)} calls seen${lost}`);
     keyed(table.tBodies[0], tracer.files, (f) => `${f.path} ${f.direction}`, () => row(5), (line, f) => {
-      const texts = [f.path, f.direction, f.sentence || "not judged yet", short(f.calls, ""), f.time_ns ? lasted(f.time_ns / 1e9) : ""];
+      const texts = [f.path, f.direction, f.sentence || "not judged yet", count(f.calls), f.time_ns ? lasted(f.time_ns / 1e9) : ""];
       texts.forEach((text, n) => put(line.children[n], text));
-      line.children[2].className = "pattern";
+      line.children[2].className = "long";
       line.children[3].className = line.children[4].className = "n";
     });
   });
@@ -434,7 +435,8 @@ function drawEnded(items) {
     const texts = [`${e.study} ${e.run_id}`, levelsOf(e.levels), state, e.wall_s === null ? "" : `${Number(e.wall_s).toPrecision(3)} s`, certificateText(e.disks), e.reason];
     texts.forEach((text, n) => put(line.children[n], text));
     line.children[2].className = e.valid ? "good" : "bad";
-    line.children[4].className = e.disks.some((d) => !d.valid) ? "bad" : "";
+    line.children[1].className = line.children[5].className = "long";
+    line.children[4].className = e.disks.some((d) => !d.valid) ? "bad long" : "long";
   });
 }
 

@@ -1,0 +1,225 @@
+"""Alerts that end real runs, on the host, on nodes, on a host of a campaign; what the live stream tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.runs import bundles
+from penstock.host.journal import Journal
+
+from .node_ground import Ground
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups, tracing"),
+]
+TOKEN = "a-token-of-many-letters"
+#: the command never ends by itself; what it leaves in the background must end with it
+STUDY = """
+penstock: 1
+name: hot
+question: Does an alert end it?
+factors:
+  word: {levels: [one, two]}
+design: {kind: full, replicates: 1, seed: 5}
+platform: PLATFORM
+workload:
+  command: |
+    sh -c 'while :; do :; done' MARK {word} &
+    trap 'echo ended >> {run_dir}/said; exit 1' TERM
+    while :; do :; done
+  timeout: 120s
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+observers: {monitor: {interval: 100ms}}
+alerts:
+  - RULE for 300ms then abort
+  - memory_available > 1 MiB
+"""
+HOST = "cpu_busy{entity=all} > 1%"
+NODE = "cgroup_cpu_busy{entity=n-*} > 1%"
+NODES = "{nodes: [{name: n, count: 2}]}"
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    where.mkdir(mode=0o755)
+    made = Ground.made(where)
+    yield made
+    undone = made.penstock("undo", "--all")
+    shutil.rmtree(where, ignore_errors=True)
+    assert undone.returncode == 0, undone.stderr
+
+
+def of_mark(mark: str) -> list[int]:
+    """Processes whose command line has a word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("platform", "rule", "more"),
+    [
+        ("{nodes: [{name: here}]}", HOST, ""),
+        (NODES, NODE, ""),
+        ("{nodes: [{name: here}]}", HOST, "hosts: {listen: 127.0.0.1, workers: [{name: left}]}"),
+    ],
+    ids=["host", "nodes", "hosts"],
+)
+def test_an_alert_ends_the_run_and_the_study(
+    ground: Ground, platform: str, rule: str, more: str
+) -> None:
+    """Fails where the command outlives its alert, where the run counts, or where anything is left."""
+    mark = f"mark-{ground.where.name}"
+    text = STUDY.replace("PLATFORM", platform).replace("RULE", rule).replace("MARK", mark)
+    if platform == NODES:
+        text = text.replace("workload:", "workload:\n  on: all")
+    (ground.where / "s.yaml").write_text(text + more + "\n")
+    out = ground.where / "out"
+    done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), "--json")
+    assert done.returncode == 1, done.stderr
+    said = json.loads(done.stdout)
+    assert said["runs"] == 1  # as after a workload that failed, the study stops
+    assert "alert" in said["stopped_because"]
+    assert of_mark(mark) == []
+    (bundle,) = bundles(out)
+    manifest = bundle.manifest
+    assert (manifest["state"], manifest["valid"]) == ("aborted", False)
+    assert manifest["reason"].startswith(f"alert: {rule} for 300ms then abort: ")
+    assert manifest["times"]["wall_s"] < 100
+    rows = pq.read_table(bundle.path / "alerts.parquet").to_pylist()
+    ended = [r for r in rows if r["aborted"]]
+    assert len(ended) == 1
+    assert 300_000_000 <= ended[0]["fired_ns"] - ended[0]["since_ns"] < 2_000_000_000
+    assert ended[0]["fired_ns"] <= manifest["times"]["end_ns"]
+    assert [r["action"] for r in rows if r["metric"] == "memory_available"] == ["note"]
+    if platform != NODES:
+        assert (bundle.path / "workload" / "said").read_text() == "ended\n"  # it had time to end
+    assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
+
+    more_words = ("--resume", "--keep-going", "--json")
+    done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), *more_words)
+    said = json.loads(done.stdout)
+    assert (said["runs"], said["valid_runs"]) == (2, 0)
+    done = ground.penstock("analyse", str(out), "--json")
+    codes = pq.read_table(out / "findings.parquet").to_pylist() if done.returncode == 0 else []
+    for row in (r for r in codes if r["code"] == "alert-fired" and "abort" in r["statement"]):
+        assert json.loads(row["evidence"])["ended"] == ["r001", "r002"]
+
+
+def test_an_alert_ends_a_command_of_the_monitor(ground: Ground) -> None:
+    words = ["monitor", "run", "-i", "0.1", "--name", "x", "--json"]
+    busy = ["--", "sh", "-c", "while :; do :; done"]
+    done = ground.penstock(*words, "--alert", f"{HOST} for 200ms then abort", *busy)
+    assert done.returncode == 124, done.stderr
+    said = json.loads(done.stdout)
+    assert said["aborted"]
+    assert [a["aborted"] for a in said["alerts"]] == [True]
+    listed = json.loads(ground.penstock("monitor", "list", "--json").stdout)["experiments"]
+    assert [e["state"] for e in listed] == ["aborted"]
+    # one that only notes leaves the command's own status
+    quick = ["--", "sh", "-c", "sleep 1; exit 7"]
+    done = ground.penstock(*words, "--alert", "memory_available > 1 MiB", *quick)
+    assert done.returncode == 7
+    assert not json.loads(done.stdout)["aborted"]
+    assert "alert: memory_available > 1 MiB" in done.stderr
+
+
+class Stream:
+    """What a server's live stream says, collected by another thread."""
+
+    def __init__(self, url: str) -> None:
+        self.events: list[tuple[str, Any, int]] = []
+        self._url = url
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        address = f"{self._url}/api/v1/live"
+        with httpx.stream("GET", address, headers=right, timeout=600) as answer:
+            name = ""
+            for line in answer.iter_lines():
+                if line.startswith("event: "):
+                    name = line[7:]
+                elif line.startswith("data: "):
+                    self.events.append((name, json.loads(line[6:]), time.monotonic_ns()))
+
+    def of(self, name: str) -> list[Any]:
+        return [value for event, value, _ in list(self.events) if event == name]
+
+    def until(self, holds: Any, within_s: float = 120) -> None:
+        last = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < last, [e[:2] for e in self.events[-5:]]
+            time.sleep(0.1)
+
+
+def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
+    """A real study beside a real server: phases, samples of its own spool, patterns, ends, findings."""
+    token = ground.where / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "serve", "--port", "0", "--token-file", str(token)],
+        env=ground.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        stream = Stream(server.stdout.readline().strip().rstrip("/"))
+        stream.until(lambda: stream.of("now"))
+        text = STUDY.replace("PLATFORM", "{nodes: [{name: here}]}").replace(
+            "RULE", "cpu_busy > 101%"
+        )
+        head, _, tail = text.partition("  command: |")
+        command = "dd if=/dev/zero of={run_dir}/f bs=4k count=30000 conv=notrunc; sleep {word}"
+        tail = tail.partition("  timeout:")[2]
+        text = f"{head}  command: {command}\n  timeout:{tail}"
+        text = text.replace("[one, two]", "[4, 5]").replace("100ms}}", "100ms}, trace: {}}")
+        (ground.where / "s.yaml").write_text(text)
+        out = str(ground.where / "out")
+        done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", out)
+        assert done.returncode == 0, done.stderr
+        stream.until(lambda: any(f["code"] != "alert-fired" for v in stream.of("found") for f in v))
+        nows = [said for value in stream.of("now") for said in value if said["kind"] == "study"]
+        assert {"settle", "workload"} <= {r["phase"] for said in nows for r in said["runs"]}
+        assert [nows[0]["planned"], nows[-1]["left"]] == [2, 0]
+        assert nows[-1]["analysing"]
+        used = [v for v in stream.of("use") if v["name"].startswith("hot r00")]
+        assert {"hot r001", "hot r002"} <= {v["name"] for v in used}
+        assert all("cgroup_cpu_busy" in v["values"] for v in used[3:6])
+        ended = {e["run_id"]: e for value in stream.of("ended") for e in value}
+        assert {i: e["valid"] for i, e in ended.items()} == {"r001": True, "r002": True}
+        files = [f for value in stream.of("patterns") for t in value for f in t["files"]]
+        assert any(f["class"] == "sequential" and f["path"].endswith("/f") for f in files), files[
+            -3:
+        ]
+        fired = [f for value in stream.of("found") for f in value if f["code"] == "alert-fired"]
+        assert any("memory_available > 1 MiB" in f["text"] for f in fired)
+        stream.until(lambda: stream.of("now")[-1] == [])
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+    assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
