@@ -219,6 +219,13 @@ def run(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
+    calibrate: int = typer.Option(
+        None,
+        "--calibrate",
+        min=6,
+        help="Run it so many times with and without sampling instead, in turns, its output thrown away: what "
+        "sampling adds, with its 95 % interval.",
+    ),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
     ),
@@ -230,6 +237,9 @@ def run(
     """
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if calibrate is not None:
+        _calibrated(words, interval, calibrate, as_json)
+        return
     import time
 
     from penstock.observe.monitor.door import sampled
@@ -265,6 +275,22 @@ def run(
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
     raise typer.Exit(done.finished.exit_status)
+
+
+def _calibrated(words: list[str], interval: float, pairs: int, as_json: bool) -> None:
+    from penstock.observe.monitor.session import impact_of
+
+    def told(done: int, whole: int) -> None:
+        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+
+    found = impact_of(words, round(interval * 1e9), pairs, told)
+    if as_json:
+        print(json.dumps(found.as_document()))
+        return
+    print(
+        f"sampling every {interval:g} s lengthens it by {found.share:+.2%}, {found.high:+.2%} at most (95 %, "
+        f"{pairs} pairs): {found.verdict} {found.limit:.0%}"
+    )
 
 
 def _patient(server: str | None) -> Any:

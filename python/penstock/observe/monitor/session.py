@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.facts import host_facts
@@ -14,6 +16,8 @@ from penstock.host.launch import Finished, launch
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
 from penstock.observe.observer import Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.observe.trace.capture.calibrate import calibrate
+from penstock.observe.trace.capture.overhead import Paired
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,32 @@ class Monitored:
     finished: Finished
     result: MonitorResult
     bundle: Path | None
+
+
+#: share of a command's time that sampling it may take (MonEx's "low impact")
+MOST_SLOWDOWN = 0.02
+
+
+def impact_of(
+    words: list[str],
+    interval_ns: int,
+    pairs: int,
+    progress: Callable[[int, int], Any] = lambda done, whole: None,
+) -> Paired:
+    """What sampling adds to a command: it is run `pairs` times with and without, in turns.
+
+    Raises PenstockError where the command fails, or sampling is not possible.
+    """
+    settings = {"interval_s": interval_ns / 1e9}
+    with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
+        return calibrate(
+            words,
+            lambda journal: MonitorObserver(journal, None, settings),
+            pairs,
+            progress,
+            out_dir=Path(scratch),
+            limit=MOST_SLOWDOWN,
+        )
 
 
 def monitor_command(
