@@ -179,9 +179,14 @@ def push(
     What was acknowledged is kept. The same file pushed again doubles nothing.
     """
     from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.pushing import batches_of, column_of, file_id_of, read_table
+    from penstock.observe.monitor.pushing import (
+        batches_of,
+        column_of,
+        file_id_of,
+        read_table,
+        rows_where,
+    )
     from penstock.observe.monitor.pushing import push as pushed
-    from penstock.observe.monitor.pushing import rows_where
 
     wanted = _params(where, "--where")
     if file is not None:
@@ -379,6 +384,13 @@ def run(
         help="`disk_busy > 90% for 5s then abort`: told when it fires, and ends the command (`then note`: "
         "only told).",
     ),
+    calibrate: int = typer.Option(
+        None,
+        "--calibrate",
+        min=6,
+        help="Run it so many times with and without sampling instead, in turns, its output thrown away: what "
+        "sampling adds, with its 95 % interval.",
+    ),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
     ),
@@ -391,6 +403,9 @@ def run(
     rules = _rules(alert)
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if calibrate is not None:
+        _calibrated(words, interval, calibrate, as_json)
+        return
     import time
 
     from penstock.observe.monitor.door import sampled
@@ -455,6 +470,22 @@ def _rules(texts: list[str]) -> list[Any]:
         except ValueError as error:
             raise BadInput(f"--alert: found {text!r}; expected {error}") from None
     return rules
+
+
+def _calibrated(words: list[str], interval: float, pairs: int, as_json: bool) -> None:
+    from penstock.observe.monitor.session import impact_of
+
+    def told(done: int, whole: int) -> None:
+        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+
+    found = impact_of(words, round(interval * 1e9), pairs, told)
+    if as_json:
+        print(json.dumps(found.as_document()))
+        return
+    print(
+        f"sampling every {interval:g} s lengthens it by {found.share:+.2%}, {found.high:+.2%} at most (95 %, "
+        f"{pairs} pairs): {found.verdict} {found.limit:.0%}"
+    )
 
 
 def _patient(server: str | None) -> Any:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.host.announce import Announcement
 from penstock.host.cgroup import create_run_cgroup
@@ -19,6 +20,8 @@ from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
 from penstock.observe.observer import Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.observe.trace.capture.calibrate import calibrate
+from penstock.observe.trace.capture.overhead import Paired
 from penstock.spec.alert import Rule
 
 
@@ -37,6 +40,32 @@ class Monitored:
     def aborted(self) -> bool:
         """Whether a rule ended the command."""
         return self.finished.stopped
+
+
+#: share of a command's time that sampling it may take (MonEx's "low impact")
+MOST_SLOWDOWN = 0.02
+
+
+def impact_of(
+    words: list[str],
+    interval_ns: int,
+    pairs: int,
+    progress: Callable[[int, int], Any] = lambda done, whole: None,
+) -> Paired:
+    """What sampling adds to a command: it is run `pairs` times with and without, in turns.
+
+    Raises PenstockError where the command fails, or sampling is not possible.
+    """
+    settings = {"interval_s": interval_ns / 1e9}
+    with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
+        return calibrate(
+            words,
+            lambda journal: MonitorObserver(journal, None, settings),
+            pairs,
+            progress,
+            out_dir=Path(scratch),
+            limit=MOST_SLOWDOWN,
+        )
 
 
 def monitor_command(

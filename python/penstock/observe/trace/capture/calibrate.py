@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -23,10 +24,14 @@ def calibrate(
     load: Callable[[Journal], Observer],
     pairs: int,
     progress: Callable[[int, int], Any] = lambda done, whole: None,
+    *,
+    out_dir: Path | None = None,
+    limit: float = LIMIT,
 ) -> Paired:
-    """Runs a command 2 `pairs` times, its output thrown away; `load` gives the tracer.
+    """Runs a command 2 `pairs` times, its output thrown away; `load` gives the tracer, or another observer.
 
-    Without tracing no program is loaded at all. Raises PenstockError where the command fails.
+    Without tracing no program is loaded at all. `out_dir` is where the observer spools, for one that has no
+    place of its own. Raises PenstockError where the command fails.
     """
     made = 0
 
@@ -37,7 +42,7 @@ def calibrate(
             Recorder({"trace": load(journal)} if tracing else {}) as recorder,
             create_run_cgroup("trace", None, journal) as group,
         ):
-            recorder.start(Watched(group, group), None)
+            recorder.start(Watched(group, group), out_dir)
             finished = launch(words, group, stdout=subprocess.DEVNULL, stdin=None)
             recorder.finish(None, None)
         if finished.exit_status != 0:
@@ -49,4 +54,4 @@ def calibrate(
         progress(made, 2 * pairs)
         return (finished.end_ns - finished.start_ns) / 1e9
 
-    return paired_runs(lambda: seconds(False), lambda: seconds(True), pairs, LIMIT)
+    return paired_runs(lambda: seconds(False), lambda: seconds(True), pairs, limit)

@@ -1,0 +1,273 @@
+"""The requirements of an experiment monitoring framework (MonEx), MN-01 … MN-10, that need no host.
+
+Those that need one (MN-03, -05, -06, -07's own cost) are in tests/integration/test_requirements.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from penstock.archive.catalogue import local_user
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.points import Batch, Event, points
+from tests.unit.shared_runs import T0, S, made, own_store, penstock
+from tests.unit.test_collectors import exporting, until
+from tests.unit.test_experiment_server import Server
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
+    monkeypatch.chdir(tmp_path)
+    return own_store(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path)
+    yield running
+    running.end()
+
+
+def test_mn_01_experiments_of_one_and_of_several_users(store: Experiments) -> None:
+    """Two users, five runs each: by user, name, tag and state; others' are hidden unless they are shared."""
+    for user in ("ada", "bob"):
+        for number in range(5):
+            begun = store.start(
+                f"x{number % 2}",
+                user,
+                at_ns=T0 + number * S,
+                tags=["nightly"] if number == 3 else [],
+                shared=user == "bob" and number == 4,
+            )
+            if number < 4:
+                store.stop(begun, at_ns=T0 + (number + 1) * S)
+    own = [e for e in store.listed("ada") if e.owner == "ada"]
+    assert len(own) == 5
+    assert [(e.owner, e.name, e.repeat) for e in store.listed("ada", owner="bob")] == [
+        ("bob", "x0", 3)
+    ]
+    assert len(store.listed(None)) == 10
+    assert {e.repeat for e in store.listed("ada", owner="ada", name="x0")} == {1, 2, 3}
+    assert [e.name for e in store.listed("bob", owner="bob", tag="nightly")] == ["x1"]
+    assert [e.repeat for e in store.listed("bob", owner="bob", state="running")] == [3]
+    assert all(e.start_ns and e.end_ns for e in store.listed("ada", owner="ada", state="ended"))
+
+
+SUT = "import sys\nprint(sum(range(int(open(sys.argv[1]).read()))))\nsys.exit(5)\n"
+
+
+def test_mn_02_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
+    """Two lines more, no server to answer them: output, status and files of the program are the same."""
+    (tmp_path / "sut.py").write_text(SUT)
+    (tmp_path / "sut.conf").write_text("1000\n")
+    line = f"{sys.executable} sut.py sut.conf; status=$?\n"
+    watched = f"penstock monitor start x\n{line}penstock monitor stop x\n"
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+    def files() -> dict[str, str]:
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in tmp_path.glob("sut.*")}
+
+    before = files()
+    done = []
+    for text, extra in (
+        (line, {}),
+        (watched, {}),
+        (watched, {"PENSTOCK_SERVER": "http://127.0.0.1:1"}),
+    ):
+        ran = subprocess.run(
+            ["sh", "-c", text + "exit $status"],
+            cwd=tmp_path,
+            env={**environment, **extra},
+            capture_output=True,
+            text=True,
+        )
+        done.append((ran.returncode, ran.stdout))
+        assert files() == before
+        said = "nothing is recorded" in ran.stderr
+        assert said == bool(extra), ran.stderr
+    assert done == [(5, "499500\n")] * 3
+    listed = subprocess.run(
+        ["penstock", "monitor", "list", "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # the one that had a store is in it
+    assert [e["state"] for e in json.loads(listed.stdout)["experiments"]] == ["ended"]
+
+
+def test_mn_04_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Server) -> None:
+    """100 nodes × 200 metrics × 3 s into one server: every point is there (how fast: bench/ingest.py)."""
+    assert server.http.post("/exp/many", json={"utc_time": T0 // S}).status_code == 201
+    names = [f"m{n}" for n in range(200)]
+    for node in range(100):
+        at = np.repeat(T0 + np.arange(3) * S, 200)
+        value = np.arange(600, dtype=float) + 1000 * node
+        table = points(
+            metric=names * 3,
+            labels=json.dumps({"node": f"n{node:03}"}, separators=(",", ":")),
+            utc_ns=at,
+            float=value,
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        answer = server.http.post(
+            "/api/v1/experiments/many/points",
+            params={"source": f"n{node:03}", "number": 0},
+            content=sink.getvalue().to_pybytes(),
+            headers={"Content-Type": "application/vnd.apache.arrow.stream"},
+        )
+        assert answer.json() == {"points": 600, "duplicate": False}
+    assert server.http.put("/exp/many", json={"utc_time": T0 // S + 3}).status_code == 201
+    for metric in (0, 77, 199):
+        rows = server.get("many", metric=f"m{metric}", type="duration", labels="node").text
+        lines = [line.split(",") for line in rows.splitlines()]
+        assert lines[0] == ["duration", *(f"n{n:03}" for n in range(100))]
+        assert [[float(c) for c in line[1:]] for line in lines[1:]] == [
+            [metric + 200 * s + 1000 * n for n in range(100)] for s in range(3)
+        ]
+
+
+def test_mn_07_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -> None:
+    """A collector is taken away and put back, twice, while the experiment goes on."""
+    begun = store.start("toggled", local_user())
+    sink = store.sink(begun)
+
+    with exporting(text=b"busy_ratio 0.5\n") as url:
+        settings = {"s": {"type": "scrape", "targets": [url], "interval_s": 0.5}}
+        for turn in range(3):
+            scraper: Any = collectors_of(settings)["s"]
+            with Collecting({"s": scraper}, sink):
+                until(lambda of=scraper: of.targets[0].due >= 4)  # type: ignore[misc]
+            if turn < 2:
+                off = time.time_ns()
+                time.sleep(2.0)
+                event = Event("disabled", off, time.time_ns())
+                none = points(metric=[], utc_ns=[], float=[])
+                sink.write(Batch("s", sink.next_number("s"), none, events=[event]))
+    ended = store.stop(begun)
+    found = store.recorded(ended)
+    rows = [r for r in found.gaps.to_pylist() if r["kind"] in ("disabled", "lost")]
+    busy = next(r for r in found.series.to_pylist() if r["metric"] == "busy_ratio")
+    mine = [r["kind"] for r in rows if r["series_id"] == busy["series_id"]]
+    # each hole is one that was meant
+    assert mine.count("disabled") == 2
+    assert busy["lost"] <= 1
+    # and its own impact is counted for every scrape
+    assert "scrape_duration_seconds" in found.series["metric"].to_pylist()
+
+
+def test_mn_08_a_sample_is_seen_while_the_experiment_runs(
+    server: Server, record_property: pytest.FixtureRequest
+) -> None:
+    """A point that was acknowledged is in the next answer; how long that takes is printed (goal 2 s)."""
+    assert server.http.post("/exp/live").status_code == 201
+    delays = []
+    for number in range(5):
+        taken = time.time_ns()
+        assert server.push("live", number, [taken], [number]).status_code == 201
+        answer = server.get("live", metric="m")
+        delays.append((time.time_ns() - taken) / 1e9)
+        assert answer.headers["X-Penstock-State"] == "running"
+        assert answer.text.splitlines()[-1].endswith(f",{number}")
+    print(f"seen {max(delays):.3f} s after it was taken at most")
+    record_property("delay_s", max(delays))  # type: ignore[operator]
+
+
+KINDS = {
+    "lines": "-s m",
+    "stacked": "-s m",
+    "multi-y": "-s m -s power",
+    "scatter": "-s m --x power",
+    "cdf": "-s m",
+    "heatmap": "-s m",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mn_09_figures_are_fit_for_publication(store: Experiments, kind: str) -> None:
+    """Two quantities of three nodes: one column wide, fonts embedded, the same bytes again, by its spec."""
+    at = np.arange(60.0)
+    again = store.start("more", local_user(), at_ns=T0)
+    for metric, unit in (("m", "B/s"), ("power", "W")):
+        for n in range(3):
+            label = json.dumps({"node": f"n{n}"}, separators=(",", ":"))
+            times = (T0 + at * S).astype(np.int64)
+            table = points(metric=metric, labels=label, utc_ns=times, float=at * n + 120, unit=unit)
+            store.sink(again).write(Batch(unit, n, table))
+    store.stop(again, at_ns=T0 + 60 * S)
+    words = KINDS[kind].split()
+    for name in ("a.pdf", "b.pdf"):
+        done = penstock("plot", "more", kind, *words, "--width", "single", "-o", name)
+        assert done.exit_code == 0, done.output
+    content = Path("a.pdf").read_bytes()
+    assert content == Path("b.pdf").read_bytes()
+    assert b"/FontFile2" in content or b"/FontFile3" in content or b"/Type3" in content
+    (box,) = set(re.findall(rb"/MediaBox \[([^\]]*)\]", content))
+    assert float(box.split()[2]) == pytest.approx(3.5 * 72, abs=0.1)
+    assert penstock("plot", "a.json", "-o", "c.pdf").exit_code == 0
+    assert Path("c.pdf").read_bytes() == content
+
+
+def test_mn_10_others_repeat_the_analysis(store: Experiments, tmp_path: Path) -> None:
+    """Another user, another directory, no network: the same figure and comparison from the one file alone."""
+    at = np.arange(40.0)
+    for level in (1.0, 1.1):
+        made(store, "x", {("m", ""): (at, at * level)}, phases={"load": (5, 25)}, lasted_s=40)
+    assert penstock(*"plot x#1..2 bands -o fig.pdf".split()).exit_code == 0
+    expected = json.loads(penstock("compare", "x#1", "x#2", "-m", "m", "--json").stdout)
+    assert penstock("export", "x#1..2", "shared.tar.zst").exit_code == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.move("shared.tar.zst", other)
+    environment = {
+        **os.environ,
+        "PENSTOCK_ARCHIVE": str(other / "archive"),
+        "PENSTOCK_STATE": str(other / "state"),
+    }
+    environment.pop("PENSTOCK_SERVER", None)
+    offline = ["unshare", "-n"] if os.geteuid() == 0 else []
+
+    def there(*words: str) -> str:
+        return subprocess.run(
+            [*offline, sys.executable, "-m", "penstock", *words],
+            cwd=other,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    there("import", "shared.tar.zst")
+    there("plot", "shared", "bands", "-o", "fig.pdf", "--table", "points")
+    assert (other / "fig.pdf").read_bytes() == Path("fig.pdf").read_bytes()
+    runs = ("shared:x.1", "shared:x.2")
+    found = json.loads(there("compare", *runs, "-m", "m", "--json"))
+    values = [[list(r["values"].values()) for r in each["rows"]] for each in (found, expected)]
+    assert values[0] == values[1]
+    # and without penstock at all
+    tables = pd.read_csv(other / "shared" / "csv" / "runs" / "x.2" / "points.csv")
+    assert np.allclose(tables["float"], at * 1.1)
