@@ -39,7 +39,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 from monitored import lines, offsets, power, swarm  # noqa: E402
-from monitored.server import Server, until  # noqa: E402
+from monitored.server import Server, dies_with_us, until  # noqa: E402
 from monitored.wire import Packets  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -134,6 +134,7 @@ class Swarm:
             subprocess.Popen(
                 node.enter(words, cwd="/tmp/swarm"),
                 stdin=null, stdout=null, stderr=null, start_new_session=True,
+                preexec_fn=dies_with_us,
             )
         )  # fmt: skip
 
@@ -271,7 +272,7 @@ def watched(
     row = down.iloc[:, 0].last_valid_index()
     down.loc[row, down.columns[0]] = 50.0
     early.loc[early.iloc[:, 0] == 100, early.columns[0]] = np.nan
-    lost.iloc[-8:-3, 0] = np.nan
+    lost.loc[lost.iloc[:, 0].dropna().index[-8:-3], lost.columns[0]] = np.nan
     planted = {
         "a series that goes down": bool(swarm.not_whole(down)),
         "a series that ends early": bool(swarm.not_whole(early)),
@@ -314,7 +315,7 @@ def judged(
 
 def figure(server: Server, out: Path) -> None:
     """How much each peer has over time."""
-    address = f"{server.url}/exp/swarm/data?metric={METRIC}&labels=instance&type=duration"
+    address = f"{server.url}/exp/swarm/data?metric={METRIC}&type=duration"
     words = ["plot", address, "lines", "-o", out / "swarm.svg"]
     server.penstock(*words)
     server.penstock("plot", out / "swarm.json", "-o", out / "swarm.png")

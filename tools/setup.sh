@@ -14,6 +14,7 @@ needs=(
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
   setfattr:attr
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
+  transmission-daemon:transmission-daemon transmission-create:transmission-cli opentracker:opentracker
   zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
 )
 missing=()
@@ -30,8 +31,19 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "penstock: installing ${#missing[@]} Debian packages, which takes some minutes: ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
+    # none of their services begins by being installed: tests put up their own, on free ports
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+      trap 'rm -f "$policy"' EXIT
+      printf '#!/bin/sh\nexit 101\n' >"$policy"
+      chmod 755 "$policy"
+    fi
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+    # nor after the next boot
+    for unit in transmission-daemon opentracker; do
+      case " ${missing[*]} " in *" $unit "*) systemctl disable -q "$unit" 2>/dev/null || true ;; esac
+    done
   else
     echo "penstock: these packages are missing: ${missing[*]}" >&2
     if command -v apt-get >/dev/null 2>&1; then

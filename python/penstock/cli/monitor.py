@@ -144,9 +144,14 @@ def push(
     What was acknowledged is kept. The same file pushed again doubles nothing.
     """
     from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.pushing import batches_of, column_of, file_id_of, read_table
+    from penstock.observe.monitor.pushing import (
+        batches_of,
+        column_of,
+        file_id_of,
+        read_table,
+        rows_where,
+    )
     from penstock.observe.monitor.pushing import push as pushed
-    from penstock.observe.monitor.pushing import rows_where
 
     wanted = _params(where, "--where")
     if file is not None:
