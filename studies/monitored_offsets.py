@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 from monitored import lines, offsets  # noqa: E402
-from monitored.server import Server  # noqa: E402
+from monitored.server import Server, dies_with_us  # noqa: E402
 from monitored.wire import Packets  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -112,6 +112,7 @@ def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
         [sys.executable, str(HERE / "monitored" / "position.py"), str(file.resolve())],
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=dies_with_us,
     )
     try:
         assert exporter.stdout is not None
@@ -230,9 +231,8 @@ def judged(
     ]  # fmt: skip
 
 
-def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
-    """All lines, and whether what was planted was found."""
-    size = (28 if quick else 140) << 20
+def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], dict[str, bool]]:
+    """All lines of a file of `size` bytes and of `number` points, and whether what was planted was found."""
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(mode=0o700, parents=True)
@@ -244,10 +244,10 @@ def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
         control = Read(server, out, file, "sequential", "read")
         kept = scraped(out, file)
         judged(random, control, rows, kept, expected=size // BLOCK)
-        took_s, apart = many(server, out, MANY)
+        took_s, apart = many(server, out, number)
         rows.append(
             lines.line(
-                "a million points",
+                f"{number:,} points",
                 "pushed in",
                 took_s,
                 "s",
@@ -255,7 +255,7 @@ def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
                 "below 10 s",
             )
         )
-        before, apart = killed(server, out, MANY)
+        before, apart = killed(server, out, number)
         said = "; ".join(apart) or f"all there once, {before:,} bytes of them before the kill"
         rows.append(
             record.claim(
@@ -300,7 +300,7 @@ def main() -> int:
     record.option(options)
     given = options.parse_args()
     try:
-        rows, planted = study(given.out.resolve(), given.quick)
+        rows, planted = study(given.out.resolve(), (28 if given.quick else 140) << 20)
     except (PenstockError, OSError, subprocess.CalledProcessError) as error:
         print(f"monitored-offsets: {error}", file=sys.stderr)
         return 1

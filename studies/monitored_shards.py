@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 from monitored import lines, offsets, power  # noqa: E402
-from monitored.server import Server, until  # noqa: E402
+from monitored.server import Server, dies_with_us, until  # noqa: E402
 from monitored.wire import Packets  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -61,15 +62,18 @@ ABOUT = (
 )
 
 
+@dataclass(frozen=True)
 class Size:
-    """How long and how much."""
+    """Idle seconds, records of half a kilobyte, builds of their index; pairs of runs, and their builds."""
 
-    def __init__(self, quick: bool) -> None:
-        self.idle_s = 6 if quick else 20
-        self.records = 40_000 if quick else 200_000
-        self.builds = 3 if quick else 8
-        self.pairs = 2 if quick else 6
-        self.pair_builds = 1 if quick else 4
+    idle_s: int
+    records: int
+    builds: int
+    pairs: int
+    pair_builds: int
+
+
+FULL, QUICK = Size(20, 200_000, 8, 6, 4), Size(6, 40_000, 3, 2, 1)
 
 
 @contextlib.contextmanager
@@ -180,7 +184,12 @@ class Monitoring:
         # a session of its own: what runs in a node is ended with what entered it
         self.processes.append(
             subprocess.Popen(
-                words, stdout=stdout, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+                words,
+                stdout=stdout,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+                preexec_fn=dies_with_us,
             )
         )
         return self.processes[-1]
@@ -429,7 +438,7 @@ def compared(out: Path, nodes: list[RunningNode], size: Size) -> record.Row:
 
 def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
     """All lines, and whether what was planted was found."""
-    size = Size(quick)
+    size = QUICK if quick else FULL
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)

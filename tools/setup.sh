@@ -16,6 +16,7 @@ needs=(
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
   /usr/bin/swift-proxy-server:swift-proxy /usr/bin/swift-account-server:swift-account
   /usr/bin/swift-container-server:swift-container /usr/bin/swift-object-server:swift-object memcached:memcached
+  transmission-daemon:transmission-daemon transmission-create:transmission-cli opentracker:opentracker
   zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
 )
 missing=()
@@ -41,6 +42,10 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+    # nor after the next boot
+    for unit in transmission-daemon opentracker; do
+      case " ${missing[*]} " in *" $unit "*) systemctl disable -q "$unit" 2>/dev/null || true ;; esac
+    done
   else
     echo "penstock: these packages are missing: ${missing[*]}" >&2
     if command -v apt-get >/dev/null 2>&1; then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -15,6 +16,15 @@ from typing import Any
 import httpx
 
 from penstock.errors import PenstockError
+
+#: prctl(2)
+_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def dies_with_us() -> None:
+    """In a child before its program begins (`preexec_fn`): SIGTERM when the study ends, however it ends."""
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Server:
@@ -44,6 +54,7 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                preexec_fn=dies_with_us,
             )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip().rstrip("/")

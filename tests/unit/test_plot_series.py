@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -441,3 +442,22 @@ def test_names_are_text_and_never_formulas_or_markup() -> None:
         assert b"<script>" not in files[f"fig.{form}"] or form == "pgf"
         assert b"\x07" not in files[f"fig.{form}"] or form in ("png", "pdf")
     assert data_of(recorded).count(b"\n") == 4
+
+
+def test_a_node_has_one_colour_on_all_axes_and_a_unit_one_line() -> None:
+    x = np.arange(5.0)
+    pairs = [(q, u, n) for q, u in (("disk", "%"), ("power", "W")) for n in ("n1", "n2", "n3")]
+    recorded = Recorded([Series(f"{q} {n}", x, x, u, n, q) for q, u, n in pairs])
+    figure = draw(chart_of("multi-y", recorded, title="A title\nof two lines"), recorded)
+    drawn = [line for axes in figure.axes for line in axes.get_lines()]
+    colours = [line.get_color() for line in drawn]
+    assert colours[:3] == colours[3:]
+    assert len(set(colours)) == 3
+    assert len({line.get_linestyle() for line in drawn}) == 2
+    # the title stands above the legend, not on it
+    (legend,) = figure.legends
+    assert "A title" in legend.get_title().get_text()
+    FigureCanvasAgg(figure).draw()
+    boxes = [t.get_window_extent() for t in (legend.get_title(), *legend.get_texts())]
+    assert min(boxes[0].y0 - b.y1 for b in boxes[1:]) >= 0
+    assert boxes[0].y1 <= figure.bbox.y1

@@ -3,9 +3,9 @@
     python -m penstock.observe.monitor.simulated_pdu --disk loop0 --disk loop1
 
 No power is measured. The power of an outlet is 120 W, 0.33 W for each percent that its disk was busy in the
-second before, and a normal deviate of 1 W, drawn anew ten times a second. One line of JSON says at which port
-of loopback it listens; at its end a second one says how many requests reached it. Its name (sysDescr.0) begins
-with "simulated".
+second before, and a normal deviate of 1 W, drawn anew ten times a second. One line of JSON says at which
+port of loopback it listens; at its end a second one says how many requests reached it. Its name (sysDescr.0)
+begins with "simulated".
 """
 
 from __future__ import annotations

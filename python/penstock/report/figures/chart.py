@@ -153,7 +153,8 @@ def _entitle(layout: Layout, title: str) -> None:
         layout.fig.suptitle(title, x=0.01, ha="left")
         return
     (legend, *_) = layout.fig.legends
-    legend.set_title(title, prop={"size": layout.text + 1})
+    legend.set_title(title)
+    legend.get_title().set_fontsize(layout.text + 1)
     legend.set_alignment("left")
     layout.grow((title.count("\n") + 1) * (layout.text + 1) * 1.4 / 72)
 

@@ -109,9 +109,9 @@ def looks(n: int) -> list[Look]:
 
 
 def looks_by_node(recorded: Recorded) -> list[Look]:
-    """A colour for each node and a line for each unit, in the order of `lettered`; empty where that is not told.
+    """A colour for each node and a line for each unit, in the order of `lettered`.
 
-    It is where each of several nodes has one series of each unit.
+    Empty unless each of several nodes has one series of each unit.
     """
     import matplotlib as mpl
 

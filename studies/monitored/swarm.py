@@ -1,0 +1,38 @@
+"""What the series of a swarm must be like: each monotone to 100 %, without a scrape that is missing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+
+def not_whole(progress: pd.DataFrame) -> list[str]:
+    """The series [%] that go down somewhere, or do not end at 100."""
+    found = []
+    for name, column in progress.items():
+        values = column.dropna().to_numpy()
+        if not len(values) or (np.diff(values) < 0).any() or values[-1] != 100:
+            found.append(str(name))
+    return found
+
+
+def missing(progress: pd.DataFrame, end_ns: int, interval_s: float = 1.0) -> dict[str, int]:
+    """Series whose stored scrapes are not as many as fit between their first and the end, by how many."""
+    found = {}
+    for name, column in progress.items():
+        there = column.dropna()
+        if there.empty:
+            found[str(name)] = 0
+            continue
+        life_s = (end_ns - int(there.index[0].value)) / 1e9
+        expected = math.floor(life_s / interval_s) + 1
+        if abs(len(there) - expected) > 1:
+            found[str(name)] = len(there) - expected
+    return found
+
+
+def earliest_s(size_bytes: int, rate_bps: float, burst_bytes: int) -> float:
+    """When a file can have left its only source at the soonest, by the rate of its link."""
+    return (size_bytes - burst_bytes) / rate_bps

@@ -1,0 +1,106 @@
+"""The published monitoring experiments at their smallest: real databases, torrents and reads, and a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.node_ground import NODES, Ground, one_ground
+
+__all__ = ["one_ground"]  # a fixture
+
+STUDIES = Path(__file__).parents[2] / "studies"
+sys.path.insert(0, str(STUDIES))
+
+import monitored_offsets  # noqa: E402
+import monitored_shards  # noqa: E402
+import monitored_swarm  # noqa: E402
+
+from bench import record  # noqa: E402
+from penstock.emulate.cluster.cluster import Cluster  # noqa: E402
+
+pytestmark = [*NODES, pytest.mark.timeout(600)]
+
+
+def missing(*programs: str) -> pytest.MarkDecorator:
+    absent = [p for p in programs if shutil.which(p) is None and not Path(p).exists()]
+    return pytest.mark.skipif(bool(absent), reason=f"needs {', '.join(absent)}")
+
+
+def missed(rows: list[record.Row]) -> list[str]:
+    return [f"{r['case']}: {r['metric']}" for r in rows if r.get("verdict") == record.MISSED]
+
+
+@missing("fio")
+def test_every_offset_is_there_in_the_order_of_its_request(ground: Ground) -> None:
+    rows, planted = monitored_offsets.study(ground.where / "out", 4 << 20, 200_000)
+    # how long a push took is a matter of the host
+    assert [m for m in missed(rows) if "pushed in" not in m] == []
+    assert all(planted.values()), planted
+    by_name = {(r["case"], r["metric"]): r for r in rows}
+    assert by_name["random read", "requests stored"]["value"] == 1024
+
+
+@missing("prometheus-node-exporter", "/usr/lib/postgresql/15/bin/initdb")
+def test_disk_and_simulated_power_of_three_shards(ground: Ground) -> None:
+    size = monitored_shards.Size(5, 20_000, 4, 0, 0)
+    out = ground.where / "out"
+    out.mkdir()
+    with monitored_shards.shards(out, size) as nodes:
+        rows, planted = monitored_shards.watched(out, nodes, size)
+    # how old a sample was, and r of so short a run, are matters of the host
+    own = [m for m in missed(rows) if not m.startswith(("live view", "shard-"))]
+    assert own == []
+    assert planted["a third line in the script"]
+    assert planted["a figure with another value"]
+    assert not ground.seen()["mounts"], "fails where a disk or a node is left"
+    drawn = (out / "shards.data.csv").read_text().splitlines()
+    assert drawn[0].count("emulated power") == 3
+
+
+@missing("transmission-daemon", "opentracker")
+def test_a_torrent_whose_peers_are_scraped_over_a_network_of_their_own(ground: Ground) -> None:
+    size = monitored_swarm.Size(3, 300_000, 1.0, 0)
+    out = ground.where / "out"
+    out.mkdir()
+    file = out / "platform.json"
+    file.write_text(json.dumps(monitored_swarm.platform(size)))
+    with Cluster.of_platform(file) as cluster:
+        torrent = monitored_swarm.torrent_of(out, cluster, size)
+        rows, planted, done = monitored_swarm.watched(out, cluster, torrent, size)
+    # with three peers neither their spread nor r says anything
+    own = [m for m in missed(rows) if "spread" not in m and "r of joining" not in m]
+    assert own == []
+    assert all(planted.values()), planted
+    assert len(done) == 3
+
+
+@missing("transmission-daemon", "opentracker")
+def test_a_study_that_is_killed_leaves_nothing(ground: Ground) -> None:
+    before = ground.seen()
+    words = [str(STUDIES / "monitored_swarm.py"), "--quick", "-o", str(ground.where / "out")]
+    study = subprocess.Popen(
+        [sys.executable, *words], env=ground.environment, stderr=subprocess.DEVNULL
+    )
+    place = ground.where / "out" / "monitoring" / "run"
+    until = time.monotonic() + 120
+    while not list(place.glob("serve-*.json")):
+        assert study.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (file,) = place.glob("serve-*.json")
+    server = int(json.loads(file.read_text())["pid"])
+    study.send_signal(signal.SIGKILL)
+    study.wait()
+    while os.path.exists(f"/proc/{server}") or ground.seen() != before:
+        assert time.monotonic() < until, "a server, a node or a link is left"
+        time.sleep(0.5)
+    assert ground.penstock("undo").returncode == 0
