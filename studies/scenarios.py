@@ -71,7 +71,9 @@ def show_runs(found: Sequence[Ran], means: Means) -> None:
         table.add_row(scenario, *said, str(n))
     console.print(table)
     table = Table(
-        box=None, pad_edge=False, title="busy, % (cpu of the host; in, out of a link; disk)"
+        box=None,
+        pad_edge=False,
+        title="busy, % (cpu of the host; in, out of the link to the wire; disk)",
     )
     for heading in ("program", "scenario"):
         table.add_column(heading)

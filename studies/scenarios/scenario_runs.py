@@ -20,6 +20,8 @@ from penstock.workload import metrics
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
 #: of each link, each way, as the study has it [B/s]
 LINK_BPS = 100e6 / 8
+#: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
+WIRE_LINK = "e0 "
 #: tables of a run that its programs' bundles have, too
 KEPT = ("clocks", "phases", "samples", "utilisation")
 ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"}
@@ -29,7 +31,7 @@ ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"
 class Ran:
     """One program in one run: its time [s], what Spark's log says of it, and how busy the roles were [%].
 
-    `busy`: role → cpu (of the host's processors), in and out (of a link), disk; means over its nodes.
+    `busy`: role → cpu (of the host's processors), in and out (of its link to the wire), disk; means over its nodes.
     """
 
     run_id: str
@@ -103,18 +105,18 @@ def aggregated(run: Path, program: str, log: str, target: Path) -> tuple[Bundle,
 
 
 def links(file: Path) -> metrics.Readings:
-    """What one node counted on its links, all of them together: `in` and `out`."""
+    """What one node counted: `in` and `out` on the wire, `host_in` and `host_out` on its host's own link."""
     read = metrics.read(file, "csv").samples
     way = np.where(read["metric"].str.endswith("rx"), "in", "out")
-    total = read.assign(metric=way).groupby(["utc_ns", "metric"], as_index=False)["value"].sum()
-    node = file.stem.removeprefix("links-")
-    return metrics.Readings(
-        metrics.samples(
-            total.assign(source="links", entity=node, unit="B", cumulative=True)[
-                list(metrics.COLUMNS)
-            ]
-        )
+    own = np.where(read["metric"].str.startswith(WIRE_LINK), "", "host_")
+    mine = read.assign(
+        source="links",
+        entity=file.stem.removeprefix("links-"),
+        metric=np.char.add(own, way),
+        unit="B",
+        cumulative=True,
     )
+    return metrics.Readings(metrics.samples(mine[list(metrics.COLUMNS)]))
 
 
 def busy(
