@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.table import Table
 
@@ -118,7 +119,7 @@ def show_costs(made: Sequence[Cost]) -> None:
             str(one.waves),
             f"{cost.mean_wave_s:.3f}",
             f"{cost.longer_s():.3f}",
-            f"{cost.longer_percent():.2f}",
+            f"{cost.longer_percent():.2g}",
             f"{one.longer_ms:+.0f}",
             f"{one.after_s:.2f}",
         )
@@ -136,7 +137,7 @@ def show_shapes(found: Sequence[Shape]) -> None:
 
 
 def times_figure(found: Sequence[Ran]) -> Figure:
-    """A panel for each program: ratio to `guest` by scenario, here (bars, a dot per run) and published."""
+    """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     ours, theirs = style.SERIES[0], style.SERIES[1]
     table = published()
@@ -145,19 +146,22 @@ def times_figure(found: Sequence[Ran]) -> Figure:
         guest = sum(mine["guest"]) / len(mine["guest"])
         for x, scenario in enumerate(SCENARIOS):
             ratios = [t / guest for t in mine[scenario]]
-            label = "here" if x == 0 else ""
-            axes.bar(x, sum(ratios) / len(ratios), 0.6, color=ours.colour, alpha=0.35, label=label)
-            axes.plot([x] * len(ratios), ratios, ours.mark, color=ours.colour, ms=3.5)
+            mean, at = sum(ratios) / len(ratios), x - 0.16
+            look = {"color": ours.colour, "label": "here, mean and runs" if x == 0 else ""}
+            axes.plot([at - 0.16, at + 0.16], [mean, mean], lw=1.4, color=ours.colour)
+            axes.plot([at] * len(ratios), ratios, ours.mark, ms=4, alpha=0.8, **look)
             ratio = table[program][scenario].mean / table[program]["guest"].mean
-            label = "published" if x == 0 else ""
-            axes.plot(x, ratio, theirs.mark, color=theirs.colour, ms=6, label=label)
+            look = {"color": theirs.colour, "label": "published" if x == 0 else ""}
+            axes.plot(x + 0.2, ratio, theirs.mark, ms=5, **look)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(style.FuncFormatter(style.plain_number))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(style.plain_number))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(NAMES[program])
         axes.set_xticks(range(len(SCENARIOS)), list(SCENARIOS), rotation=60, ha="right")
-        axes.axhline(1, color=style.MUTED, lw=0.8)
+        axes.axhline(1, color=style.MUTED, lw=0.8, zorder=0)
         style.grid(axes)
-    fig.axes[0].set_ylabel("time, times that of guest")
+    fig.axes[0].set_ylabel("time (times that of guest)")
     fig.axes[0].legend(loc="upper left", frameon=False, fontsize=8)
     return fig
 

@@ -31,7 +31,7 @@ ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"
 class Ran:
     """One program in one run: its time [s], what Spark's log says of it, and how busy the roles were [%].
 
-    `busy`: role → cpu (of the host's processors), in and out (of its link to the wire), disk; means over its nodes.
+    `busy`: role → means over its nodes: cpu (of the host's), in and out (of the link to the wire), disk.
     """
 
     run_id: str
