@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.analyse.ranking import Order, order
+from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.report import style
 
@@ -37,6 +38,7 @@ from drawing import save  # noqa: E402
 from judged import (  # noqa: E402
     MET,
     MISSED,
+    OBJECTS,
     Cost,
     Means,
     Shape,
@@ -48,7 +50,7 @@ from judged import (  # noqa: E402
 )
 from layout import SCENARIOS  # noqa: E402
 from running import run_study  # noqa: E402
-from scenario_runs import PROGRAMS, Ran, costs, rates, runs, times  # noqa: E402
+from scenario_runs import PROGRAMS, Ran, by_second, costs, rates, runs, times  # noqa: E402
 
 from bench import record  # noqa: E402
 
@@ -166,6 +168,33 @@ def times_figure(found: Sequence[Ran]) -> Figure:
     return fig
 
 
+def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
+    """One run of a program beside its data and on objects, each second: tasks, processors, links, disks."""
+    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in found)]
+    fig = style.figure(style.WIDE_INCHES, 4.4)
+    grid = fig.subplots(4, len(shown), squeeze=False, sharex="col", sharey="row")
+    for column, scenario in enumerate(shown):
+        one = next(r for r in found if (r.scenario, r.program) == (scenario, program))
+        ended_ns = one.began_ns + round(one.time_s * 1e9)
+        series = by_second(Bundle.open(Path(one.bundle)), one.began_ns, ended_ns)
+        for row, (name, (x, y)) in enumerate(series.items()):
+            axes = grid[row][column]
+            axes.step(
+                x, y, where="post" if row == 0 else "pre", color=style.SERIES[row].colour, lw=1
+            )
+            axes.set_xlim(0, one.time_s)
+            axes.set_ylim(bottom=0)
+            if column == 0:
+                axes.set_ylabel(name if row == 0 else f"{name} (%)", fontsize=7.5)
+            if row == 0:
+                axes.set_title(
+                    f"{NAMES[program]}, {scenario}: {one.waves} waves, {one.time_s:.3g} s"
+                )
+            style.grid(axes)
+        grid[-1][column].set_xlabel("seconds since the program began")
+    return fig
+
+
 def kept(found: Sequence[Ran], means: Means, judged: Sequence[Shape]) -> list[record.Row]:
     """Times of every scenario and the shapes."""
     made = []
@@ -217,6 +246,7 @@ def main() -> int:
     seen = noticed(judged, shapes(swapped(means), rates(made)))
     with style.look():
         save(times_figure(found), (given.figures or out) / "scenarios.svg")
+        save(clock_figure(found), (given.figures or out) / "scenarios-clock.svg")
     if given.json:
         said = {"runs": [vars(r) for r in found], "shapes": [vars(s) for s in judged]}
         said |= {"waves": [vars(c) for c in made]}

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from judged import Cost
+from layout import WORKERS
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import check_manifest
 from penstock.workload import metrics
 
+Array = npt.NDArray[Any]
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
 #: of each link, each way, as the study has it [B/s]
 LINK_BPS = 100e6 / 8
@@ -39,6 +42,7 @@ class Ran:
     replicate: int
     valid: bool
     program: str
+    began_ns: int
     time_s: float
     waves: int
     tasks: int
@@ -74,6 +78,7 @@ def _ran(
         replicate=int(row["replicate"]),
         valid=bool(row["valid"]),
         program=program,
+        began_ns=began,
         time_s=(ended - began) / 1e9,
         waves=int(facts["waves"]),
         tasks=int(facts["tasks"]),
@@ -156,6 +161,39 @@ def _share(counter: pd.DataFrame, began_ns: int, ended_ns: int) -> float:
         return float("nan")
     at = np.interp([began_ns, ended_ns], counter["t_ns"], counter["value"])
     return float(100 * (at[1] - at[0]) / (LINK_BPS * (ended_ns - began_ns) / 1e9))
+
+
+def by_second(bundle: Bundle, began_ns: int, ended_ns: int) -> dict[str, tuple[Array, Array]]:
+    """What Spark and the nodes did, by seconds since the program began: running `tasks`, and in per cent the
+    workers' processors, and the links and disks of all nodes together (of one each)."""
+    samples, used = (bundle.table(t).to_pandas() for t in ("samples", "utilisation"))
+    for frame in (samples, used):
+        for column in ("entity", "metric", "source", "kind"):
+            if column in frame:
+                frame[column] = frame[column].astype(str)
+    running = samples[(samples["metric"] == "running_tasks") & (samples["entity"] == "all")]
+    busy = used[(used["metric"] == "busy") & (used["t_ns"] >= began_ns)]
+    cpu = busy[(busy["kind"] == "cgroup_cpu") & busy["entity"].isin(WORKERS)]
+    disk = busy[(busy["kind"] == "emulated_disk") & ~busy["entity"].str.startswith("head")]
+    at = np.arange(began_ns, ended_ns + 1, 10**9, dtype=np.int64)
+    wire = np.zeros(max(len(at) - 1, 0))
+    for _, counter in samples[samples["metric"] == "in"].groupby("entity"):
+        wire += 100 * np.diff(np.interp(at, counter["t_ns"], counter["value"])) / LINK_BPS
+    made = {
+        "tasks": (running["t_ns"], running["value"]),
+        "workers' cpu": _summed(cpu),
+        "links, in": (at[1:], wire),
+        "disks": _summed(disk),
+    }
+    return {
+        name: ((np.asarray(t, np.int64) - began_ns) / 1e9, np.asarray(v, float))
+        for name, (t, v) in made.items()
+    }
+
+
+def _summed(rows: pd.DataFrame) -> tuple[Any, Any]:
+    total = rows.groupby("t_ns")["value"].sum()
+    return total.index, total
 
 
 def times(found: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
