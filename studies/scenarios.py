@@ -20,10 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.table import Table
 
 from penstock.analyse.ranking import Order, order
+from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.report import style
 
@@ -36,6 +38,7 @@ from drawing import save  # noqa: E402
 from judged import (  # noqa: E402
     MET,
     MISSED,
+    OBJECTS,
     Cost,
     Means,
     Shape,
@@ -47,7 +50,7 @@ from judged import (  # noqa: E402
 )
 from layout import SCENARIOS  # noqa: E402
 from running import run_study  # noqa: E402
-from scenario_runs import PROGRAMS, Ran, costs, rates, runs, times  # noqa: E402
+from scenario_runs import PROGRAMS, Ran, by_second, costs, rates, runs, times  # noqa: E402
 
 from bench import record  # noqa: E402
 
@@ -71,7 +74,9 @@ def show_runs(found: Sequence[Ran], means: Means) -> None:
         table.add_row(scenario, *said, str(n))
     console.print(table)
     table = Table(
-        box=None, pad_edge=False, title="busy, % (cpu of the host; in, out of a link; disk)"
+        box=None,
+        pad_edge=False,
+        title="busy, % (cpu of the host; in, out of the link to the wire; disk)",
     )
     for heading in ("program", "scenario"):
         table.add_column(heading)
@@ -116,7 +121,7 @@ def show_costs(made: Sequence[Cost]) -> None:
             str(one.waves),
             f"{cost.mean_wave_s:.3f}",
             f"{cost.longer_s():.3f}",
-            f"{cost.longer_percent():.2f}",
+            f"{cost.longer_percent():.2g}",
             f"{one.longer_ms:+.0f}",
             f"{one.after_s:.2f}",
         )
@@ -134,7 +139,7 @@ def show_shapes(found: Sequence[Shape]) -> None:
 
 
 def times_figure(found: Sequence[Ran]) -> Figure:
-    """A panel for each program: ratio to `guest` by scenario, here (bars, a dot per run) and published."""
+    """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     ours, theirs = style.SERIES[0], style.SERIES[1]
     table = published()
@@ -143,20 +148,50 @@ def times_figure(found: Sequence[Ran]) -> Figure:
         guest = sum(mine["guest"]) / len(mine["guest"])
         for x, scenario in enumerate(SCENARIOS):
             ratios = [t / guest for t in mine[scenario]]
-            label = "here" if x == 0 else ""
-            axes.bar(x, sum(ratios) / len(ratios), 0.6, color=ours.colour, alpha=0.35, label=label)
-            axes.plot([x] * len(ratios), ratios, ours.mark, color=ours.colour, ms=3.5)
+            mean, at = sum(ratios) / len(ratios), x - 0.16
+            look = {"color": ours.colour, "label": "here, mean and runs" if x == 0 else ""}
+            axes.plot([at - 0.16, at + 0.16], [mean, mean], lw=1.4, color=ours.colour)
+            axes.plot([at] * len(ratios), ratios, ours.mark, ms=4, alpha=0.8, **look)
             ratio = table[program][scenario].mean / table[program]["guest"].mean
-            label = "published" if x == 0 else ""
-            axes.plot(x, ratio, theirs.mark, color=theirs.colour, ms=6, label=label)
+            look = {"color": theirs.colour, "label": "published" if x == 0 else ""}
+            axes.plot(x + 0.2, ratio, theirs.mark, ms=5, **look)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(style.FuncFormatter(style.plain_number))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(style.plain_number))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(NAMES[program])
         axes.set_xticks(range(len(SCENARIOS)), list(SCENARIOS), rotation=60, ha="right")
-        axes.axhline(1, color=style.MUTED, lw=0.8)
+        axes.axhline(1, color=style.MUTED, lw=0.8, zorder=0)
         style.grid(axes)
-    fig.axes[0].set_ylabel("time, times that of guest")
+    fig.axes[0].set_ylabel("time (times that of guest)")
     fig.axes[0].legend(loc="upper left", frameon=False, fontsize=8)
+    return fig
+
+
+def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
+    """One run of a program beside its data and on objects, each second: tasks, processors, links, disks."""
+    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in found)]
+    fig = style.figure(style.WIDE_INCHES, 4.4)
+    grid = fig.subplots(4, len(shown), squeeze=False, sharex="col", sharey="row")
+    for column, scenario in enumerate(shown):
+        one = next(r for r in found if (r.scenario, r.program) == (scenario, program))
+        ended_ns = one.began_ns + round(one.time_s * 1e9)
+        series = by_second(Bundle.open(Path(one.bundle)), one.began_ns, ended_ns)
+        for row, (name, (x, y)) in enumerate(series.items()):
+            axes = grid[row][column]
+            axes.step(
+                x, y, where="post" if row == 0 else "pre", color=style.SERIES[row].colour, lw=1
+            )
+            axes.set_xlim(0, one.time_s)
+            axes.set_ylim(bottom=0)
+            if column == 0:
+                axes.set_ylabel(name if row == 0 else f"{name} (%)", fontsize=7.5)
+            if row == 0:
+                axes.set_title(
+                    f"{NAMES[program]}, {scenario}: {one.waves} waves, {one.time_s:.3g} s"
+                )
+            style.grid(axes)
+        grid[-1][column].set_xlabel("seconds since the program began")
     return fig
 
 
@@ -211,6 +246,7 @@ def main() -> int:
     seen = noticed(judged, shapes(swapped(means), rates(made)))
     with style.look():
         save(times_figure(found), (given.figures or out) / "scenarios.svg")
+        save(clock_figure(found), (given.figures or out) / "scenarios-clock.svg")
     if given.json:
         said = {"runs": [vars(r) for r in found], "shapes": [vars(s) for s in judged]}
         said |= {"waves": [vars(c) for c in made]}

@@ -101,11 +101,11 @@ def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
     elif kind == "cold" and node in scenario.data and not scenario.volumes:
         keep_cold(disk)
     elif kind == "objects" and not scenario.data:
+        program = str(cache() / "minio" / "minio")
         os.environ |= {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
         os.environ |= {"MINIO_CI_CD": "1", "HOME": str(HOME), "MINIO_BROWSER": "off"}
         places = [f"http://{WIRE[n]}:{OBJECT_PORT}{disk}/objects" for n in OBJECT_NODES]
-        words = [str(cache() / "minio" / "minio"), "server", "--address", f":{OBJECT_PORT}"]
-        os.execv(words[0], [*words, *places])
+        os.execv(program, [program, "server", "--address", f":{OBJECT_PORT}", *places])
     elif kind == "name" and scenario.data:
         conf = configured(scenario, "conf-name", {"dfs.namenode.name.dir": f"file://{disk}/name"})
         words = java(conf, HOME, library(), MAINS["name"])

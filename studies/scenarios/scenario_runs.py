@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from judged import Cost
+from layout import WORKERS
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import check_manifest
 from penstock.workload import metrics
 
+Array = npt.NDArray[Any]
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
 #: of each link, each way, as the study has it [B/s]
 LINK_BPS = 100e6 / 8
+#: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
+WIRE_LINK = "e0 "
 #: tables of a run that its programs' bundles have, too
 KEPT = ("clocks", "phases", "samples", "utilisation")
 ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"}
@@ -29,7 +34,7 @@ ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"
 class Ran:
     """One program in one run: its time [s], what Spark's log says of it, and how busy the roles were [%].
 
-    `busy`: role → cpu (of the host's processors), in and out (of a link), disk; means over its nodes.
+    `busy`: role → means over its nodes: cpu (of the host's), in and out (of the link to the wire), disk.
     """
 
     run_id: str
@@ -37,6 +42,7 @@ class Ran:
     replicate: int
     valid: bool
     program: str
+    began_ns: int
     time_s: float
     waves: int
     tasks: int
@@ -72,6 +78,7 @@ def _ran(
         replicate=int(row["replicate"]),
         valid=bool(row["valid"]),
         program=program,
+        began_ns=began,
         time_s=(ended - began) / 1e9,
         waves=int(facts["waves"]),
         tasks=int(facts["tasks"]),
@@ -103,18 +110,18 @@ def aggregated(run: Path, program: str, log: str, target: Path) -> tuple[Bundle,
 
 
 def links(file: Path) -> metrics.Readings:
-    """What one node counted on its links, all of them together: `in` and `out`."""
+    """What one node counted: `in` and `out` on the wire, `host_in` and `host_out` on its host's own link."""
     read = metrics.read(file, "csv").samples
     way = np.where(read["metric"].str.endswith("rx"), "in", "out")
-    total = read.assign(metric=way).groupby(["utc_ns", "metric"], as_index=False)["value"].sum()
-    node = file.stem.removeprefix("links-")
-    return metrics.Readings(
-        metrics.samples(
-            total.assign(source="links", entity=node, unit="B", cumulative=True)[
-                list(metrics.COLUMNS)
-            ]
-        )
+    own = np.where(read["metric"].str.startswith(WIRE_LINK), "", "host_")
+    mine = read.assign(
+        source="links",
+        entity=file.stem.removeprefix("links-"),
+        metric=np.char.add(own, way),
+        unit="B",
+        cumulative=True,
     )
+    return metrics.Readings(metrics.samples(mine[list(metrics.COLUMNS)]))
 
 
 def busy(
@@ -154,6 +161,39 @@ def _share(counter: pd.DataFrame, began_ns: int, ended_ns: int) -> float:
         return float("nan")
     at = np.interp([began_ns, ended_ns], counter["t_ns"], counter["value"])
     return float(100 * (at[1] - at[0]) / (LINK_BPS * (ended_ns - began_ns) / 1e9))
+
+
+def by_second(bundle: Bundle, began_ns: int, ended_ns: int) -> dict[str, tuple[Array, Array]]:
+    """What Spark and the nodes did, by seconds since the program began: running `tasks`, and in per cent the
+    workers' processors, and the links and disks of all nodes together (of one each)."""
+    samples, used = (bundle.table(t).to_pandas() for t in ("samples", "utilisation"))
+    for frame in (samples, used):
+        for column in ("entity", "metric", "source", "kind"):
+            if column in frame:
+                frame[column] = frame[column].astype(str)
+    running = samples[(samples["metric"] == "running_tasks") & (samples["entity"] == "all")]
+    busy = used[(used["metric"] == "busy") & (used["t_ns"] >= began_ns)]
+    cpu = busy[(busy["kind"] == "cgroup_cpu") & busy["entity"].isin(WORKERS)]
+    disk = busy[(busy["kind"] == "emulated_disk") & ~busy["entity"].str.startswith("head")]
+    at = np.arange(began_ns, ended_ns + 1, 10**9, dtype=np.int64)
+    wire = np.zeros(max(len(at) - 1, 0))
+    for _, counter in samples[samples["metric"] == "in"].groupby("entity"):
+        wire += 100 * np.diff(np.interp(at, counter["t_ns"], counter["value"])) / LINK_BPS
+    made = {
+        "tasks": (running["t_ns"], running["value"]),
+        "workers' cpu": _summed(cpu),
+        "links, in": (at[1:], wire),
+        "disks": _summed(disk),
+    }
+    return {
+        name: ((np.asarray(t, np.int64) - began_ns) / 1e9, np.asarray(v, float))
+        for name, (t, v) in made.items()
+    }
+
+
+def _summed(rows: pd.DataFrame) -> tuple[Any, Any]:
+    total = rows.groupby("t_ns")["value"].sum()
+    return total.index, total
 
 
 def times(found: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -161,17 +162,51 @@ def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
     assert np.isnan(found["head"]["in"])
 
 
-def test_counters_of_links_are_added_and_come_onto_the_clock_of_the_run(tmp_path: Path) -> None:
-    file = tmp_path / "links-s1.csv"
-    file.write_text(
-        "time,eth0 rx,eth0 tx,eth1 rx,eth1 tx\n1000.5,10,20,100,200\n1001.5,30,50,100,260\n"
+def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
+    """A task from 2 to 4 s, a link at full speed from 3 to 4 s: both at their place, whatever the clock."""
+    boot = 5_000 * S
+    rate = scenario_runs.LINK_BPS
+    spoken = [
+        (boot + 2 * S, "spark", "all", "running_tasks", "tasks", 1.0, False),
+        (boot + 4 * S, "spark", "all", "running_tasks", "tasks", 0.0, False),
+        *(
+            (boot + t * S, "links", "s1", "in", "B", rate * min(1, max(0, t - 3)), True)
+            for t in range(7)
+        ),
+    ]
+    names = ["t_ns", "source", "entity", "metric", "unit", "value", "cumulative"]
+    used = pd.DataFrame(
+        [(boot + t * S, "cgroup_cpu", w, "busy", 10.0 * t) for t in range(7) for w in ("w1", "w2")],
+        columns=["t_ns", "kind", "entity", "metric", "value"],
     )
+    with Bundle.create(tmp_path / "B", {"command": [], "run_id": "r001"}) as bundle:
+        bundle.write_table("samples", pa.Table.from_pandas(pd.DataFrame(spoken, columns=names)))
+        bundle.write_table("utilisation", pa.Table.from_pandas(used))
+    found = scenario_runs.by_second(bundle, boot + S, boot + 6 * S)
+    x, y = found["tasks"]
+    assert (x.tolist(), y.tolist()) == ([1, 3], [1, 0])
+    x, y = found["links, in"]
+    assert dict(zip(x.tolist(), y.round(6).tolist(), strict=True)) == {
+        1: 0,
+        2: 0,
+        3: 100,
+        4: 0,
+        5: 0,
+    }
+    x, y = found["workers' cpu"]
+    assert y[x == 3].tolist() == [80]
+    assert not len(found["disks"][0])
+
+
+def test_counters_of_links_come_onto_the_clock_of_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "links-s1.csv"
+    file.write_text("time,e0 rx,e0 tx,e1 rx,e1 tx\n1000.5,10,20,100,200\n1001.5,30,50,100,260\n")
     read = scenario_runs.links(file)
     with Bundle.create(tmp_path / "B", {"command": [], "run_id": "r001"}) as bundle:
         scenario_runs.metrics.into_bundle(bundle, read)
     rows = bundle.table("samples").to_pandas()
     rows["metric"] = rows["metric"].astype(str)
     assert set(rows["entity"].astype(str)) == {"s1"}
-    assert rows[rows["metric"] == "in"]["value"].tolist() == [110, 130]
-    assert rows[rows["metric"] == "out"]["value"].tolist() == [220, 310]
-    assert rows["t_ns"].tolist() == [1_000_500_000_000] * 2 + [1_001_500_000_000] * 2
+    by = rows.groupby("metric")["value"].apply(list).to_dict()
+    assert by == {"in": [10, 30], "out": [20, 50], "host_in": [100, 100], "host_out": [200, 260]}
+    assert set(rows["t_ns"]) == {1_000_500_000_000, 1_001_500_000_000}
