@@ -103,7 +103,7 @@ class Talk(asyncio.Protocol):
                 raise FailedError(f"found a head of more than {MOST_HEAD} bytes")
             if not b"HTTP/1.".startswith(self._got[:7]):
                 raise FailedError("found no HTTP/1.1")
-            return None
+            return
         first, *rest = bytes(self._got[:end]).split(b"\r\n")
         status = _STATUS.match(first)
         if status is None:
