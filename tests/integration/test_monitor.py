@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -219,6 +220,38 @@ def test_the_command_keeps_its_status_and_leaves_a_bundle(
     assert bundle.manifest["receipts"]["monitor"]["samples"] == told["receipt"]["samples"] > 5
     assert bundle.manifest["state"] == "failed"
     assert not list(out.glob("samples.spool*"))
+    assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "command"),
+    [
+        (signal.SIGTERM, 143, "echo up; exec sleep 300"),
+        (signal.SIGHUP, 9, "trap 'exit 9' HUP; echo up; while :; do sleep 0.05; done"),
+        (signal.SIGINT, 3, "trap 'echo ending; exit 3' INT; echo up; while :; do sleep 0.05; done"),
+    ],
+)
+def test_a_signal_is_the_command_s_and_the_experiment_is_ended(
+    tmp_path: Path, number: int, status: int, command: str
+) -> None:
+    """Breaks where penstock dies of it: the command would go on, its experiment run for ever."""
+    program = str(Path(sys.executable).with_name("penstock"))
+    own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
+    words = [program, "monitor", "run", "-i", "0.05", "--name", "x", "--", "sh", "-c", command]
+    with subprocess.Popen(
+        words, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "up\n"
+        run.send_signal(number)
+        out, err = run.communicate(timeout=120)
+    assert run.returncode == status, err
+    assert "samples" in out
+    told = subprocess.run(
+        [program, "monitor", "list", "--json"], env=own, capture_output=True, text=True
+    )
+    (one,) = json.loads(told.stdout)["experiments"]
+    assert (one["state"], one["name"]) == ("aborted", "x")
     assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
 
 

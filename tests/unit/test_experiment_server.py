@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -413,6 +416,47 @@ exit $exit_of_load
             x.record("m", 1)
             reached = True
     assert reached
+
+
+class Hanging(socketserver.StreamRequestHandler):
+    """Takes what is sent; says nothing, or a byte now and then."""
+
+    drips = b""
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.rfile.readline()
+            for byte in self.drips * 100:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.3)
+            self.rfile.read()
+
+
+@pytest.mark.parametrize("drips", [b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100])
+def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
+    """Breaks where the end of an experiment, which a server may take long for, is waited for whatever it does:
+    this test would be over its time."""
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), type("H", (Hanging,), {"drips": drips})) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_SERVER": url}
+        program = str(Path(sys.executable).with_name("penstock"))
+        for words in (["start", "x"], ["mark", "x", "--note", "n"], ["stop", "x"]):
+            done = subprocess.run(
+                [program, "monitor", *words], env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+            assert "does not answer; nothing is recorded" in done.stderr
+        done = subprocess.run(
+            [program, "monitor", "get", "x", "-m", "m"], env=environment, capture_output=True
+        )
+        assert done.returncode == 1
+        server.shutdown()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

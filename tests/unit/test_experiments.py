@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +206,47 @@ def test_one_that_was_being_ended_is_ended_by_the_next_process(
     ended = fresh.find("x", "ada")
     assert (ended.state, ended.end_ns) == ("ended", T0 + 2 * S)
     assert csv(fresh, "x", "m").splitlines()[1:] == [f"{T0 // S},1"]
+
+
+def test_one_that_is_just_being_begun_is_not_forgotten(store: Experiments, tmp_path: Path) -> None:
+    """Breaks where it is told from a dead one by its start, which may be declared as long ago."""
+    forgotten = []
+
+    class Slow(Catalogue):
+        def start(self, row: dict, tagged: Iterable[str]) -> bool:
+            done = super().start(row, tagged)
+            # a server's `resume` comes between the row and the directory's name
+            forgotten.append(Experiments(store.catalogue, store.home).resume())
+            return done
+
+    slow = Experiments(Slow(store.catalogue.place), store.home)
+    begun = slow.start("old", "ada", at_ns=T0)
+    assert forgotten == [[]]
+    assert [e.name for e in store.resume()] == ["old"]
+    store.mark(begun, "note", "there")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: bool) -> None:
+    """Between the catalogue's row and the directory's name it was not acknowledged, after it, it is kept."""
+    place, home = store.catalogue.place, store.home
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from penstock.archive.catalogue import Catalogue\n"
+        "from penstock.observe.monitor import experiments\n"
+        f"store = experiments.Experiments(Catalogue(Path({str(place)!r})), Path({str(home)!r}))\n"
+        "rename = os.rename\n"
+        "def killed(*words):\n"
+        f"    if {named}: rename(*words)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "os.rename = killed\n"
+        f"store.start('k', 'ada', at_ns={T0})\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -9
+    assert len(store.catalogue.found(name="k")) == 1
+    assert [e.name for e in store.resume()] == ["k"] * named
+    assert len(store.catalogue.found(name="k")) == named
+    assert len(list((home / "ada").iterdir())) == named
 
 
 def test_nobody_ends_it_so_time_does(store: Experiments) -> None:

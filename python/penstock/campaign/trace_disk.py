@@ -26,12 +26,12 @@ from penstock.emulate.disks import persistent
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
+from penstock.host.interrupts import Interrupts, in_sessions_of_children
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
-from penstock.observe.trace.capture.interrupts import Interrupts, in_sessions_of_children
 from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.observe.trace.foreign.summary import as_document, show

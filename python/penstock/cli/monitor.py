@@ -398,7 +398,8 @@ def run(
 ) -> None:
     """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
 
-    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed.
+    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed. Ctrl-C,
+    SIGTERM and SIGHUP are passed on to the command, and the experiment is ended as aborted.
     """
     rules = _rules(alert)
     if output is not None and output.exists():
@@ -409,34 +410,38 @@ def run(
     import time
 
     from penstock.observe.monitor.door import sampled
-    from penstock.observe.monitor.session import monitor_command
+    from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": _params(param)}
     status: int | None = None
-    aborted = True
+    cut_short = True
     try:
-        door = _patient(server)
-        experiment = door.start(name or Path(words[0]).name, facts={"command": words}, **options)
-        try:
-            done = monitor_command(
-                words,
-                round(interval * 1e9),
-                output,
-                quiet=as_json,
-                rules=rules,
-                name=experiment or "",
-                told=lambda stretch: _say(f"alert: {stretch.words}"),
-            )
-            status, aborted = done.finished.exit_status, done.aborted
-            for stretch in done.alerts:
-                door.mark(experiment, "note", f"alert: {stretch.words}")
-            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            told = done.result.receipt
-            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
-            for batch in sampled(done.result.tables, due, shift_ns):
-                door.write(experiment, batch)
-        finally:
-            door.stop(experiment, exit_status=status, aborted=aborted)
+        with Signals() as signals:
+            door = _patient(server)
+            begun = {"facts": {"command": words}, **options}
+            experiment = door.start(name or Path(words[0]).name, **begun)
+            try:
+                done = monitor_command(
+                    words,
+                    round(interval * 1e9),
+                    output,
+                    quiet=as_json,
+                    rules=rules,
+                    name=experiment or "",
+                    told=lambda stretch: _say(f"alert: {stretch.words}"),
+                    signals=signals,
+                )
+                status = done.finished.exit_status
+                cut_short = done.aborted or done.interrupted is not None
+                for stretch in done.alerts:
+                    door.mark(experiment, "note", f"alert: {stretch.words}")
+                shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                told = done.result.receipt
+                due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+                for batch in sampled(done.result.tables, due, shift_ns):
+                    door.write(experiment, batch)
+            finally:
+                door.stop(experiment, exit_status=status, aborted=cut_short)
     except BadInput:
         raise
     except PenstockError as error:

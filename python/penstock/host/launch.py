@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -105,14 +105,15 @@ def launch(
     stdin: IO[bytes] | int | None = subprocess.DEVNULL,
     extra_env: Mapping[str, str] | None = None,
     stop: Stop | None = None,
+    started: Callable[[int], object] | None = None,
 ) -> Finished:
     """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
 
     It has a session of its own and enters the group before it becomes the command; as `user` if given.
     After `timeout_s` the whole group is killed, where `stop` is asked it is ended. `stdout` and `stderr` are
-    paths, open files or None (as ours); `env` replaces the environment, `extra_env` adds to it. A
-    KeyboardInterrupt kills the group and goes on. Raises PenstockError if the command is not there or the
-    group cannot be entered.
+    paths, open files or None (as ours); `env` replaces the environment, `extra_env` adds to it; `started` is
+    told the pid, which leads the session. A KeyboardInterrupt kills the group and goes on. Raises
+    PenstockError if the command is not there or the group cannot be entered.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     environment = dict(os.environ if env is None else env) | dict(extra_env or {})
@@ -142,6 +143,8 @@ def launch(
             )
         except OSError as error:
             raise PenstockError(f"{argv[0]} cannot be started: {error}") from error
+        if started is not None:
+            started(child.pid)
         finished = _await(child, cgroup, start_ns, timeout_s, stop)
     if finished.exit_status == 125 and trouble.exists():
         refused = trouble.read_text().strip()

@@ -6,9 +6,13 @@ marks and ends must not suffer from a server that is down: `Patient` tells it on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -21,11 +25,10 @@ from penstock.observe.monitor.points import Account, Batch
 if TYPE_CHECKING:
     import httpx
 
-#: how long a server may take to be there, and to answer [s]
-_CONNECT_S = 0.8
+#: how long a server may take to answer, in all [s]
 _ANSWER_S = 0.8
-#: what must be waited for: the end of an experiment, its data
-_LONG_S = 900.0
+#: what must be waited for (an experiment's end, its data), while the server answers others
+_LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 
 
 class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
@@ -188,19 +191,27 @@ class Remote:
         media: str = "application/json",
         wait_s: float = _ANSWER_S,
     ) -> httpx.Response:
-        import httpx
-
         body = json.dumps(said).encode() if said is not None else content
-        try:
-            answer = httpx.request(
-                method,
-                f"{self._url}{path}",
-                content=body,
-                headers={**self._headers, "Content-Type": media},
-                timeout=httpx.Timeout(wait_s, connect=_CONNECT_S),
-            )
-        except httpx.HTTPError as error:
-            raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
+        answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._request(method, path, body, media, wait_s))
+            except BaseException as error:
+                answers.put(error)
+
+        # a server that sends a byte now and then must not hold us, either: time is up whatever came
+        threading.Thread(target=ask, daemon=True).start()
+        end = time.monotonic() + wait_s
+        while True:
+            try:
+                answer = answers.get(timeout=_ANSWER_S if wait_s <= _ANSWER_S else _PAUSE_S)
+                break
+            except queue.Empty:
+                if wait_s <= _ANSWER_S or time.monotonic() >= end or not self._alive():
+                    raise Unreachable(f"{self._url}: it does not answer") from None
+        if isinstance(answer, BaseException):
+            raise answer
         if answer.is_success:
             return answer
         try:
@@ -209,6 +220,37 @@ class Remote:
             detail = answer.text[:500]
         wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
         raise wrong(f"{detail} ({answer.status_code})")
+
+    def _request(
+        self, method: str, path: str, body: bytes | None, media: str, wait_s: float
+    ) -> httpx.Response:
+        import httpx
+
+        try:
+            return httpx.request(
+                method,
+                f"{self._url}{path}",
+                content=body,
+                headers={**self._headers, "Content-Type": media},
+                timeout=httpx.Timeout(wait_s, connect=min(wait_s, _ANSWER_S)),
+            )
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
+
+    def _alive(self) -> bool:
+        """Whether it answers anything at all; 401 or 404 will do."""
+        found: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+        def ask() -> None:
+            with contextlib.suppress(Unreachable):
+                self._request("GET", "/api", None, "text/plain", _ALIVE_S)
+                found.put(True)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return found.get(timeout=_ALIVE_S)
+        except queue.Empty:
+            return False
 
 
 class Patient:

@@ -183,21 +183,26 @@ class Experiments:
             "clocks": _clocks(),
             "facts": {"host": host_facts(), **(facts or {})},
         }
-        if not self.catalogue.start(_row(begun, head["until_ns"]), tagged):
-            raise Taken(f"{name}#{number} has just been started; expected another name")
+        draft = path.with_name(f".{path.name}.new")
         try:
             out.mkdir(mode=0o700, exist_ok=True)
-            draft = path.with_name(f".{path.name}.new")
             Spool.create(draft)
             _append(draft / "head.json", head)
             (draft / "marks.jsonl").touch(mode=0o600)
-            os.rename(draft, begun.live)
-            sync_directory(out)
-        except (OSError, PenstockError) as error:
-            self.catalogue.forget_run(str(out), name, number)
-            shutil.rmtree(path.with_name(f".{path.name}.new"), ignore_errors=True)
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise PenstockError(f"{self.home}: {reason}; {name} was not begun") from error
+            # held until it has its name: `resume` of others knows then that it is being made
+            with _one_at_a_time(draft):
+                if not self.catalogue.start(_row(begun, head["until_ns"]), tagged):
+                    raise Taken(f"{name}#{number} has just been started; expected another name")
+                try:
+                    os.rename(draft, begun.live)
+                    sync_directory(out)
+                except OSError:
+                    self.catalogue.forget_run(str(out), name, number)
+                    raise
+        except OSError as error:
+            raise PenstockError(f"{self.home}: {error.strerror}; {name} was not begun") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         return begun
 
     def find(self, text: str, user: str | None, *, to_change: bool = False) -> Experiment:
@@ -351,10 +356,14 @@ class Experiments:
                 continue
             experiment = _of_row(row)
             until = row["until_realtime_ns"]
+            draft = experiment.path.with_name(f".{experiment.path.name}.new")
+            if _being_made(draft):
+                continue
+            # in this order: a draft that has its name by now is there
             if not experiment.live.is_dir() and not experiment.path.is_dir():
-                # begun by a process that was killed before it was acknowledged, or just now
-                if time.time_ns() - row["start_realtime_ns"] > 10 * 10**9:
-                    self.catalogue.forget_run(row["out"], row["run_id"], row["attempt"])
+                # begun by a process that was killed before it was acknowledged
+                self.catalogue.forget_run(row["out"], row["run_id"], row["attempt"])
+                shutil.rmtree(draft, ignore_errors=True)
             elif until is not None and until < time.time_ns():
                 with contextlib.suppress(Taken):
                     self.stop(experiment, at_ns=until, state="closed-by-timeout")
@@ -698,6 +707,18 @@ def _one_at_a_time(live: Path) -> Iterator[None]:
     with open(live / "head.json", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _being_made(draft: Path) -> bool:
+    """Whether a process is just now beginning the experiment of this directory."""
+    try:
+        with open(draft / "head.json", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _clocks() -> dict[str, int]:

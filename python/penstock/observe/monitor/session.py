@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError
 from penstock.host.announce import Announcement
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.facts import host_facts
+from penstock.host.interrupts import Interrupts, in_sessions
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, Stop, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
@@ -27,7 +29,8 @@ from penstock.spec.alert import Rule
 
 @dataclass(frozen=True)
 class Monitored:
-    """A monitored command: how it ended, what was sampled, where its bundle is."""
+    """A monitored command: how it ended, what was sampled, where its bundle is, and the signal that ended it
+    early."""
 
     words: list[str]
     finished: Finished
@@ -35,6 +38,8 @@ class Monitored:
     bundle: Path | None
     #: what fired of the rules, in the order of time
     alerts: list[Stretch]
+    #: the signal that cut it short
+    interrupted: str | None = None
 
     @property
     def aborted(self) -> bool:
@@ -68,6 +73,19 @@ def impact_of(
         )
 
 
+class Signals(Interrupts):
+    """Signals to a monitored command, from before it begins until its experiment has ended."""
+
+    def __init__(self) -> None:
+        self._leaders: list[int] = []
+        super().__init__(lambda: in_sessions(self._leaders))
+
+    def begun(self, pid: int) -> None:
+        """The command is there; it gets what came before."""
+        self._leaders.append(pid)
+        self.pass_on()
+
+
 def monitor_command(
     words: list[str],
     interval_ns: int,
@@ -77,12 +95,14 @@ def monitor_command(
     rules: Sequence[Rule] = (),
     name: str = "",
     told: Callable[[Stretch], None] = lambda _: None,
+    signals: Signals | None = None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
     With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
-    ends the command; `told` hears of each that fires, from another thread. Raises PenstockError if sampling
-    is not possible.
+    ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
+    to the command, whose end is then waited for; a second one kills it. Raises PenstockError if sampling is
+    not possible.
     """
     journal = Journal()
     with (
@@ -107,13 +127,21 @@ def monitor_command(
 
         watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
         try:
+            if signals is not None and signals.name is not None:
+                raise PenstockError(f"ended by {signals.name} before the command began")
             finished = launch(
-                words, group, stdout=sys.stderr.fileno() if quiet else None, stdin=None, stop=stop
+                words,
+                group,
+                stdout=sys.stderr.fileno() if quiet else None,
+                stdin=None,
+                stop=stop,
+                started=None if signals is None else signals.begun,
             )
         finally:
             watch.end()
         run = finished.start_ns, finished.end_ns
         seen = recorder.finish(bundle, run)
+        interrupted = signals.name if signals is not None else None
         tables = seen.observed
         used_ns = int(seen.receipts["monitor"]["used_ns"])
         fired = judged(
@@ -126,8 +154,8 @@ def monitor_command(
         made = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
-            facts = {"command": words, "host": host_facts()}
+            facts = {"command": words, "host": host_facts(), "interrupted": interrupted}
             made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
-    return Monitored(words, finished, result, made, alerts)
+    return Monitored(words, finished, result, made, alerts, interrupted)

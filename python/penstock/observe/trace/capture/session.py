@@ -20,6 +20,7 @@ from penstock.host.announce import Announcement
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.fault_around import single_page_faults
+from penstock.host.interrupts import Interrupts
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.mounts import unmount
@@ -34,7 +35,6 @@ from penstock.observe.recorder import (
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
-from penstock.observe.trace.capture.interrupts import Interrupts
 from penstock.observe.trace.capture.observer import TraceObserver
 from penstock.observe.trace.capture.output import Output, PassThrough, copied
 from penstock.observe.trace.capture.overhead import Paired

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while something is traced."""
+"""Ctrl-C, SIGTERM and SIGHUP while a command is watched."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 
 class Interrupts:
-    """SIGINT and SIGTERM while something is traced: passed on first, then insisted on.
+    """SIGINT, SIGTERM and SIGHUP while a command is watched: passed on first, then insisted on.
 
-    `pids` gives the processes that are to get them; `name` is that of the last signal that came.
+    `pids` gives the processes that are to get them; `name` is that of the last signal that came. A signal
+    that is ignored (as nohup(1) has it) stays so.
     """
 
     def __init__(self, pids: Callable[[], list[int]] | None = None):
@@ -32,19 +33,28 @@ class Interrupts:
         pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
         return bool(select.select([self._came], [], [], pause_s)[0])
 
+    def pass_on(self) -> None:
+        """To processes that there were not yet when it came."""
+        if self.name is not None:
+            self._send(signal.Signals[self.name])
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         again = self.name is not None
         self.name = signal.Signals(number).name
         os.eventfd_write(self._came, 1)
+        self._send(signal.SIGKILL if again else number)
+
+    def _send(self, number: int) -> None:
         for pid in self._pids() if self._pids is not None else []:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL if again else number)
+                os.kill(pid, number)
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Self:
         self._came = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,13 +65,24 @@ class Interrupts:
 
 def in_sessions_of_children() -> list[int]:
     """Processes in the sessions that children of ours lead: a launched command and what it started."""
-    sessions: dict[int, int] = {}
-    leaders = set()
+    found = _processes()
+    return in_sessions(
+        pid for pid, (parent, own) in found.items() if (parent, own) == (os.getpid(), pid)
+    )
+
+
+def in_sessions(leaders: Iterable[int]) -> list[int]:
+    """Processes in the sessions of these leaders."""
+    wanted = set(leaders)
+    return [pid for pid, (_, session) in _processes().items() if session in wanted]
+
+
+def _processes() -> dict[int, tuple[int, int]]:
+    """Parent and session of each."""
+    found: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             stat = Path(f"/proc/{int(entry)}/stat").read_bytes()
             _, parent, _, session = stat[stat.rindex(b")") + 2 :].split()[:4]
-            sessions[int(entry)] = int(session)
-            if int(parent) == os.getpid() and session == entry.encode():
-                leaders.add(int(entry))
-    return [pid for pid, session in sessions.items() if session in leaders]
+            found[int(entry)] = int(parent), int(session)
+    return found
