@@ -110,7 +110,7 @@ def analyse(
         return result
     say("analysing")
     scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
-    _part(result, "effects", lambda: _effects(result, plan, responses, scales))
+    _part(result, "effects", lambda: _effects(result, plan, study, scales))
     _part(result, "means", lambda: _means(result))
     _part(result, "ledger", lambda: _ledger(result))
     _part(result, "predictions", lambda: _predictions(result, study))
@@ -203,7 +203,7 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
         result.notes.append(f"no {name}: {error}")
 
 
-def _effects(result: Analysis, plan: Plan, responses: list[str], scales: dict[str, str]) -> None:
+def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str]) -> None:
     from penstock.analyse.effects import effects_of, fitted, usable
     from penstock.analyse.polynomials import trends
     from penstock.analyse.residuals import residual_table
@@ -213,13 +213,13 @@ def _effects(result: Analysis, plan: Plan, responses: list[str], scales: dict[st
     path.unlink(missing_ok=True)
     found, faults = [], []
     parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
-    for response in responses:
+    for response in [r.name for r in study.responses]:
         try:
             scale = scales.get(response) or usual_scale(result.runs, response)
             fit = fitted(result.runs, plan, response, scale)
             found.append(effects_of(fit, response, scale=scale))
             data = usable(result.runs, plan, response)
-            parts["residuals"].append(residual_table(fit, data, response, scale))
+            parts["residuals"].append(residual_table(fit, data, response, scale, study.outliers))
             parts["trends"].append(trends(fit, plan, response, scale))
         except PenstockError as error:
             faults.append(f"{response}: {error}")

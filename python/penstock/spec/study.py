@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +23,11 @@ __all__ = [
     "Limits",
     "MonitorSpec",
     "Observers",
+    "Outliers",
     "Ready",
     "Response",
     "ResponseSource",
+    "Retry",
     "Sequential",
     "Service",
     "Settle",
@@ -88,6 +91,28 @@ class Limits(_Frozen):
     runs: int | None = None
     time_s: float | None = None
     energy_j: float | None = None
+
+
+class Retry(_Frozen):
+    """How often a run is made again for each cause that makes it invalid, decided before any runs."""
+
+    state: int = 1
+    disk: int = 1
+    losses: int = 1
+    failed: int = 0
+    timed_out: int = 0
+
+    def times(self, causes: Iterable[str]) -> int:
+        """How often a run that is invalid for these causes may be made again: the most of any of them."""
+        return max((int(getattr(self, cause)) for cause in causes), default=0)
+
+
+class Outliers(_Frozen):
+    """From where on a run is flagged: MADs from the median of its treatment, and the chance that any run of
+    a study is flagged by its studentised residual although nothing is wrong."""
+
+    mads: float = 14.826
+    chance: float = 0.05
 
 
 class DesignSpec(_Frozen):
@@ -255,6 +280,8 @@ class Study(_Frozen):
     settle: Settle = Settle()
     hosts: Hosts | None = None
     limits: Limits = Limits()
+    retry: Retry = Retry()
+    outliers: Outliers = Outliers()
     quick: bool = False
     source_path: Path
     base_dir: Path

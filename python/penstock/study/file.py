@@ -161,6 +161,38 @@ class LimitsFile(Part):
     )
 
 
+class RetryFile(Part):
+    """How often a run is made again, by what makes it invalid; decided before its responses are read."""
+
+    state: int = Field(
+        1, ge=0, le=10, description="It did not begin in the declared state of the page cache."
+    )
+    disk: int = Field(
+        1, ge=0, le=10, description="An emulated disk did not deliver what was asked of it."
+    )
+    losses: int = Field(1, ge=0, le=10, description="Observers lost events or samples.")
+    failed: int = Field(
+        0, ge=0, le=10, description="The command ended with another status than 0 or was killed."
+    )
+    timed_out: int = Field(0, ge=0, le=10, description="The command took longer than its time-out.")
+
+
+class OutliersFile(Part):
+    """From where on a run is flagged as far from the others. It is kept; both analyses are told."""
+
+    mads: float | int = Field(
+        14.826,
+        ge=3,
+        le=1000,
+        description="Median absolute deviations from the median of its treatment, of five runs or more; "
+        "14.826 are ten standard deviations.",
+    )
+    chance: Share = Field(
+        "5%",
+        description="Chance that any run is flagged by its studentised residual when nothing is wrong.",
+    )
+
+
 class DesignFile(Part):
     """Which treatments are run, how often, in which order."""
 
@@ -452,4 +484,11 @@ class StudyFile(Part):
     hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")
     limits: LimitsFile = Field(
         LimitsFile.model_validate({}), description="What the study may take."
+    )
+    retry: RetryFile = Field(
+        RetryFile.model_validate({}),
+        description="How often invalid runs are made again, by cause.",
+    )
+    outliers: OutliersFile = Field(
+        OutliersFile.model_validate({}), description="Which runs are flagged, and kept."
     )
