@@ -111,6 +111,7 @@ def analyse(
     say("analysing")
     scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
     _part(result, "effects", lambda: _effects(result, plan, study, scales))
+    _part(result, "surface", lambda: _surface(result))
     _part(result, "means", lambda: _means(result))
     _part(result, "ledger", lambda: _ledger(result))
     _part(result, "predictions", lambda: _predictions(result, study))
@@ -240,6 +241,18 @@ def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
     if frames:
         table = pa.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
         write_parquet(path, described(name, table.replace_schema_metadata(None)))
+
+
+def _surface(result: Analysis) -> None:
+    from penstock.analyse.optimum import tables, wanted
+    from penstock.analyse.outcome import Outcome
+
+    outcome = Outcome.read(result.out)
+    found = tables(outcome) if wanted(outcome) and result.valid_runs else None
+    _write_frame(result.out, "surface", [found[0]] if found and len(found[0]) else [])
+    _write_frame(result.out, "optimum", [found[1]] if found and len(found[1]) else [])
+    if found and found[2]:
+        raise PenstockError("; ".join(found[2]))
 
 
 def _means(result: Analysis) -> None:

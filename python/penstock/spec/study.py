@@ -17,6 +17,7 @@ from penstock.spec.machine import PlatformFile
 
 __all__ = [
     "DesignSpec",
+    "Desire",
     "Factor",
     "Hosts",
     "Level",
@@ -193,6 +194,18 @@ class ResponseSource(_Frozen):
     file: str = "stdout"
 
 
+class Desire(_Frozen):
+    """What values of a response are worth: from 0 at `worst` to 1 at `best`, or 1 at `target` alone."""
+
+    worst: float | None = None
+    best: float | None = None
+    low: float | None = None
+    target: float | None = None
+    high: float | None = None
+    weight: float = 1.0
+    importance: float = 1.0
+
+
 class Response(_Frozen):
     """What is measured of each run, in `unit`."""
 
@@ -202,6 +215,7 @@ class Response(_Frozen):
     better: Literal["higher", "lower"]
     #: on which effects are worked out; `auto`: logarithms where treatments differ a hundredfold, else linear
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = "auto"
+    desire: Desire | None = None
 
 
 class MonitorSpec(_Frozen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -37,6 +38,15 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise expect(f"a regular expression ({error})") from None
     return text
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise expect("a finite number")
+    return value
+
+
+Finite = Annotated[float | int, AfterValidator(_finite)]
 
 
 class FactorFile(Part):
@@ -180,7 +190,7 @@ class RetryFile(Part):
 class OutliersFile(Part):
     """From where on a run is flagged as far from the others. It is kept; both analyses are told."""
 
-    mads: float | int = Field(
+    mads: Finite = Field(
         14.826,
         ge=3,
         le=1000,
@@ -369,6 +379,27 @@ else:
     ]
 
 
+class DesireFile(Part):
+    """What values of a response are worth beside those of the others: `worst` and `best`, or a target."""
+
+    worst: Finite | None = Field(None, description="From here on it is worth nothing.")
+    best: Finite | None = Field(None, description="From here on it is worth all it can be.")
+    low: Finite | None = Field(
+        None, description="With a target: worth nothing from here down."
+    )
+    target: Finite | None = Field(None, description="The value that is wanted.")
+    high: Finite | None = Field(None, description="With a target: worth nothing from here up.")
+    weight: Finite = Field(
+        1,
+        gt=0,
+        le=10,
+        description="Power of what is between: above 1 asks for values near the best.",
+    )
+    importance: Finite = Field(
+        1, gt=0, le=10, description="How often the response counts in the geometric mean of all."
+    )
+
+
 class ResponseFile(Part):
     """One response."""
 
@@ -381,6 +412,9 @@ class ResponseFile(Part):
         "auto",
         description="Scale on which effects are worked out; auto: log (ratios) where the means of treatments "
         "differ a hundredfold, else linear.",
+    )
+    desire: DesireFile | None = Field(
+        None, description="What values are worth, where several responses are weighed."
     )
 
 

@@ -16,6 +16,7 @@ from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import dump, read_input, read_source
 from penstock.spec.study import (
     DesignSpec,
+    Desire,
     Factor,
     Hosts,
     Level,
@@ -248,7 +249,15 @@ def _response(name: str, body: ResponseFile) -> Response:
         source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
     else:
         source = ResponseSource(kind="key", key=given)
-    return Response(name=name, source=source, unit=body.unit, better=body.better, scale=body.scale)
+    desire = Desire(**body.desire.model_dump()) if body.desire is not None else None
+    return Response(
+        name=name,
+        source=source,
+        unit=body.unit,
+        better=body.better,
+        scale=body.scale,
+        desire=desire,
+    )
 
 
 def _observers(file: StudyFile) -> Observers:
