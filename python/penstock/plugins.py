@@ -220,6 +220,7 @@ STUDY_FINDINGS = Table(
             name: f"penstock.analyse.assumptions:{name}"
             for name in ("scales", "kept_settings", "assumptions", "outliers")
         },
+        "surfaces": "penstock.analyse.optimum:surfaces",
         "aliased": "penstock.analyse.aliased:aliased",
         "stages": "penstock.analyse.aliased:stages",
         "confirmed": "penstock.analyse.ledger:confirmed",
@@ -277,6 +278,7 @@ DESIGNS = Table(
         "full": "penstock.design.kinds.full",
         "plackett-burman": "penstock.design.kinds.plackett_burman",
         "orthogonal-array": "penstock.design.kinds.orthogonal_array",
+        "central-composite": "penstock.design.kinds.central_composite",
         "definitive-screening": "penstock.design.kinds.definitive_screening",
         "d-optimal": "penstock.design.kinds.optimal:D",
         "i-optimal": "penstock.design.kinds.optimal:I",

@@ -180,6 +180,22 @@ def test_invalid_runs_are_repeated_once_at_the_end_of_their_round() -> None:
     assert launches(recorder) == ["r001.1", "r002.1", "r001.2", "r003.1", "r003.2"]
 
 
+def test_runs_are_made_again_as_often_as_was_said_beforehand() -> None:
+    """Breaks where a reason is repeated more or less often than its policy, or before its round has ended."""
+
+    def judge(run: str, number: int) -> Outcome:
+        good = (run, number) in {("r002", 3), ("r003", 1)}
+        return Outcome(run, number, "failed", good, "" if good else "status 1", again=2)
+
+    recorder = Recorder(judge=judge)
+    conduct(PLAN, {}, {}, recorder, recorder)
+    assert launches(recorder) == [
+        "r001.1", "r002.1", "r001.2", "r002.2", "r001.3", "r002.3", "r003.1",
+    ]  # fmt: skip
+    assert still_to_make(PLAN[:1], {"r001": PriorAttempts(judge("r001", 2), 2)}) == PLAN[:1]
+    assert still_to_make(PLAN[:1], {"r001": PriorAttempts(judge("r001", 3), 3)}) == []
+
+
 def test_a_resumed_campaign_repeats_an_invalid_run_only_if_that_was_not_done() -> None:
     invalid = Outcome("r001", 1, "finished", False, "lost events", True)
     again = Outcome("r001", 2, "finished", False, "lost events", True)

@@ -32,6 +32,7 @@ from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
+from penstock.spec.study import Retry
 from penstock.study.load import load_study
 from penstock.study.resolve import resolved_treatments
 
@@ -342,6 +343,27 @@ def test_what_may_pass_is_invalid_and_repeatable(fault: dict[str, object], reaso
     assert not found.valid
     assert found.repeatable
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        ({"cache_fault": "data: 5 % resident"}, 0),
+        ({"fidelity_faults": ("data: late",)}, 3),
+        ({"lost_events": 1}, 1),
+        ({"missed_samples": 2, "fidelity_faults": ("data: late",)}, 3),
+        ({"finished": ended(3)}, 2),
+        ({"finished": ended(137, 9, True)}, 4),
+        ({"oom_kills": 1}, 2),
+        ({"node_faults": ("n1 is gone",)}, 2),
+        ({"data_altered": True}, 0),
+        ({}, 0),
+    ],
+)
+def test_each_cause_is_repeated_as_often_as_was_said(fault: dict[str, object], times: int) -> None:
+    """Breaks where a cause is taken for another: every one has another number."""
+    retry = Retry(state=0, disk=3, losses=1, failed=2, timed_out=4)
+    assert retry.times(judge(evidence(**fault)).causes) == times
 
 
 def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:

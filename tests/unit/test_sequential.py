@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.adaptive import active_at, expected_improvement, next_stage
+from penstock.analyse.adaptive import active_at, next_stage
 from penstock.analyse.effects import effects
 from penstock.analyse.ledger import confirmed, ledger
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
 from penstock.campaign.limits import Used
 from penstock.design.augment import make_step
 from penstock.design.plan import Plan, coded_matrix, make_plan
@@ -178,6 +179,45 @@ def test_expected_improvement_as_by_simulation() -> None:
     found = expected_improvement(np.array([1.0]), np.array([2.0]), 1.5)[0]
     assert found == pytest.approx(np.maximum(drawn - 1.5, 0).mean(), abs=0.01)
     assert expected_improvement(np.array([2.0]), np.array([0.0]), 1.5)[0] == 0.5
+
+
+def test_the_worth_of_a_run_as_by_simulation() -> None:
+    """Breaks where the rival, the spread of the mean after one more run, or the sign is another."""
+    mean, sd, noise = np.array([2.0, 1.7, 0.0]), np.array([0.1, 0.5, 0.1]), 0.4
+    drawn = np.random.default_rng(4)
+    for i in range(3):
+        moved = mean[i] + sd[i] ** 2 / np.hypot(sd[i], noise) * drawn.normal(size=400_000)
+        others = np.delete(mean, i).max()
+        gain = np.maximum(moved, others).mean() - mean.max()
+        assert worth_of_a_run(mean, sd, noise)[i] == pytest.approx(gain, abs=2e-3)
+
+
+def test_the_process_is_of_largest_posterior_and_sure_of_what_it_saw() -> None:
+    """Breaks with a wrong derivative: another start or a coarse search would then find a better one."""
+    drawn = np.random.default_rng(5)
+    x = 2.0 * drawn.integers(0, 2, (24, 4)) - 1
+    x = np.unique(x, axis=0)
+    y = 2 * x[:, 0] - x[:, 1] * x[:, 2] + 0.05 * drawn.normal(size=len(x))
+    n = np.full(len(x), 2)
+    process = Process(x, y, n)
+    mean, sd = process(x)
+    assert np.abs(mean - y).max() < 0.2
+    assert sd.max() < 0.2
+    assert 0.01 < process.noise < 0.5
+    several = Process(x, y, np.full(len(x), 8))  # means of more runs are trusted more
+    assert several(x)[1].mean() < sd.mean() * 1.01
+    # a factor that does nothing is no reason for another response, one that does a lot is
+    far = np.array([[1.0, 1, 1, 1], [1.0, 1, 1, -1], [-1.0, 1, 1, 1]])
+    at = process(far)[0]
+    assert abs(at[0] - at[1]) < 0.3 < abs(at[0] - at[2])
+
+
+def test_a_near_tie_is_run_again_and_said_to_be() -> None:
+    study = study_of("{runs: 60, search_runs: 16, confirm: 2}")
+    model = lambda c: 20 - 2.0 * c["A"] + 0.2 * c["B"]  # noqa: E731
+    plan, _ = played(study, model, noise=1.0)
+    reasons = [r for s in plan.stages if s["purpose"] == "optimise" for r in s["reasons"]]
+    assert any("run once more" in r for r in reasons)
 
 
 def test_the_same_runs_choose_the_same_next_ones() -> None:

@@ -3,16 +3,16 @@
 Screening looks at nested fractions, each twice the last, for as long as an active effect has a plausible
 rival or nothing is active (`design/sequential.py` says at which level). Then a model of the runs chooses
 settings that are expected to be better than the best so far (expected improvement; Jones, Schonlau & Welch,
-Journal of Global Optimization 13, 1998). Last, the chosen and the default setting are run anew in
-interleaved pairs, because the mean of a setting that was chosen for it is too good. Only runs that were made
-count.
+Journal of Global Optimization 13, 1998), or one of the best once more where that is worth more; search ends
+when no run is expected to be worth a thousandth of the response. Last, the chosen and the default setting are
+run anew in interleaved pairs, because the mean of a setting that was chosen for it is too good. Only runs
+that were made count.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from penstock.analyse.effects import effects
+from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
 from penstock.design.augment import Step, make_step, questions, term_of, word_of
 from penstock.design.plan import Plan
 from penstock.design.sequential import level, looks
@@ -189,39 +189,56 @@ def _short(step: Step) -> int:
 
 
 def _search(state: _State, most: int) -> Stage | None:
-    """Settings that were not run, expected to be better than the best that was."""
+    """What is worth running next: settings that were not run, or one of the best so far once more."""
     plan, said = state.plan, state.said
     pool = _settings(plan, state.study.design.seed)
     known = {tuple(row) for row in state.x.tolist()}
     known |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
-    pool = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
-    if not len(pool):
-        return None
-    count = min(max(1, -(-said.search_runs // BATCHES)), most, len(pool))
-    x, y, n = _means(state)
+    new = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
+    count = min(max(1, -(-said.search_runs // BATCHES)), most)
     if said.search == "optuna":
-        return _by_optuna(state, pool, count)
-    best = float(y.max())
-    chosen: list[int] = []
+        return _by_optuna(state, new, min(count, len(new))) if len(new) else None
+    x, y, n = _means(state)
+    unit = 1.0 if state.logarithmic else abs(float(y.max()))
+    chosen: list[NDArray[np.int64]] = []
     reasons: list[str] = []
     data_x, data_y, data_n = x, y, n
     for _ in range(count):
         model = _fitted(state, data_x, data_y, data_n)
-        mean, sd = model(pool)
+        made, sd_made, noise = model(data_x)
+        best = float(data_y.max()) if said.search == "trees" else float(made.max())
+        worth = worth_of_a_run(made, sd_made, noise)
+        again = int(np.argmax(worth))
+        mean, sd, _ = model(new) if len(new) else (np.empty(0), np.empty(0), 0.0)
         gain = expected_improvement(mean, sd, best)
-        gain[chosen] = -1
-        at = int(np.argmax(gain))
-        if gain[at] <= _LITTLE * (1.0 if state.logarithmic else abs(best)):
+        at = int(np.argmax(gain)) if len(gain) else -1
+        if max(gain[at] if at >= 0 else 0.0, worth[again]) <= _LITTLE * unit:
             break
-        chosen.append(at)
-        reasons.append(_reason(state, pool[at], mean[at], sd[at], gain[at], best, x, y))
-        # the model's own mean stands for the run until it is made (kriging believer)
-        data_x = np.vstack([data_x, pool[at]])
-        data_y = np.append(data_y, mean[at])
-        data_n = np.append(data_n, 1)
+        if at >= 0 and gain[at] >= worth[again]:
+            row, expected = new[at], float(mean[at])
+            reasons.append(_reason(state, row, expected, sd[at], gain[at], best, x, y))
+            new = np.delete(new, at, axis=0)
+        else:
+            row, expected = data_x[again], float(made[again])
+            reasons.append(_again_reason(state, expected, float(sd_made[again]), best))
+        chosen.append(row)
+        data_x, data_y, data_n = _with_run(data_x, data_y, data_n, row, expected)
     if not chosen:
         return None
-    return _optimise(state, pool[chosen], reasons)
+    return _optimise(state, np.array(chosen), reasons)
+
+
+def _with_run(
+    x: NDArray[np.int64], y: Values, n: NDArray[np.int64], row: NDArray[np.int64], value: float
+) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
+    """The means with one more run: the model's own mean stands for it until it is made (kriging believer)."""
+    same = np.flatnonzero((x == row).all(axis=1))
+    if not len(same):
+        return np.vstack([x, row]), np.append(y, value), np.append(n, 1)
+    y, n = y.copy(), n.copy()
+    y[same] = (y[same] * n[same] + value) / (n[same] + 1)
+    n[same] += 1
+    return x, y, n
 
 
 def _optimise(state: _State, rows: NDArray[np.int64], reasons: list[str]) -> Stage:
@@ -275,11 +292,12 @@ def _coded(state: _State, x: NDArray[np.int64]) -> Values:
     return np.column_stack(columns)
 
 
-Predict = Callable[[NDArray[np.int64]], tuple[Values, Values]]
+#: mean, standard deviation of the mean and standard deviation of a run
+Predict = Callable[[NDArray[np.int64]], tuple[Values, Values, float]]
 
 
 def _fitted(state: _State, x: NDArray[np.int64], y: Values, n: NDArray[np.int64]) -> Predict:
-    """Mean and standard deviation that a model of the runs gives of settings."""
+    """What a model of the runs gives of settings."""
     coded = _coded(state, x)
     if state.said.search == "trees":
         from sklearn.ensemble import ExtraTreesRegressor
@@ -288,41 +306,17 @@ def _fitted(state: _State, x: NDArray[np.int64], y: Values, n: NDArray[np.int64]
             _TREES, min_samples_leaf=1, bootstrap=True, random_state=state.study.design.seed % 2**32
         ).fit(coded, y, sample_weight=n)
 
-        def of_trees(at: NDArray[np.int64]) -> tuple[Values, Values]:
+        def of_trees(at: NDArray[np.int64]) -> tuple[Values, Values, float]:
             each = np.array([tree.predict(_coded(state, at)) for tree in trees.estimators_])
-            return each.mean(axis=0), each.std(axis=0)
+            return each.mean(axis=0), each.std(axis=0), math.inf
 
         return of_trees
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    process = Process(coded, y, n)
 
-    spread = float(y.std()) or 1.0
-    kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(
-        np.full(coded.shape[1], 3.0), (0.5, 100.0)
-    ) + WhiteKernel(0.05, (1e-5, 1.0))
-    process = GaussianProcessRegressor(
-        kernel, alpha=1e-6, random_state=state.study.design.seed % 2**32
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # bounds that are reached are meant to be
-        process.fit(coded, (y - y.mean()) / spread)
-    noise = float(process.kernel_.k2.noise_level)
-
-    def of_process(at: NDArray[np.int64]) -> tuple[Values, Values]:
-        mean, sd = process.predict(_coded(state, at), return_std=True)
-        sd = np.sqrt(np.maximum(sd**2 - noise, 0))
-        return mean * spread + y.mean(), sd * spread
+    def of_process(at: NDArray[np.int64]) -> tuple[Values, Values, float]:
+        return (*process(_coded(state, at)), process.noise)
 
     return of_process
-
-
-def expected_improvement(mean: Values, sd: Values, best: float) -> Values:
-    """E[max(0, Y − best)] of normal Y; 0 where there is neither."""
-    safe = np.where(sd > 0, sd, 1.0)
-    z = (mean - best) / safe
-    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    gain = np.where(sd > 0, (mean - best) * ndtr(z) + sd * density, np.maximum(mean - best, 0.0))
-    return np.asarray(gain)
 
 
 def _reason(
@@ -348,6 +342,15 @@ def _reason(
         f"expected {quantity(state.natural(mean), unit)} ± {wide}, an improvement of {by} on average over "
         f"the best so far ({quantity(state.natural(best), unit)}); differs from it by "
         f"{listed(differs) if differs else 'nothing'}"
+    )
+
+
+def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
+    unit = state.response.unit
+    wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
+    return (
+        f"run once more: {quantity(state.natural(mean), unit)} ± {wide} as known so far, too near the best "
+        f"({quantity(state.natural(best), unit)}) to be told from the others"
     )
 
 
@@ -395,8 +398,12 @@ def _confirm(state: _State) -> Stage:
     plan = state.plan
     default = {f.name: f.levels[0].name for f in plan.factors} | state.said.default
     x, y, n = _means(state)
-    mean, _ = _fitted(state, x, y, n)(x) if len(x) > 2 else (y, y)
-    merit = (n * y + mean) / (n + 1)  # what the model says counts as one run
+    if len(x) < 3:
+        merit = y
+    elif state.said.search == "trees":
+        merit = (n * y + _fitted(state, x, y, n)(x)[0]) / (n + 1)  # what it says counts as one run
+    else:
+        merit = _fitted(state, x, y, n)(x)[0]
     ranked = [_levels(plan, x[i]) for i in np.argsort(-merit, kind="stable")]
     chosen, second = ranked[0], ranked[min(1, len(ranked) - 1)]
     against, what = default, "the default"

@@ -30,6 +30,8 @@ CODES = {
     "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
+    "surface": "where a response is best by its surface, and whether the surface fits",
+    "desirability": "the setting that serves several responses best together",
     "effect-untold": "effects that cannot be told, because combinations have no valid run",
     "effect-aliased": "effects that may be those of something else, and the cheapest step that would tell",
     "effect-unrivalled": "no effect has a plausible rival among what it is aliased with",

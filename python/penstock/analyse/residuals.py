@@ -2,7 +2,8 @@
 
 Outliers are flagged, never removed: a run farther than ten standard deviations (14.826 times the median
 absolute deviation) from the median of its treatment of five runs or more, or one whose externally studentised
-residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982).
+residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982). A study may say other limits
+(`outliers`) before it runs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from scipy import stats
 from penstock.analyse.effects import Fit
 from penstock.analyse.strata import RUN, means_of
 from penstock.analyse.terms import Values
+from penstock.spec.study import Outliers
 
+#: what is flagged where a study says nothing else
+USUAL = Outliers()
 #: 10 standard deviations of a normal distribution, in median absolute deviations
-FAR_IN_MADS = 14.826
+FAR_IN_MADS = USUAL.mads
 #: runs of a treatment from which its median says what is far
 _ENOUGH = 5
-#: level of each check, and of the outliers of all runs together
-CHECK_LEVEL, OUTLIER_LEVEL = 0.01, 0.05
+#: level of each check
+CHECK_LEVEL = 0.01
 #: degrees of freedom from which residuals say something
 LEAST_DF = 8
 #: runs that the test of normality takes
@@ -90,11 +94,13 @@ def studentised(fit: Fit) -> Values:
     return np.asarray(np.where(free > 1e-9, found, np.nan))
 
 
-def residual_table(fit: Fit, data: pd.DataFrame, response: str, scale: str) -> pd.DataFrame:
+def residual_table(
+    fit: Fit, data: pd.DataFrame, response: str, scale: str, limits: Outliers = USUAL
+) -> pd.DataFrame:
     """One row per run that was analysed: fitted, residual, studentised residual, why it is flagged."""
     t = studentised(fit)
-    far = far_from_median(data, response)
-    beyond = np.abs(t) > _limit(fit)
+    far = far_from_median(data, response, limits.mads)
+    beyond = np.abs(t) > _limit(fit, limits.chance)
     # in a block of two both have one residual: the one that is far from its own treatment is meant
     for i in np.flatnonzero(far & beyond):
         beyond &= far | ~np.isclose(np.abs(t), abs(t[i]), rtol=1e-6)
@@ -129,8 +135,11 @@ def residual_table(fit: Fit, data: pd.DataFrame, response: str, scale: str) -> p
     )
 
 
-def far_from_median(data: pd.DataFrame, response: str) -> NDArray[np.bool_]:
-    """Which runs are ten standard deviations from the median of their treatment of five runs or more."""
+def far_from_median(
+    data: pd.DataFrame, response: str, mads: float = FAR_IN_MADS
+) -> NDArray[np.bool_]:
+    """Which runs are so many median absolute deviations from the median of their treatment of five runs or
+    more."""
     if "treatment_id" not in data:
         return np.zeros(len(data), dtype=bool)
     values = pd.to_numeric(data[response]).astype(float)
@@ -138,14 +147,14 @@ def far_from_median(data: pd.DataFrame, response: str) -> NDArray[np.bool_]:
     off = (values - groups.transform("median")).abs()
     mad = off.groupby(data["treatment_id"]).transform("median")
     enough = groups.transform("size") >= _ENOUGH
-    return np.asarray((enough & (mad > 0) & (off > FAR_IN_MADS * mad)).to_numpy(dtype=bool))
+    return np.asarray((enough & (mad > 0) & (off > mads * mad)).to_numpy(dtype=bool))
 
 
-def _limit(fit: Fit) -> float:
+def _limit(fit: Fit, chance: float) -> float:
     df = fit.errors[RUN].df
     if df < LEAST_DF:
         return math.inf
-    return float(stats.t.ppf(1 - OUTLIER_LEVEL / (2 * len(fit.y)), df - 1))
+    return float(stats.t.ppf(1 - chance / (2 * len(fit.y)), df - 1))
 
 
 def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:

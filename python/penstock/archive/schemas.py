@@ -779,6 +779,42 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "surface",
+        "OUT/surface.parquet",
+        "one coefficient, or one test, of the surface of a response (studies that look for the best setting)",
+        ("response", "term"),
+        _columns("""
+            response | text | | the response
+            term | text | | `mean`, a factor, `a:b`, the square `a²`; or the test `pure error`, `lack of fit`, `curvature at the centre`
+            coefficient | f64 | scale's | per coded unit: numbers run from −1 (lowest level) to +1 (highest)
+            standard_error | f64 | scale's | its standard error
+            ci_low | f64 | scale's | 95 % interval, low end
+            ci_high | f64 | scale's | high end
+            p_value | f64 | | Student t; of a test F
+            df | i64 | | degrees of freedom
+            sum_of_squares | f64 | scale's² | of a test
+            df_error | f64 | | degrees of freedom of what it is judged by
+            scale | text | | the scale of the fit, `linear` or `log`
+        """),
+    ),
+    TableSchema(
+        "optimum",
+        "OUT/optimum.parquet",
+        "one setting that stands out: of one response by its surface, or of all by desirability",
+        ("response", "what"),
+        _columns("""
+            response | text | | the response, or `all responses`
+            what | text | | `best` within the levels; `stationary`: the surface is level; `chosen`: largest desirability
+            at | text | | JSON, factor: number or level
+            nature | text | | of a stationary point: maximum, minimum, saddle or ridge, and the intervals of its numbers
+            value | f64 | response's | predicted there; of `all responses` the desirability
+            ci_low | f64 | response's | 95 % interval of the mean, low end
+            ci_high | f64 | response's | high end
+            run_low | f64 | response's | 95 % interval of one run, low end
+            run_high | f64 | response's | high end
+        """),
+    ),
+    TableSchema(
         "means",
         "OUT/means.parquet",
         "one treatment of one response by its valid runs, or one level of one factor over the combinations that all its levels have",

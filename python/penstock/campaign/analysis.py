@@ -110,7 +110,8 @@ def analyse(
         return result
     say("analysing")
     scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
-    _part(result, "effects", lambda: _effects(result, plan, responses, scales))
+    _part(result, "effects", lambda: _effects(result, plan, study, scales))
+    _part(result, "surface", lambda: _surface(result))
     _part(result, "means", lambda: _means(result))
     _part(result, "ledger", lambda: _ledger(result))
     _part(result, "predictions", lambda: _predictions(result, study))
@@ -203,7 +204,7 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
         result.notes.append(f"no {name}: {error}")
 
 
-def _effects(result: Analysis, plan: Plan, responses: list[str], scales: dict[str, str]) -> None:
+def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str]) -> None:
     from penstock.analyse.effects import effects_of, fitted, usable
     from penstock.analyse.polynomials import trends
     from penstock.analyse.residuals import residual_table
@@ -213,13 +214,13 @@ def _effects(result: Analysis, plan: Plan, responses: list[str], scales: dict[st
     path.unlink(missing_ok=True)
     found, faults = [], []
     parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
-    for response in responses:
+    for response in [r.name for r in study.responses]:
         try:
             scale = scales.get(response) or usual_scale(result.runs, response)
             fit = fitted(result.runs, plan, response, scale)
             found.append(effects_of(fit, response, scale=scale))
             data = usable(result.runs, plan, response)
-            parts["residuals"].append(residual_table(fit, data, response, scale))
+            parts["residuals"].append(residual_table(fit, data, response, scale, study.outliers))
             parts["trends"].append(trends(fit, plan, response, scale))
         except PenstockError as error:
             faults.append(f"{response}: {error}")
@@ -240,6 +241,18 @@ def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
     if frames:
         table = pa.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
         write_parquet(path, described(name, table.replace_schema_metadata(None)))
+
+
+def _surface(result: Analysis) -> None:
+    from penstock.analyse.optimum import tables, wanted
+    from penstock.analyse.outcome import Outcome
+
+    outcome = Outcome.read(result.out)
+    found = tables(outcome) if wanted(outcome) and result.valid_runs else None
+    _write_frame(result.out, "surface", [found[0]] if found and len(found[0]) else [])
+    _write_frame(result.out, "optimum", [found[1]] if found and len(found[1]) else [])
+    if found and found[2]:
+        raise PenstockError("; ".join(found[2]))
 
 
 def _means(result: Analysis) -> None:

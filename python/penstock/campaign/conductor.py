@@ -1,8 +1,9 @@
 """The order of effects of a campaign, and nothing else: what is done to a host is behind `Executor`.
 
-A round is a block of the plan. Every run of it is made once; then those whose first attempt is invalid for a
-reason that may pass are made once more. What is on disk already is not made again, unless a resumed campaign
-says by `once_more` that what the host spoilt may be tried anew.
+A round is a block of the plan. Every run of it is made once; then those that are invalid are made again, as
+often as the study says beforehand of their reason (once, unless it says otherwise, for one that may pass).
+What is on disk already is not made again, unless a resumed campaign says by `once_more` that what the host
+spoilt may be tried anew.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ R_contra = TypeVar("R_contra", bound=Run, contravariant=True)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one attempt; `repeatable` if it is invalid for a reason that may pass."""
+    """What became of one attempt; `repeatable` if it is invalid for a reason that may pass, `again`: how
+    often the study has such a run made again (once where it does not say and the reason may pass)."""
 
     run_id: str
     attempt: int
@@ -47,6 +49,14 @@ class Outcome:
     wall_s: float = 0.0
     own_s: float = 0.0
     size_bytes: int = 0
+    again: int | None = None
+
+    @property
+    def repeats(self) -> int:
+        """How often it may be made again for its reason."""
+        if self.valid:
+            return 0
+        return int(self.repeatable) if self.again is None else self.again
 
 
 @dataclass(frozen=True)
@@ -192,9 +202,9 @@ def conduct(
                 outcome = _make(executor, listener, Attempt(run, number))
                 known[run.run_id] = PriorAttempts(outcome, 1)
                 outcomes.append(outcome)
-            for run in one_round:
-                before = known[run.run_id]
-                if must_repeat(before):
+            while left := [r for r in one_round if must_repeat(known[r.run_id])]:
+                for run in left:
+                    before = known[run.run_id]
                     number = max(before.outcome.attempt, interrupted.get(run.run_id, 0)) + 1
                     outcome = _make(executor, listener, Attempt(run, number))
                     known[run.run_id] = PriorAttempts(outcome, before.attempts + 1)
@@ -205,8 +215,8 @@ def conduct(
 
 
 def must_repeat(made: PriorAttempts) -> bool:
-    """Whether a run is to be made once more: invalid for a reason that may pass, and made once only."""
-    return made.outcome.repeatable and made.attempts == 1
+    """Whether a run is to be made once more: invalid, and not made again as often as its reason allows."""
+    return made.attempts <= made.outcome.repeats
 
 
 def once_more(made: Mapping[str, PriorAttempts]) -> dict[str, PriorAttempts]:

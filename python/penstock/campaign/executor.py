@@ -431,6 +431,7 @@ class HostExecutor:
             valid=judgement.valid,
             reason=judgement.reason,
             repeatable=judgement.repeatable,
+            causes=list(judgement.causes),
             resident_share=work.settled.resident_share if work.settled else {},
             losses=work.observation.losses,
             receipts=work.observation.receipts,
@@ -451,7 +452,8 @@ class HostExecutor:
         self._now = None
         size = directory_bytes(path)
         self._finished_bytes.append(size)
-        if not judgement.repeatable or attempt.number > 1:
+        again = self._study.retry.times(judgement.causes)
+        if judgement.valid or attempt.number > again:
             with contextlib.suppress(ValueError):
                 self._left.remove(attempt.run.run_id)
         return Outcome(
@@ -464,6 +466,7 @@ class HostExecutor:
             finished.wall_s,
             attempt.own_s,
             size,
+            again,
         )
 
     def discard(self, attempt: Attempt[PlannedRun]) -> None:

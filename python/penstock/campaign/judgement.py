@@ -36,12 +36,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """State, validity and reason; `repeatable` if what is wrong may pass."""
+    """State, validity and reason; `repeatable` if what is wrong may pass; `causes` as `spec.study.Retry`
+    names them."""
 
     state: str
     valid: bool
     reason: str
     repeatable: bool
+    causes: tuple[str, ...] = ()
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -53,7 +55,9 @@ def judge(evidence: Evidence) -> Judgement:
         reason = "the command changed the prepared data, which all runs share; say mutates: true"
         return Judgement("finished", False, reason, False)
     faults = [evidence.cache_fault] if evidence.cache_fault else []
+    causes = ["state"] * bool(faults) + ["disk"] * bool(evidence.fidelity_faults)
     faults += evidence.fidelity_faults
+    served = len(faults)
     seen = evidence.lost_events + evidence.kept_events
     few = evidence.unplaced_faults <= UNPLACED_SHARE * seen
     if evidence.lost_events > (evidence.unplaced_faults if few else 0):
@@ -61,7 +65,8 @@ def judge(evidence: Evidence) -> Judgement:
     if evidence.missed_samples > max(1, (1 - COMPLETE_SHARE) * evidence.expected_samples):
         missed, expected = evidence.missed_samples, evidence.expected_samples
         faults.append(f"the monitor missed {missed} of {expected} samples")
-    return Judgement("finished", not faults, "; ".join(faults), bool(faults))
+    causes += ["losses"] * (len(faults) > served)
+    return Judgement("finished", not faults, "; ".join(faults), bool(faults), tuple(causes))
 
 
 def _ending(evidence: Evidence) -> Judgement | None:
@@ -71,14 +76,16 @@ def _ending(evidence: Evidence) -> Judgement | None:
         return Judgement("aborted", False, f"alert: {evidence.alert}", False)
     words = f": {evidence.last_line}" if evidence.last_line else ""
     if finished.timed_out:
-        return Judgement("timed-out", False, f"it took longer than {evidence.timeout_s:g} s", False)
+        reason = f"it took longer than {evidence.timeout_s:g} s"
+        return Judgement("timed-out", False, reason, False, ("timed_out",))
     if finished.exit_status == 0:
         if evidence.node_faults:
-            return Judgement("failed", False, "; ".join(evidence.node_faults), False)
+            reason = "; ".join(evidence.node_faults)
+            return Judgement("failed", False, reason, False, ("failed",))
         if evidence.oom_kills:  # the program went on without one of its processes
             kills = evidence.oom_kills
             reason = f"out of the memory of its group ({kills} processes killed)"
-            return Judgement("failed", False, reason, False)
+            return Judgement("failed", False, reason, False, ("failed",))
         return None
     if evidence.oom_kills:
         words = f": out of the memory of its group ({evidence.oom_kills} processes killed)" + words
@@ -88,4 +95,4 @@ def _ending(evidence: Evidence) -> Judgement | None:
         reason = f"the workload was ended by signal {finished.signal}{words}"
     else:
         reason = f"the workload ended with status {finished.exit_status}{words}"
-    return Judgement("failed", False, reason, False)
+    return Judgement("failed", False, reason, False, ("failed",))

@@ -80,7 +80,7 @@ class RunProgress:
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """A run has ended."""
         self._ended += 1
-        if outcome.repeatable and outcome.attempt == 1:
+        if outcome.attempt <= outcome.repeats:
             self._to_make += 1
         if self._bar is not None:
             self._bar.update(
@@ -91,7 +91,7 @@ class RunProgress:
         told = f"{self._ended}/{self._to_make} {run.run_id}{attempts} {treatment}"
         if not outcome.valid:
             word = "invalid" if outcome.state == "finished" else outcome.state
-            more = "; made once more later" if outcome.repeatable and outcome.attempt == 1 else ""
+            more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
             self.say(f"{told}: {word}: {outcome.reason}{more}")
         elif self._bar is None:
             self.say(f"{told} {outcome.wall_s:.1f} s, {self.left()}".rstrip(", "))

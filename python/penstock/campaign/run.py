@@ -48,7 +48,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.announce import Announcement
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
-from penstock.spec.study import Study
+from penstock.spec.study import Retry, Study
 from penstock.state import state_dir
 from penstock.study.load import load_study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolved_treatments
@@ -203,7 +203,7 @@ def run_loaded(
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out), contextlib.ExitStack() as stack:
         found = attempts(out)
-        made = _made(found)
+        made = _made(found, study.retry)
         facts = asked
         if before is not None:
             refuse_altered(before, asked, set(made), out)
@@ -285,7 +285,7 @@ def run_loaded(
                 done = len({b.manifest["run_id"] for b in attempts(out)})
                 state = "finished" if done >= len(plan.rows) else "stopped"
                 _tell(catalogues, out, facts, state, [])
-        if not still_to_make(plan.rows, _made(attempts(out))):
+        if not still_to_make(plan.rows, _made(attempts(out), study.retry)):
             work_directory.clear(out, work_directory.work_directory(out))
         from penstock.campaign.analysis import analyse  # pandas takes a third of a second
 
@@ -463,7 +463,7 @@ class _Telling:
             )
         if outcome.state == "finished":
             self._finished.add(run.treatment_id)
-        elif run.treatment_id not in self._finished:
+        elif run.treatment_id not in self._finished and outcome.attempt > outcome.repeats:
             levels = ", ".join(f"{k} {v}" for k, v in run.levels.items())
             raise _FailedError(
                 f"{run.run_id} ({levels}) failed, and no run of {run.treatment_id} was finished before: "
@@ -560,7 +560,7 @@ def _continued(before: Campaign, asked: Campaign) -> Campaign:
     return Campaign(**{**vars(asked), "study_id": before.study_id, "time_scales": scales})
 
 
-def _made(found: list[Bundle]) -> dict[str, PriorAttempts]:
+def _made(found: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
     """What is on disk of each run: its last attempt, and how many there are."""
     made: dict[str, PriorAttempts] = {}
     for bundle in found:
@@ -574,6 +574,7 @@ def _made(found: list[Bundle]) -> dict[str, PriorAttempts]:
             bool(m.get("repeatable", False)),
             float(m.get("times", {}).get("wall_s") or 0.0),
             float(m.get("times", {}).get("own_s") or 0.0),
+            again=retry.times(m["causes"]) if "causes" in m else None,
         )
         earlier = made.get(outcome.run_id)
         made[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)

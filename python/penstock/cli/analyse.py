@@ -21,6 +21,12 @@ def command(
         ...,
         help="The study's directory (the -o of penstock run), a run of it (OUT:r001), or a trace bundle.",
     ),
+    at: list[str] = typer.Option(
+        [],
+        "--at",
+        metavar="A=1,B=x",
+        help="Only predict the responses at this setting, which need not have been run; repeatable.",
+    ),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
     ),
@@ -38,6 +44,11 @@ def command(
     from penstock.campaign.analysis import analyse, headline
 
     check_fail_on(fail_on)
+    if at:
+        if not is_study(runs):
+            raise BadInput(f"{runs}: found no study; expected the directory of one for --at")
+        _predict(runs.resolve(), at, as_json)
+        return
     if not is_study(runs):
         with reading(runs) as (trace,):
             try:
@@ -80,6 +91,23 @@ def command(
         raise typer.Exit(1)
     if reaches(result.findings, fail_on):
         raise typer.Exit(3)
+
+
+def _predict(out: Path, settings: list[str], as_json: bool) -> None:
+    from penstock.analyse.optimum import parse_at, prediction_lines, predictions_at
+    from penstock.analyse.outcome import Outcome
+
+    asked = [parse_at(text) for text in settings]
+    outcome = Outcome.read(out)
+    found = [predictions_at(outcome, at) for at in asked]
+    if as_json:
+        print(json.dumps([row for rows in found for row in rows]))
+        return
+    for text, rows in zip(settings, found, strict=True):
+        if len(found) > 1:
+            print(text)
+        for line in prediction_lines(rows):
+            print(line)
 
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:

@@ -195,6 +195,8 @@ def _mixed(asked: Asked, purpose: str) -> Iterator[Candidate]:
     yield from _optimal(asked, "d-optimal", "pairs", told, leaves or no_curve)
     if purpose == "optimise" and _curved(asked):
         told = "cubes and interactions of three or more are taken as 0"
+        if not asked.forbidden:
+            yield from _of_kind(asked, "central-composite", {}, told, "")
         yield from _optimal(asked, "i-optimal", "quadratic", told, "")
     if asked.combinations <= full.MOST:
         rows = full.treatments(asked)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,15 +18,18 @@ from penstock.spec.machine import PlatformFile
 
 __all__ = [
     "DesignSpec",
+    "Desire",
     "Factor",
     "Hosts",
     "Level",
     "Limits",
     "MonitorSpec",
     "Observers",
+    "Outliers",
     "Ready",
     "Response",
     "ResponseSource",
+    "Retry",
     "Sequential",
     "Service",
     "Settle",
@@ -89,6 +93,28 @@ class Limits(_Frozen):
     runs: int | None = None
     time_s: float | None = None
     energy_j: float | None = None
+
+
+class Retry(_Frozen):
+    """How often a run is made again for each cause that makes it invalid, decided before any runs."""
+
+    state: int = 1
+    disk: int = 1
+    losses: int = 1
+    failed: int = 0
+    timed_out: int = 0
+
+    def times(self, causes: Iterable[str]) -> int:
+        """How often a run that is invalid for these causes may be made again: the most of any of them."""
+        return max((int(getattr(self, cause)) for cause in causes), default=0)
+
+
+class Outliers(_Frozen):
+    """From where on a run is flagged: MADs from the median of its treatment, and the chance that any run of
+    a study is flagged by its studentised residual although nothing is wrong."""
+
+    mads: float = 14.826
+    chance: float = 0.05
 
 
 class DesignSpec(_Frozen):
@@ -169,6 +195,18 @@ class ResponseSource(_Frozen):
     file: str = "stdout"
 
 
+class Desire(_Frozen):
+    """What values of a response are worth: from 0 at `worst` to 1 at `best`, or 1 at `target` alone."""
+
+    worst: float | None = None
+    best: float | None = None
+    low: float | None = None
+    target: float | None = None
+    high: float | None = None
+    weight: float = 1.0
+    importance: float = 1.0
+
+
 class Response(_Frozen):
     """What is measured of each run, in `unit`."""
 
@@ -178,6 +216,7 @@ class Response(_Frozen):
     better: Literal["higher", "lower"]
     #: on which effects are worked out; `auto`: logarithms where treatments differ a hundredfold, else linear
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = "auto"
+    desire: Desire | None = None
 
 
 class MonitorSpec(_Frozen):
@@ -257,6 +296,8 @@ class Study(_Frozen):
     hosts: Hosts | None = None
     limits: Limits = Limits()
     alerts: tuple[Rule, ...] = ()
+    retry: Retry = Retry()
+    outliers: Outliers = Outliers()
     quick: bool = False
     source_path: Path
     base_dir: Path

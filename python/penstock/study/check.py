@@ -219,6 +219,7 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
     for name, body in _mapping(document, "responses").items():
         path: Path = ("responses", name)
         _name(source, path, name, taken, "response")
+        _desire(source, path, body)
         given = body.get("from") if isinstance(body, dict) else None
         if not isinstance(given, str) or known is None or not given.strip():
             continue
@@ -230,6 +231,37 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
             )
         elif isinstance(body, dict):
             _convertible(source, (*path, "unit"), body.get("unit"), known[given])
+
+
+def _desire(source: Source, path: Path, body: Any) -> None:
+    desire = body.get("desire") if isinstance(body, dict) else None
+    if not isinstance(desire, dict):
+        return
+    keys = ("worst", "best", "low", "target", "high")
+    said = {k: desire[k] for k in keys if desire.get(k) is not None}
+    if not all(_is_number(v) for v in said.values()):
+        return  # reported with the keys
+    expected = _desire_fault(said, body.get("better"))
+    if expected:
+        source.mistake((*path, "desire"), _shown(said), expected)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _desire_fault(said: dict[str, float], better: Any) -> str:
+    if set(said) == {"worst", "best"}:
+        if said["worst"] == said["best"]:
+            return "best and worst that differ"
+        if better in ("lower", "higher") and (said["best"] > said["worst"]) != (better == "higher"):
+            where = "above" if better == "higher" else "below"
+            return f"best {where} worst, because {better} is better"
+        return ""
+    if set(said) == {"low", "target", "high"}:
+        fits = said["low"] < said["target"] < said["high"]
+        return "" if fits else "low below target below high"
+    return "worst and best, or low, target and high"
 
 
 def _some(known: list[str], name: str) -> str:

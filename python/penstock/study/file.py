@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -46,6 +47,15 @@ def _rule(text: str) -> str:
     except ValueError as error:
         raise expect(str(error)) from None
     return text
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise expect("a finite number")
+    return value
+
+
+Finite = Annotated[float | int, AfterValidator(_finite)]
 
 
 class FactorFile(Part):
@@ -167,6 +177,38 @@ class LimitsFile(Part):
         gt=0,
         le=1e12,
         description="Energy of the host by its meter [J], over all resumptions.",
+    )
+
+
+class RetryFile(Part):
+    """How often a run is made again, by what makes it invalid; decided before its responses are read."""
+
+    state: int = Field(
+        1, ge=0, le=10, description="It did not begin in the declared state of the page cache."
+    )
+    disk: int = Field(
+        1, ge=0, le=10, description="An emulated disk did not deliver what was asked of it."
+    )
+    losses: int = Field(1, ge=0, le=10, description="Observers lost events or samples.")
+    failed: int = Field(
+        0, ge=0, le=10, description="The command ended with another status than 0 or was killed."
+    )
+    timed_out: int = Field(0, ge=0, le=10, description="The command took longer than its time-out.")
+
+
+class OutliersFile(Part):
+    """From where on a run is flagged as far from the others. It is kept; both analyses are told."""
+
+    mads: Finite = Field(
+        14.826,
+        ge=3,
+        le=1000,
+        description="Median absolute deviations from the median of its treatment, of five runs or more; "
+        "14.826 are ten standard deviations.",
+    )
+    chance: Share = Field(
+        "5%",
+        description="Chance that any run is flagged by its studentised residual when nothing is wrong.",
     )
 
 
@@ -346,6 +388,27 @@ else:
     ]
 
 
+class DesireFile(Part):
+    """What values of a response are worth beside those of the others: `worst` and `best`, or a target."""
+
+    worst: Finite | None = Field(None, description="From here on it is worth nothing.")
+    best: Finite | None = Field(None, description="From here on it is worth all it can be.")
+    low: Finite | None = Field(
+        None, description="With a target: worth nothing from here down."
+    )
+    target: Finite | None = Field(None, description="The value that is wanted.")
+    high: Finite | None = Field(None, description="With a target: worth nothing from here up.")
+    weight: Finite = Field(
+        1,
+        gt=0,
+        le=10,
+        description="Power of what is between: above 1 asks for values near the best.",
+    )
+    importance: Finite = Field(
+        1, gt=0, le=10, description="How often the response counts in the geometric mean of all."
+    )
+
+
 class ResponseFile(Part):
     """One response."""
 
@@ -358,6 +421,9 @@ class ResponseFile(Part):
         "auto",
         description="Scale on which effects are worked out; auto: log (ratios) where the means of treatments "
         "differ a hundredfold, else linear.",
+    )
+    desire: DesireFile | None = Field(
+        None, description="What values are worth, where several responses are weighed."
     )
 
 
@@ -467,4 +533,11 @@ class StudyFile(Part):
         max_length=MOST_RULES,
         description="Rules over what the monitor samples, such as `disk_busy > 90% for 5s then abort`; one "
         "that aborts ends the run, which is not valid then.",
+    )
+    retry: RetryFile = Field(
+        RetryFile.model_validate({}),
+        description="How often invalid runs are made again, by cause.",
+    )
+    outliers: OutliersFile = Field(
+        OutliersFile.model_validate({}), description="Which runs are flagged, and kept."
     )

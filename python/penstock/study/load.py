@@ -17,15 +17,18 @@ from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import dump, read_input, read_source
 from penstock.spec.study import (
     DesignSpec,
+    Desire,
     Factor,
     Hosts,
     Level,
     Limits,
     MonitorSpec,
     Observers,
+    Outliers,
     Ready,
     Response,
     ResponseSource,
+    Retry,
     Sequential,
     Service,
     Settle,
@@ -145,6 +148,8 @@ def _study(
             energy_j=file.limits.energy,
         ),
         alerts=tuple(parse_rule(text) for text in file.alerts),
+        retry=Retry(**file.retry.model_dump()),
+        outliers=Outliers(mads=float(file.outliers.mads), chance=parse_share(file.outliers.chance)),
         quick=quick,
         source_path=path,
         base_dir=base_dir,
@@ -246,7 +251,15 @@ def _response(name: str, body: ResponseFile) -> Response:
         source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
     else:
         source = ResponseSource(kind="key", key=given)
-    return Response(name=name, source=source, unit=body.unit, better=body.better, scale=body.scale)
+    desire = Desire(**body.desire.model_dump()) if body.desire is not None else None
+    return Response(
+        name=name,
+        source=source,
+        unit=body.unit,
+        better=body.better,
+        scale=body.scale,
+        desire=desire,
+    )
 
 
 def _observers(file: StudyFile) -> Observers:

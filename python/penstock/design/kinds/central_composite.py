@@ -1,0 +1,62 @@
+"""Central composite designs with their axial points on the faces: corners, middles of faces, centre.
+
+Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). Corners are the full design or, of five
+factors and more, the smallest regular fraction of resolution V, so that products of two are told apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.design.generators import NoFraction, choose_generators, defining_relation, resolution
+from penstock.design.kinds.base import Asked, Claim, Numbers, no_forbidden, numeric
+from penstock.design.matrix import two_level
+
+WHAT = "Quantitative factors of three levels: the whole second-order surface, and curvature at the centre."
+OPTIONS: dict[str, str] = {}
+CANNOT = ("Central composite: nothing of third order, and nothing beyond the levels.",)
+_MOST = 10
+_RESOLUTION = 5
+
+
+def fault(asked: Asked) -> str:
+    """Three equally spaced numbers for each of a few factors."""
+    if not 2 <= len(asked.factors) <= _MOST:
+        return f"2 to {_MOST} factors"
+    for factor in asked.factors:
+        values = numeric(factor)
+        steps = np.diff(values) if values is not None else np.zeros(1)
+        if len(factor.levels) != 3 or not np.allclose(steps, steps[0], rtol=1e-6) or not steps[0]:
+            return f"three equally spaced numbers for {factor.name}; or kind: i-optimal"
+    return no_forbidden(asked)
+
+
+def treatments(asked: Asked) -> Numbers:
+    """Corners, then faces, then the centre."""
+    count = len(asked.factors)
+    corners = two_level(count, choose_generators(count, _added(count))).astype(np.int64) + 1
+    faces = np.ones((2 * count, count), dtype=np.int64)
+    for j in range(count):
+        faces[2 * j, j], faces[2 * j + 1, j] = 0, 2
+    found: Numbers = np.vstack([corners, faces, np.ones((1, count), dtype=np.int64)])
+    return found
+
+
+def claim(asked: Asked) -> Claim:
+    """Every coefficient of second order has an estimate."""
+    return Claim(model="quadratic", clear=True, runs=len(treatments(asked)))
+
+
+def _added(count: int) -> int:
+    """P of the smallest fraction of resolution V."""
+    best = 0
+    for added in range(1, count):
+        try:
+            generators = choose_generators(count, added)
+        except NoFraction:
+            break
+        grade = resolution(defining_relation(g.relation for g in generators))
+        if grade is None or grade < _RESOLUTION:
+            break
+        best = added
+    return best

@@ -1,0 +1,303 @@
+"""Surfaces: a published case to its printed digits, planted truths, several responses weighed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from penstock.analyse.desirability import overall, worth
+from penstock.analyse.optimum import parse_at, predictions_at
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.surface import (
+    CURVATURE,
+    LACK,
+    PURE,
+    Merit,
+    best_setting,
+    stationary,
+    surface,
+    surface_table,
+)
+from penstock.campaign.analysis import analyse
+from penstock.cli import _build
+from penstock.design.plan import Plan, make_plan
+from penstock.errors import BadInput, PenstockError
+from penstock.spec.study import Desire
+from penstock.study.load import read_study
+from tests.unit.recorded_study import record, study_text
+
+#: odour, temperature, ratio, height: John, Statistical Design and Analysis of Experiments (1971), as the
+#: chapter on PROC RSREG of the SAS/STAT user's guide prints it (its first example)
+SMELL = """
+66 40 .3 4   39 120 .3 4   43 40 .7 4    49 120 .7 4
+58 40 .5 2   17 120 .5 2   -5 40 .5 6   -40 120 .5 6
+65 80 .3 2    7 80 .7 2    43 80 .3 6   -22 80 .7 6
+-31 80 .5 4 -35 80 .5 4   -26 80 .5 4
+"""
+THREE = {
+    "T": "{levels: [40, 80, 120]}",
+    "R": "{levels: [0.3, 0.5, 0.7]}",
+    "H": "{levels: [2, 4, 6]}",
+}
+
+
+def plan_of(factors: dict[str, str], design: str) -> Plan:
+    return make_plan(read_study(study_text(factors, design).encode(), Path("x.study.yaml")))
+
+
+def runs_of(plan: Plan, value) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"run_id": r.run_id, "replicate": r.replicate, "treatment_id": r.treatment_id}
+            | r.levels
+            | {"valid": True, "y": value(r)}
+            for r in plan.rows
+        ]
+    )
+
+
+def smell() -> tuple[Plan, pd.DataFrame]:
+    plan = plan_of(THREE, "{kind: full, replicates: 3, order: standard}")
+    rows = np.array(SMELL.split(), dtype=float).reshape(-1, 4)
+    data = [
+        {"y": y, "T": f"{t:g}", "R": f"{r:g}", "H": f"{h:g}", "valid": True} for y, t, r, h in rows
+    ]
+    return plan, pd.DataFrame(data)
+
+
+def test_the_published_surface_to_its_printed_digits() -> None:
+    """Breaks with another coding, another lack of fit, or another stationary point."""
+    plan, data = smell()
+    found = surface(data, plan, "y")
+    table = surface_table(found).set_index("term")
+    assert table.loc["mean", "coefficient"] == pytest.approx(-30.666667, abs=1e-6)
+    for term, q in {
+        "T": -12.125, "R": -17.0, "H": -21.375, "T²": 32.083333, "R²": 47.833333, "H²": 6.083333,
+        "T:R": 8.25, "T:H": 1.5, "R:H": -1.75,
+    }.items():  # fmt: skip
+        assert table.loc[term, "coefficient"] == pytest.approx(q, abs=1e-6)
+    assert table.loc["R²", "standard_error"] == pytest.approx(11.698187, abs=1e-6)
+    assert table.loc["R²", "p_value"] == pytest.approx(0.0095, abs=5e-5)
+    tests = {t.name: t for t in found.tests}
+    assert (tests[LACK].df, tests[PURE].df) == (3, 2)
+    assert tests[LACK].sum_of_squares == pytest.approx(2485.75)
+    assert tests[PURE].sum_of_squares == pytest.approx(40.666667)
+    assert (tests[LACK].f, tests[LACK].p) == pytest.approx((40.75, 0.0240), abs=5e-5)
+    level = stationary(found, {"T": 80, "R": 0.5, "H": 4})
+    assert level is not None
+    assert level.at == pytest.approx({"T": 84.876502, "R": 0.539915, "H": 7.541050}, abs=1e-6)
+    assert (level.nature, level.inside) == ("minimum", False)
+    assert level.low["H"] < level.at["H"] < level.high["H"]
+
+
+def test_what_is_said_of_a_setting_holds_as_often_as_it_says() -> None:
+    """Coverage of the mean's and of a run's interval at a setting that is not run; breaks with a variance of
+    the mean alone, another t, or a block that is forgotten."""
+    plan = plan_of(
+        {"a": "{levels: [0, 5, 10]}", "b": "{levels: [x, y, z]}"}, "{kind: full, replicates: 3}"
+    )
+    of_b = {"x": 0.0, "y": 4.0, "z": -1.0}
+    truth = lambda a, b: 20 + 2 * a - 0.3 * a * a + of_b[b] + 0.2 * a * of_b[b]  # noqa: E731
+    drawn = np.random.default_rng(8)
+    inside = beside = 0
+    studies = 400
+    for _ in range(studies):
+        block = drawn.normal(0, 3, 4)
+        data = runs_of(
+            plan,
+            lambda r, shift=block: (
+                truth(float(r.levels["a"]), r.levels["b"]) + drawn.normal() + shift[r.replicate]
+            ),
+        )
+        there = surface(data, plan, "y").predict({"a": 7.3, "b": "y"})
+        mean = truth(7.3, "y") + block[1:].mean()
+        inside += there.low <= mean <= there.high
+        beside += there.run_low <= mean + drawn.normal() <= there.run_high
+    low, high = (0.95 + s * 3.3 * np.sqrt(0.95 * 0.05 / studies) for s in (-1, 1))
+    assert low <= inside / studies <= high
+    assert low <= beside / studies <= high
+
+
+def test_a_bend_that_the_model_has_not_is_found_and_none_is_not() -> None:
+    plan = plan_of({"a": "{levels: [0, 1, 2, 3, 4]}"}, "{kind: full, replicates: 6}")
+    drawn = np.random.default_rng(2)
+    noise = {r.run_id: drawn.normal() for r in plan.rows}
+    bent = runs_of(plan, lambda r: 3 * np.sin(2.2 * float(r.levels["a"])) + noise[r.run_id])
+    level = runs_of(plan, lambda r: (float(r.levels["a"]) - 1) ** 2 + noise[r.run_id])
+    p = [next(t.p for t in surface(d, plan, "y").tests if t.name == LACK) for d in (bent, level)]
+    assert p[0] < 1e-3 < 0.05 < p[1]
+
+
+def test_the_centre_says_whether_there_is_curvature() -> None:
+    """The contrast is that of the corners' mean and the centre's (4.5 here), judged by pure error."""
+    plan = plan_of(
+        {"a": "{levels: [0, 5, 10]}", "b": "{levels: [0, 5, 10]}"},
+        "{kind: central-composite, replicates: 4}",
+    )
+    drawn = np.random.default_rng(3)
+    bend = lambda r: 4.5 * (r.levels["a"] != "5") * (r.levels["b"] != "5")  # noqa: E731
+    data = runs_of(plan, lambda r: 20 + bend(r) + 0.01 * drawn.normal())
+    (test,) = (t for t in surface(data, plan, "y").tests if t.name == CURVATURE)
+    assert test.p < 1e-6
+    # 16 runs of corners and 4 of the centre: the square of the difference over 1/16 + 1/4
+    assert np.sqrt(test.sum_of_squares * (1 / 16 + 1 / 4)) == pytest.approx(4.5, abs=0.02)
+    flat = runs_of(plan, lambda r: float(r.levels["a"]) + drawn.normal())
+    (none,) = (t for t in surface(flat, plan, "y").tests if t.name == CURVATURE)
+    assert none.p > 0.01
+
+
+def test_a_saddle_a_ridge_and_the_best_within_the_levels() -> None:
+    plan = plan_of(
+        {"a": "{levels: [0, 5, 10]}", "b": "{levels: [0, 5, 10]}"}, "{kind: full, replicates: 2}"
+    )
+    drawn = np.random.default_rng(4)
+
+    def fitted(model):
+        data = runs_of(
+            plan,
+            lambda r: model(float(r.levels["a"]), float(r.levels["b"])) + 1e-3 * drawn.normal(),
+        )
+        return surface(data, plan, "y")
+
+    at = {"a": 5, "b": 5}
+    top = fitted(lambda a, b: 50 - (a - 6) ** 2 - 2 * (b - 3) ** 2)
+    found = stationary(top, at)
+    assert found is not None
+    assert (found.nature, found.inside) == ("maximum", True)
+    assert found.at == pytest.approx({"a": 6, "b": 3}, abs=0.01)
+    best = best_setting(Merit([top], lambda v: v[0]))
+    assert best == pytest.approx({"a": 6, "b": 3}, abs=0.01)
+    saddle = stationary(fitted(lambda a, b: (a - 5) ** 2 - (b - 5) ** 2), at)
+    ridge = stationary(fitted(lambda a, b: -((a + b - 9) ** 2)), at)
+    assert saddle is not None
+    assert ridge is not None
+    assert (saddle.nature, ridge.nature) == ("saddle", "ridge")
+    # the best is not looked for where it is forbidden
+    avoided = best_setting(
+        Merit([top], lambda v: v[0]), [{"a": ["5"], "b": ["5"]}, {"b": ["0", "5"]}]
+    )
+    assert avoided["b"] > 7.4
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [
+        ({"a": 11, "b": 5}, "expected 0 to 10"),
+        ({"a": "x", "b": 5}, "expected a number"),
+        ({"a": 5}, "found no b"),
+        ({"a": 5, "b": 5, "C": 1}, "found the factor C"),
+    ],
+)
+def test_settings_of_which_nothing_is_known_are_refused(at: dict[str, object], says: str) -> None:
+    plan = plan_of(
+        {"a": "{levels: [0, 5, 10]}", "b": "{levels: [0, 5, 10]}"}, "{kind: full, replicates: 2}"
+    )
+    found = surface(runs_of(plan, lambda r: float(r.levels["a"])), plan, "y")
+    with pytest.raises(BadInput, match=says):
+        found.predict(at)  # type: ignore[arg-type]
+
+
+def test_desirability_as_by_hand() -> None:
+    larger = Desire(worst=10, best=20, weight=2)
+    assert worth(15, larger) == pytest.approx(0.25)
+    assert worth([5, 10, 20, 30], larger).tolist() == [0, 0, 1, 1]
+    smaller = Desire(worst=4, best=0)
+    assert worth(1, smaller) == pytest.approx(0.75)
+    target = Desire(low=0, target=4, high=6)
+    assert worth([2, 4, 5, 7, np.nan], target).tolist() == [0.5, 1, 0.5, 0, 0]
+    both = [larger, Desire(worst=4, best=0, importance=3)]
+    assert overall([15, 1], both) == pytest.approx((0.25 * 0.75**3) ** 0.25)
+    assert overall([9, 1], both) == 0  # what is worth nothing in one is worth nothing
+
+
+OPPOSED = {
+    "speed": "{from: {regex: 's: ([0-9.]+)'}, unit: MB/s, better: higher, desire: {worst: 0, best: 100}}",
+    "price": "{from: {regex: 'p: ([0-9.]+)'}, unit: EUR, better: lower, desire: {worst: 50, best: 0}}",
+}
+
+
+def opposed(tmp_path: Path, design: str = "{kind: full, replicates: 3, purpose: optimise}") -> Path:
+    """Speed rises with a, its square and the price, too: what serves both lies between."""
+    drawn = np.random.default_rng(1)
+    text = study_text({"a": "{levels: [0, 5, 10]}", "b": "{levels: [x, y]}"}, design, OPPOSED)
+
+    def value(row):
+        a = float(row.levels["a"])
+        return {
+            "speed": 10 * a - 0.2 * a * a + 5 * (row.levels["b"] == "y") + 0.5 * drawn.normal(),
+            "price": 10 + 3 * a + 0.2 * drawn.normal(),
+        }
+
+    return record(tmp_path, text, value)
+
+
+def test_responses_of_opposite_direction_are_weighed(tmp_path: Path) -> None:
+    out = opposed(tmp_path)
+    found = analyse(out, report=False)
+    assert not found.notes
+    optimum = pd.read_parquet(out / "optimum.parquet").set_index(["what", "response"])
+    best = {n: json.loads(optimum.loc[("best", n), "at"])["a"] for n in ("speed", "price")}
+    assert best == {"speed": 10, "price": 0}
+    chosen = json.loads(optimum.loc[("chosen", "all responses"), "at"])
+    a = np.linspace(0, 10, 2001)
+    merit = np.sqrt(np.clip((10 * a - 0.2 * a * a + 5) / 100, 0, 1) * (50 - 10 - 3 * a) / 50)
+    assert chosen["b"] == "y"
+    assert chosen["a"] == pytest.approx(a[np.argmax(merit)], abs=0.25)
+    row = optimum.loc[("chosen", "all responses")]
+    assert row["ci_low"] < merit.max() < row["ci_high"]
+    said = {f.code: f for f in found.findings}
+    assert "was not run: confirm it" in said["desirability"].what_to_do
+    assert "speed and price" in said["desirability"].statement
+    assert [f.evidence["response"] for f in found.findings if f.code == "surface"] == [
+        "speed",
+        "price",
+    ]
+
+
+def test_a_setting_is_predicted_on_the_command_line(tmp_path: Path) -> None:
+    out = opposed(tmp_path)
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    (speed, price) = predictions_at(outcome, parse_at("a=7.5, b=y"))
+    assert speed["ci_low"] < 10 * 7.5 - 0.2 * 7.5**2 + 5 < speed["ci_high"]
+    assert speed["run_low"] < speed["ci_low"]
+    assert price["value"] == pytest.approx(32.5, abs=0.5)
+    assert speed["made"] == 0
+    assert predictions_at(outcome, {"a": "5", "b": "x"})[0]["made"] == 3
+    run = lambda *words: CliRunner().invoke(_build(), ["analyse", str(out), *words])  # noqa: E731
+    told = run("--at", "a=7.5,b=y")
+    assert told.exit_code == 0
+    assert "speed: " in told.output
+    assert "This setting was not run" in told.output
+    assert json.loads(run("--at", "a=7.5,b=y", "--json").stdout)[0]["value"] == speed["value"]
+    for wrong in ("a=7.5", "a=70,b=y", "nonsense", "a=1,a=2"):
+        assert isinstance(run("--at", wrong).exception, BadInput)
+
+
+@pytest.mark.parametrize(
+    ("desire", "says"),
+    [
+        ("{worst: 100, best: 0}", "because higher is better"),
+        ("{worst: 1, best: 1}", "best and worst that differ"),
+        ("{worst: 1}", "worst and best, or low, target and high"),
+        ("{low: 1, target: 0, high: 2}", "low below target below high"),
+        ("{worst: 0, best: 1, weight: 0}", "a number above 0"),
+        ("{worst: 0, best: .nan}", "a finite number"),
+    ],
+)
+def test_a_desire_that_says_nothing_is_refused(desire: str, says: str) -> None:
+    responses = {"y": f"{{from: wall_s, unit: s, better: higher, desire: {desire}}}"}
+    text = study_text({"a": "{levels: [x, y]}"}, "{kind: full}", responses)
+    with pytest.raises(BadInput, match=says):
+        read_study(text.encode(), Path("x.study.yaml"))
+
+
+def test_ranks_have_no_surface() -> None:
+    plan, data = smell()
+    with pytest.raises(PenstockError, match="on the scale of ranks"):
+        surface(data, plan, "y", "rank")
