@@ -12,7 +12,7 @@ needs=(
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
-  setfattr:attr
+  setfattr:attr rpc.nfsd:nfs-kernel-server rpcbind:rpcbind
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
   zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
 )
