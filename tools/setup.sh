@@ -12,7 +12,7 @@ needs=(
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
-  setfattr:attr
+  setfattr:attr rpc.nfsd:nfs-kernel-server rpcbind:rpcbind
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
   /usr/bin/swift-proxy-server:swift-proxy /usr/bin/swift-account-server:swift-account
   /usr/bin/swift-container-server:swift-container /usr/bin/swift-object-server:swift-object memcached:memcached

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.guest_stage import GuestStage
 from penstock.campaign.host_stage import HostStage
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
@@ -29,6 +30,7 @@ from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, pre
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
 from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
+from penstock.design.changes import Changes, Step
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.announce import Announcement
@@ -60,6 +62,7 @@ class _Work:
     resolved: ResolvedRun
     bundle: Bundle
     run_dir: Path
+    step: Step
     prepared: PreparedSet | None = None
     copied: Entry | None = None
     copies: list[Path] = field(default_factory=list)
@@ -68,6 +71,8 @@ class _Work:
     stage: Stage | None = None
     used: Used = field(default_factory=Used)
     settled: Settled | None = None
+    #: what `verify` found wrong
+    verdict: str = ""
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
@@ -94,6 +99,7 @@ class HostExecutor:
         *,
         host_name: str | None = None,
         said: Announcement | None = None,
+        plan_rows: Sequence[PlannedRun] = (),
     ) -> None:
         self._host_name = host_name
         self._said = said
@@ -111,7 +117,10 @@ class HostExecutor:
         self._plain = PlainDirectories(journal)
         #: our directories: of the daemons, and of the disks' mount points
         self._made: list[Entry] = []
-        self._stages: dict[bool, Stage] = {}
+        self._stages: dict[str, Stage] = {}
+        self._changes = Changes(study.factors, plan_rows or to_make)
+        #: the run whose `undo` is still to be run
+        self._to_undo: ResolvedRun | None = None
         self._recorder: Recorder | None = None
         self._facts: dict[str, Any] = {}
         self._now: _Work | None = None
@@ -136,6 +145,7 @@ class HostExecutor:
                 stack.callback(remove_directory, self._made.pop(), self._journal)
             while self._stages:
                 stack.callback(self._stages.popitem()[1].stop)
+            stack.callback(self._undo)
             if self._recorder is not None:
                 stack.callback(self._recorder.stop)
                 self._recorder = None
@@ -162,9 +172,47 @@ class HostExecutor:
         run_dir = bundle.path / "workload"
         run_dir.mkdir()
         _own(run_dir, resolved.user)
-        self._now = _Work(resolved, bundle, run_dir)
+        step = self._changes.step(run)
+        self._now = _Work(resolved, bundle, run_dir, step)
+        self._changes.lost()  # until the run is at its end
+        bundle.manifest["actions"] = list(step.actions)
+        with attempt.phase("change"):
+            self._change(resolved, step)
         with attempt.phase("prepare"):
             self._prepare_data(run, self._now)
+
+    def _change(self, resolved: ResolvedRun, step: Step) -> None:
+        """What changes of factors make necessary of our own: data made anew, the place put up anew."""
+        if "reformat" in step.actions and step.changed:
+            self._prepared.forget(data_key(resolved))
+        place = _place(resolved)
+        if "redeploy" in step.actions and step.changed and place in self._stages:
+            self._stages.pop(place).stop()
+        if "undo" in resolved.hooks:
+            self._to_undo = resolved
+        self._stage(resolved).change(resolved, step.actions)
+
+    def _undo(self) -> None:
+        """The study's `undo`, on this host, where any run was begun."""
+        resolved, self._to_undo = self._to_undo, None
+        if resolved is None:
+            return
+        filling = resolved.filling({}, self._work_dir)
+        log = self._work_dir / "undo.log"
+        with create_run_cgroup("undo", None, self._journal) as cgroup:
+            finished = launch(
+                filling.line(resolved.hooks["undo"]),
+                cgroup,
+                log,
+                log.with_suffix(".err"),
+                extra_env=filling.texts(resolved.env),
+                cwd=self._work_dir,
+                timeout_s=resolved.timeout_s,
+                user=resolved.user,
+            )
+        if finished.exit_status != 0:
+            words = last_line(log.with_suffix(".err")) or last_line(log) or "it said nothing"
+            self._say(f"hooks.undo ended with status {finished.exit_status}: {words}")
 
     def _prepare_data(self, run: PlannedRun, work: _Work) -> None:
         resolved = work.resolved
@@ -243,14 +291,15 @@ class HostExecutor:
 
     def _stage(self, resolved: ResolvedRun) -> Stage:
         """Where a run of this kind takes place, made when first needed."""
-        on_nodes = resolved.cluster is not None
-        if on_nodes not in self._stages:
-            if on_nodes:
-                made: Stage = NodesStage(self._journal, self._study.base_dir)
-            else:
-                made = HostStage(self._journal, self._home, self._mounts)
-            self._stages[on_nodes] = made
-        return self._stages[on_nodes]
+        place = _place(resolved)
+        if place not in self._stages:
+            makers: dict[str, Callable[[], Stage]] = {
+                "guest": lambda: GuestStage(self._journal),
+                "nodes": lambda: NodesStage(self._journal, self._study.base_dir),
+                "host": lambda: HostStage(self._journal, self._home, self._mounts),
+            }
+            self._stages[place] = makers[place]()
+        return self._stages[place]
 
     def attach(self, attempt: Attempt[PlannedRun]) -> None:
         """The place of the run: a control group or virtual nodes, and disks."""
@@ -265,10 +314,35 @@ class HostExecutor:
                 self._out,
             )
             work.mounts = work.stage.mounts
+        with attempt.phase("change"):
+            self._hooks(work, (*work.step.actions, "apply"))
+
+    def _hooks(self, work: _Work, names: Sequence[str]) -> None:
+        """Runs those of the study's hooks; PenstockError with the last words of one that fails."""
+        for name in names:
+            fault = self._hook(work, name)
+            if fault:
+                raise PenstockError(f"run {work.bundle.manifest['run_id']}: {fault}")
+
+    def _hook(self, work: _Work, name: str) -> str:
+        """What is wrong with the end of a hook; empty where there is none or it went well."""
+        command = work.resolved.hooks.get(name)
+        if command is None:
+            return ""
+        assert work.stage is not None
+        words = self._words(work, command, f"hook-{name}")
+        done = work.stage.after(words)
+        if done.exit_status == 0:
+            return ""
+        said = last_line(words.stderr) or last_line(words.stdout) or "it said nothing"
+        how = "took too long" if done.timed_out else f"ended with status {done.exit_status}"
+        return f"the command of hooks.{name} {how}: {said} (command: {command})"
 
     def settle(self, attempt: Attempt[PlannedRun]) -> None:
         """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
         work, wanted = self._at_hand(), self._study.settle
+        with attempt.phase("change"):
+            work.verdict = self._hook(work, "verify")
         with attempt.phase("settle"):
             plain = any(not d.emulated for d in work.resolved.disks)
             if wanted.sync and (plain or work.copied is not None):
@@ -335,7 +409,8 @@ class HostExecutor:
     def _words(self, work: _Work, command: str, prefix: str = "") -> CommandLine:
         resolved = work.resolved
         place = work.bundle.path
-        out, err = ("after.txt", "after.err.txt") if prefix else ("stdout.txt", "stderr.txt")
+        names = (f"{prefix}.txt", f"{prefix}.err.txt") if prefix else ("stdout.txt", "stderr.txt")
+        out, err = names
         return CommandLine(
             command=command,
             stdout=place / out,
@@ -416,7 +491,11 @@ class HostExecutor:
             if claims.exists() and work.mounts:
                 self._write_agreement(work, claims)
             bundle.write_table("clocks", pa.Table.from_pylist(work.observation.clocks))
-            told = [*doubted(witnessed, "traced"), *doubted(reported, "fio")]
+            told = [
+                *filter(None, [work.verdict]),
+                *doubted(witnessed, "traced"),
+                *doubted(reported, "fio"),
+            ]
             judgement = self._judge(work, finished, told)
             responses, judgement = self._responses(work, finished, judgement)
         bundle.write_table("phases", _phases_table(attempt))
@@ -450,6 +529,8 @@ class HostExecutor:
             set_aside(self._out, attempt.run.run_id)
         path = bundle.finish()
         self._now = None
+        if judgement.state == "finished" and not work.verdict:
+            self._changes.made(attempt.run)
         size = directory_bytes(path)
         self._finished_bytes.append(size)
         again = self._study.retry.times(judgement.causes)
@@ -599,6 +680,13 @@ def forecast(
     needs += [(place, disk_space.Need(0, size, 0)) for place, size in copies.items()]
     for path, need in disk_space.by_file_system(needs):
         disk_space.check(path, need, len(left))
+
+
+def _place(resolved: ResolvedRun) -> str:
+    """What kind of place a run takes place in."""
+    if resolved.guest is not None:
+        return "guest"
+    return "nodes" if resolved.cluster is not None else "host"
 
 
 def data_key(resolved: ResolvedRun) -> str:

@@ -34,6 +34,9 @@ class HostStage(Stage):
         self._cgroup: RunCgroup | None = None
         self._resolved: ResolvedRun | None = None
 
+    def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
+        """Nothing: each run has a group and mounts of its own."""
+
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:

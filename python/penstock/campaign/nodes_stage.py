@@ -49,6 +49,11 @@ class NodesStage(Stage):
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
 
+    def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
+        """Any action takes the cluster down: disks are mounted and services started with a new one."""
+        if actions:
+            self._take_down()
+
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:

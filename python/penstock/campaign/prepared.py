@@ -93,9 +93,13 @@ class PreparedData:
         was = prepared.shape if contents else prepared.signature
         if signature(prepared.disks.values(), times=not contents) == was:
             return False
-        (self.root / prepared.key / _COMPLETE).unlink(missing_ok=True)
-        self._known.pop(prepared.key, None)
+        self.forget(prepared.key)
         return True
+
+    def forget(self, key: str) -> None:
+        """That data is made again, in fresh directories, when next asked for."""
+        (self.root / key / _COMPLETE).unlink(missing_ok=True)
+        self._known.pop(key, None)
 
     @property
     def sizes_bytes(self) -> list[int]:

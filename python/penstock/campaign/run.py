@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.announce import Announcement
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
+from penstock.spec.guest import GuestSpec
 from penstock.spec.study import Retry, Study
 from penstock.state import state_dir
 from penstock.study.load import load_study
@@ -338,6 +340,7 @@ def _make(
                 sizes,
                 progress.say,
                 said=said,
+                plan_rows=plan.rows,
             )
             conduct(plan.rows, made, begun, executor, listener)
     except KeyboardInterrupt:
@@ -521,11 +524,19 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
             },
             **({"on": list(r.on)} if r.on else {}),
             **({"services": [s.model_dump(mode="json") for s in r.services]} if r.services else {}),
+            **({"hooks": dict(r.hooks)} if r.hooks else {}),
+            **({"guest": _plain(r.guest)} if r.guest is not None else {}),
             **({"cluster": to_json(r.cluster)} if r.cluster is not None else {}),
             **common,
         }
         for treatment_id, r in treatments.items()
     }
+
+
+def _plain(guest: GuestSpec) -> dict[str, Any]:
+    """A guest as plain values, its files by their names alone."""
+    said = asdict(guest)
+    return {**json.loads(json.dumps(said, default=str)), "files": [n for n, _ in guest.files]}
 
 
 def _storage(disk: ResolvedDisk) -> dict[str, Any]:

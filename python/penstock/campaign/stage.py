@@ -68,7 +68,8 @@ class Disks(Protocol):
 class Stage(ABC):
     """One stage serves all runs of a study that are made on its kind of place.
 
-    For each run: `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is last.
+    For each run: `change`, `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is
+    last.
     """
 
     #: whether what it records is told by node
@@ -81,6 +82,11 @@ class Stage(ABC):
         self.about: dict[str, Any] = {}
         self._spool: Path | None = None
         self._began_ns = 0
+
+    @abstractmethod
+    def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
+        """Takes down what is up and would be used again, where an action that a change of factors makes
+        necessary asks for it; `actions` has the strongest first."""
 
     @abstractmethod
     def attach(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -33,6 +34,11 @@ def command(
         metavar="M",
         help="With --augment: the M largest effects are asked about.",
     ),
+    show: bool = typer.Option(
+        False,
+        "--show",
+        help="Instead, what is done before and in each run, step by step.",
+    ),
     suggest: bool = typer.Option(
         False,
         "--suggest",
@@ -50,8 +56,9 @@ def command(
         raise BadInput("found no STUDY; expected a study file, --augment OUT or --suggest")
     from penstock.analyse.timeouts import time_out_warnings
     from penstock.campaign.speed import as_planned, speeds_of, what_run_says
+    from penstock.design.changes import sequence
     from penstock.design.plan import make_plan, treatments_of
-    from penstock.design.show import paragraph, plan_text
+    from penstock.design.show import paragraph, plan_text, sequence_text
     from penstock.study.load import load_study
     from penstock.study.resolve import resolvable
 
@@ -64,10 +71,15 @@ def command(
         *what_run_says(treatments),
         *speeds.unequal(),
     ]
+    steps = list(sequence(loaded.factors, plan.rows))
     if as_json:
         scales = loaded.time_scales.model_dump() if loaded.time_scales is not None else None
-        said = {"time_scales": scales, "notes": notes, "warnings": warnings}
+        said: dict[str, Any] = {"time_scales": scales, "notes": notes, "warnings": warnings}
+        said["sequence"] = [one.to_json() for one in steps] if show else None
         print(json.dumps({**plan.to_json(), **said}, indent=2))
+        return
+    if show:
+        print(sequence_text(steps, loaded, {r.run_id: r.levels for r in plan.rows}))
         return
     print(plan_text(plan, loaded, speeds.label))
     for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:

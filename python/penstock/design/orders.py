@@ -41,7 +41,7 @@ from penstock.text import listed
 #: what a change costs where the study says only what it does [s], a guess
 CHANGE_S = {"none": 0.0, "remount": 1.0, "restart": 5.0, "reformat": 15.0, "redeploy": 60.0}
 #: changes that leave something which can stay beside that of other levels
-_STAYS = ("reformat", "redeploy")
+STAYS = ("reformat", "redeploy")
 #: share of a run's variance that is the setting's, assumed
 SETTING_SHARE = 0.5
 #: an order that keeps settings is taken where it takes at most this part of the time
@@ -177,7 +177,7 @@ def _candidates(
     ]
     for kept in range(1, min(len(dear), len(factors) - 1) + 1):
         found += [(o, tuple(sorted(dear[:kept])), ()) for o in (SPLIT_PLOT, SPLIT_PLOT_RANDOM)]
-    stays = [j for j in dear[1:] if factors[j].change in _STAYS]
+    stays = [j for j in dear[1:] if factors[j].change in STAYS]
     if stays:
         found.append((STRIP_PLOT, (dear[0],), (stays[0],)))
     elif len(dear) > 1:
@@ -231,7 +231,7 @@ def _option(
 def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[OrderOption, str]:
     """The order for `auto` and why."""
     plain = options[0]
-    stays = {f.name for f in factors if f.change in _STAYS}
+    stays = {f.name for f in factors if f.change in STAYS}
     kept = [
         o for o in options
         if o.order in (SPLIT_PLOT, STRIP_PLOT) and o.judged and set(o.strips) <= stays

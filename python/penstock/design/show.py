@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.design.caution import roman
+from penstock.design.changes import Step
 from penstock.design.plan import Plan
 from penstock.spec import describe
 from penstock.spec.study import Study
@@ -66,6 +67,59 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield "What this design cannot tell"
     for sentence in plan.cautions:
         yield from _wrapped(sentence, "- ")
+
+
+#: what an action is, where no command of the study's says more
+_OWN = {
+    "redeploy": "the place is taken down and put up anew",
+    "reformat": "the data is made anew in fresh directories",
+    "restart": "services are started anew",
+    "remount": "disks are mounted anew",
+}
+
+
+def sequence_text(
+    steps: Sequence[Step], study: Study, levels: Mapping[str, Mapping[str, str]]
+) -> str:
+    """What is done for each run, in order: actions where factors change, the study's commands, the run."""
+    work = study.workload
+    lines = ["Actions, where a factor that needs them changes"]
+    for action, own in _OWN.items():
+        needs = [f.name for f in study.factors if f.change == action]
+        command = work.hooks.get(action)
+        said = f"{own}; {command}" if command else own
+        lines += _wrapped(f"{action} ({', '.join(needs) or 'no factor'}): {said}", "- ")
+    order = [name for name in ("apply", "verify") if name in work.hooks]
+    around = [
+        *(["prepare"] if work.prepare else []),
+        *order,
+        "settle",
+        *(f"service {s.name}" for s in work.services),
+        "command",
+        *(["after"] if work.after else []),
+    ]
+    lines += ["", "In every run, after its actions"]
+    lines += _wrapped(", ".join(around))
+    for name in order:
+        lines += _wrapped(f"{name}: {work.hooks[name]}", "- ")
+    lines += _wrapped(f"command: {work.command}", "- ")
+    lines += ["", "Runs, in the order they will be made"]
+    for one in steps:
+        if one.changed:
+            what = ", ".join(f"{n} {a} to {b}" for n, (a, b) in one.changed.items() if a != b)
+            what = what or "the same setting, made anew"
+        else:
+            first = one.actions and one is steps[0]
+            what = (
+                ", ".join(f"{n} {v}" for n, v in levels[one.run_id].items())
+                if first
+                else "as before"
+            )
+        done = ", ".join(one.actions) or "no action"
+        lines += _wrapped(f"{one.run_id}: {what}: {done}")
+    if "undo" in work.hooks:
+        lines += ["", f"  At the end: {work.hooks['undo']}"]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _platform(document: dict[str, Any]) -> Iterator[str]:

@@ -14,9 +14,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from penstock.spec.alert import Rule
+from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import PlatformFile
 
+#: what changing a factor may make necessary, the weakest first; each brings those before it
+ACTIONS = ("remount", "restart", "reformat", "redeploy")
+
 __all__ = [
+    "ACTIONS",
     "DesignSpec",
     "Desire",
     "Factor",
@@ -183,6 +188,8 @@ class Workload(_Frozen):
     #: nodes that the command runs on: names and patterns; empty: the first
     on: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
+    #: commands around a run, by name: an action of `ACTIONS`, `apply`, `verify`, `undo`
+    hooks: dict[str, str] = {}
 
 
 class ResponseSource(_Frozen):
@@ -294,6 +301,8 @@ class Study(_Frozen):
     observers: Observers = Observers()
     settle: Settle = Settle()
     hosts: Hosts | None = None
+    #: the virtual machine in which the runs take place; None: they take place on this host
+    guest: GuestSpec | None = None
     limits: Limits = Limits()
     alerts: tuple[Rule, ...] = ()
     retry: Retry = Retry()

@@ -41,6 +41,7 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _settle(source, document)
     _hosts(source, document)
     _alerts(source, document)
+    _guest(source, document, base_dir)
     return profiles
 
 
@@ -147,6 +148,8 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
         if quick is not None and quick != workload.get(key):
             where = () if key == "prepare" else on
             templates(source, ("workload", "quick", key), quick, names, disks=True, on=where)
+    for key, text in _mapping(workload, "hooks").items():
+        templates(source, ("workload", "hooks", key), text, names, disks=True, on=on)
     passed = workload.get("pass_env")
     for i, key in enumerate(passed if isinstance(passed, list) else []):
         if isinstance(key, str) and key.strip() and not _VARIABLE.fullmatch(key):
@@ -488,6 +491,45 @@ def _hosts(source: Source, document: dict[str, Any]) -> None:
         if name in names:
             source.mistake((*path, "name"), f"a second host called '{name}'", "each name once")
         names.add(name)
+
+
+#: what a study in a guest cannot say, and what there is instead
+_NOT_IN_A_GUEST = {
+    ("workload", "prepare"): "hooks.redeploy or hooks.reformat: data is made inside the guest",
+    ("workload", "services"): "hooks.restart: services are started inside the guest",
+    ("workload", "user"): "nothing: a guest has root alone",
+    ("workload", "directory"): "nothing: a guest's commands run in /job",
+    ("observers", "trace"): "nothing: this host's tracer does not see into a guest",
+}
+
+
+def _guest(source: Source, document: dict[str, Any], base_dir: FilePath) -> None:
+    guest = document.get("guest")
+    if not isinstance(guest, dict):
+        return
+    for path, instead in _NOT_IN_A_GUEST.items():
+        if _mapping(document, path[0]).get(path[1]):
+            source.mistake(path, f"{path[1]} beside a guest", instead, key=True)
+    if "undo" in _mapping(document, "workload", "hooks"):
+        source.mistake(
+            ("workload", "hooks", "undo"), "undo beside a guest", "nothing: it ends whole", key=True
+        )
+    platform = document.get("platform")
+    nodes = platform.get("nodes") if isinstance(platform, dict) else None
+    if isinstance(nodes, list) and (
+        len(nodes) != 1 or not isinstance(nodes[0], dict) or set(nodes[0]) != {"name"}
+    ):
+        source.mistake(("platform", "nodes"), "nodes beside a guest", "one node with a name alone")
+    files = guest.get("files")
+    root = base_dir.resolve()
+    for i, name in enumerate(files if isinstance(files, list) else []):
+        if not isinstance(name, str) or not name.strip():
+            continue
+        place = (root / name).resolve()
+        if FilePath(name).is_absolute() or not place.is_relative_to(root) or place == root:
+            source.mistake(
+                ("guest", "files", i), f"'{name}'", "a path below the study file's directory"
+            )
 
 
 def _settle(source: Source, document: dict[str, Any]) -> None:

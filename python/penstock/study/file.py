@@ -7,11 +7,19 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    create_model,
+    field_validator,
+)
 
 from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
 from penstock.spec.alert import MOST_RULES, parse_rule
-from penstock.spec.fields import expect
+from penstock.spec.fields import expect, quantity
 from penstock.spec.machine import Patterns, PlatformFile
 from penstock.spec.names import listed
 from penstock.spec.quantities import (
@@ -22,9 +30,11 @@ from penstock.spec.quantities import (
     Part,
     PositiveDuration,
     Share,
+    Size,
     Text,
     UnitText,
 )
+from penstock.spec.units import parse_bandwidth
 
 
 def _study_name(text: str) -> str:
@@ -56,6 +66,18 @@ def _finite(value: float) -> float:
 
 
 Finite = Annotated[float | int, AfterValidator(_finite)]
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", text):
+        raise expect("a name of letters, digits, '.', '_', '+' and '-', such as mkfs.ext4")
+    return text
+
+
+def _suite(text: str) -> str:
+    if text and not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise expect("the name of a Debian release, such as trixie")
+    return text
 
 
 class FactorFile(Part):
@@ -301,6 +323,33 @@ class ServiceFile(Part):
     user: Text | None = Field(None, description="User to run it as.")
 
 
+class HooksFile(Part):
+    """Commands around a run that bring its levels about; not measured. Each runs where the command does."""
+
+    redeploy: Text | None = Field(
+        None, description="Shell command (template) where a factor with change: redeploy changes."
+    )
+    reformat: Text | None = Field(
+        None, description="The same for change: reformat, and after each redeploy."
+    )
+    restart: Text | None = Field(
+        None, description="The same for change: restart, and after each of the above."
+    )
+    remount: Text | None = Field(
+        None, description="The same for change: remount, and after each of the above."
+    )
+    apply: Text | None = Field(
+        None, description="Shell command (template) before each run, after the actions."
+    )
+    verify: Text | None = Field(
+        None,
+        description="Shell command (template) before each run: unless it succeeds, it counts not.",
+    )
+    undo: Text | None = Field(
+        None, description="Shell command (template) after the last run, of its levels."
+    )
+
+
 class WorkloadFile(Part):
     """What is run."""
 
@@ -332,6 +381,9 @@ class WorkloadFile(Part):
         description="Nodes that the command runs on at once: names, patterns, or all; the first.",
     )
     services: list[ServiceFile] = Field([], description="What must be up on nodes before it.")
+    hooks: HooksFile = Field(
+        HooksFile.model_validate({}), description="Commands that bring the levels of a run about."
+    )
     quick: QuickFile | None = Field(None, description="What `--quick` changes.")
 
 
@@ -393,9 +445,7 @@ class DesireFile(Part):
 
     worst: Finite | None = Field(None, description="From here on it is worth nothing.")
     best: Finite | None = Field(None, description="From here on it is worth all it can be.")
-    low: Finite | None = Field(
-        None, description="With a target: worth nothing from here down."
-    )
+    low: Finite | None = Field(None, description="With a target: worth nothing from here down.")
     target: Finite | None = Field(None, description="The value that is wanted.")
     high: Finite | None = Field(None, description="With a target: worth nothing from here up.")
     weight: Finite = Field(
@@ -504,6 +554,39 @@ class HostsFile(Part):
     workers: list[WorkerFile] = Field(min_length=1, description="The hosts that make runs.")
 
 
+class GuestDiskFile(Part):
+    """A disk of a guest, empty when it boots: /dev/vdb, /dev/vdc, …"""
+
+    size: Size = Field(description="Its size.")
+    bandwidth: Text | None = Field(None, description="The most that it gives, such as 80 MB/s.")
+    iops: int | None = Field(None, ge=1, le=10_000_000, description="The most requests a second.")
+
+    @field_validator("bandwidth")
+    @classmethod
+    def _bandwidth(cls, value: str | None) -> str | None:
+        return value if value is None else quantity(parse_bandwidth, "80 MB/s")(value)
+
+
+class GuestFile(Part):
+    """A virtual machine in which the runs take place, for what this host's kernel lacks."""
+
+    kernel: Annotated[str, AfterValidator(_suite)] = Field(
+        "", description="Debian release that its kernel is of; this host's own."
+    )
+    modules: list[Annotated[str, AfterValidator(_word)]] = Field(
+        [], description="Kernel modules that are loaded."
+    )
+    programs: list[Annotated[str, AfterValidator(_word)]] = Field(
+        [], description="Programs of this host that it has, besides bash and busybox."
+    )
+    memory: Size = Field("1GiB", description="Its memory.")
+    cpus: int = Field(2, ge=1, le=64, description="Its processors.")
+    disks: list[GuestDiskFile] = Field([], max_length=16, description="Its disks.")
+    files: list[Text] = Field(
+        [], description="Files and directories beside the study file that it finds in /job."
+    )
+
+
 class StudyFile(Part):
     """A penstock study."""
 
@@ -525,6 +608,9 @@ class StudyFile(Part):
         SettleFile.model_validate({}), description="The state that each run starts from."
     )
     hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")
+    guest: GuestFile | None = Field(
+        None, description="A virtual machine in which the runs take place (docs/guest.md)."
+    )
     limits: LimitsFile = Field(
         LimitsFile.model_validate({}), description="What the study may take."
     )

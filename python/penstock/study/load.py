@@ -13,6 +13,7 @@ from penstock.design.power import cautious_sigma
 from penstock.design.purpose import chosen
 from penstock.errors import BadInput
 from penstock.spec.alert import parse_rule
+from penstock.spec.guest import GuestDisk, GuestSpec
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import dump, read_input, read_source
 from penstock.spec.study import (
@@ -38,7 +39,7 @@ from penstock.spec.study import (
     Workload,
 )
 from penstock.spec.template import doubled
-from penstock.spec.units import parse_duration, parse_share
+from penstock.spec.units import parse_bandwidth, parse_duration, parse_share, parse_size
 from penstock.study.check import check
 from penstock.study.file import (
     DesignFile,
@@ -137,11 +138,13 @@ def _study(
             directory=work.directory,
             on=tuple(work.on),
             services=tuple(_service(s) for s in work.services),
+            hooks={k: v for k, v in work.hooks.model_dump().items() if v is not None},
         ),
         responses=tuple(_response(name, body) for name, body in file.responses.items()),
         observers=_observers(file),
         settle=_settle(file, document),
         hosts=_hosts(file),
+        guest=_guest(file, base_dir),
         limits=Limits(
             runs=file.limits.runs,
             time_s=parse_duration(file.limits.time) if file.limits.time else None,
@@ -174,6 +177,29 @@ def _hosts(file: StudyFile) -> Hosts | None:
         for w in file.hosts.workers
     )
     return Hosts(listen=file.hosts.listen, workers=workers)
+
+
+def _guest(file: StudyFile, base_dir: Path) -> GuestSpec | None:
+    said = file.guest
+    if said is None:
+        return None
+    disks = tuple(
+        GuestDisk(
+            size_bytes=parse_size(d.size),
+            rate_bps=round(parse_bandwidth(d.bandwidth)) if d.bandwidth is not None else None,
+            iops=d.iops,
+        )
+        for d in said.disks
+    )
+    return GuestSpec(
+        suite=said.kernel,
+        modules=tuple(said.modules),
+        programs=tuple(said.programs),
+        memory_bytes=parse_size(said.memory),
+        cpus=said.cpus,
+        disks=disks,
+        files=tuple((name, base_dir / name) for name in said.files),
+    )
 
 
 def _service(body: ServiceFile) -> Service:

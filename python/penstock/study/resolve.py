@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from penstock.errors import BadInput
 from penstock.platform.profiles import read_profile, scaled
 from penstock.spec.cluster import ClusterSpec
+from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import DiskFile, NodeFile, PlatformFile, node_names, time_scale_of
 from penstock.spec.mistakes import expected_of
 from penstock.spec.names import BUILT_IN, OF_STORE
@@ -90,6 +91,10 @@ class ResolvedRun:
     services: tuple[Service, ...] = ()
     #: the shared store over its nodes, put up anew for each run
     store: Deployment | None = None
+    #: the virtual machine that it takes place in
+    guest: GuestSpec | None = None
+    #: commands around it, by name (`penstock.spec.study.Workload`)
+    hooks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -156,6 +161,8 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
         services=tuple(_service(s, early) for s in work.services),
         cluster=_cluster(study, platform) if needs_cluster(platform) else None,
         store=deployment_of(platform),
+        guest=study.guest,
+        hooks={name: _partly_line(text, early) or "" for name, text in work.hooks.items()},
         prepare=_partly_line(work.prepare, early),
         prepare_factors=prepare_factors(study),
         mutates=work.mutates,

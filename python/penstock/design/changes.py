@@ -1,0 +1,100 @@
+"""What changing factors makes necessary between two runs: which actions, in which order, before which run.
+
+A factor declares the strongest action that it needs; an action brings the weaker ones with it, for what is
+formatted anew has to be started and mounted anew. Nothing is done for a factor that keeps its level. Before
+the first run, and after one that left the place in a state that is not known, everything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.design.orders import STAYS
+from penstock.design.plan import PlannedRun
+from penstock.spec.study import ACTIONS, Factor
+
+
+@dataclass(frozen=True)
+class Step:
+    """Before one run: what changes (factor → levels before and now), and the actions, the strongest first."""
+
+    run_id: str
+    changed: dict[str, tuple[str, str]]
+    actions: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        changed = {name: list(pair) for name, pair in self.changed.items()}
+        return {"run_id": self.run_id, "changed": changed, "actions": list(self.actions)}
+
+
+class Changes:
+    """Tells before each run what is to be done; is told what became of it.
+
+    A factor whose settings are whole plots of the plan's `rows` is set anew for each of them, also where its
+    level was there before. What a setting in strips makes stays beside the others: it is made once in a pass.
+    """
+
+    def __init__(self, factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> None:
+        self._factors = factors
+        self._hard = _kept(factors, {(r.whole_plot, r.run_id): r for r in rows if r.whole_plot})
+        self._strips = _kept(factors, {(r.strip, r.run_id): r for r in rows if r.strip})
+        self._up: PlannedRun | None = None
+        self._made: set[int] = set()
+
+    def step(self, row: PlannedRun) -> Step:
+        """What is to be done before this run."""
+        up = self._up
+        if up is None:
+            return Step(row.run_id, {}, ACTIONS[::-1])
+        changed = {
+            f.name: (up.levels[f.name], row.levels[f.name])
+            for f in self._factors
+            if up.levels[f.name] != row.levels[f.name]
+            or (f.name in self._hard and up.whole_plot != row.whole_plot)
+        }
+        most = max(
+            (_rank(f.change) for f in self._factors if self._acts(f, changed, row)), default=0
+        )
+        return Step(row.run_id, changed, ACTIONS[:most][::-1])
+
+    def made(self, row: PlannedRun) -> None:
+        """The place is now as this run wants it."""
+        self._up = row
+        self._made.add(row.strip)
+
+    def lost(self) -> None:
+        """Nobody knows how the place is: before the next run everything is done."""
+        self._up = None
+        self._made.clear()
+
+    def _acts(self, factor: Factor, changed: Mapping[str, Any], row: PlannedRun) -> bool:
+        stays = factor.name in self._strips and row.strip in self._made
+        return factor.name in changed and not (stays and factor.change in STAYS)
+
+
+def sequence(factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> Iterator[Step]:
+    """The steps of a whole plan, where every run goes well."""
+    changes = Changes(factors, rows)
+    for row in rows:
+        yield changes.step(row)
+        changes.made(row)
+
+
+def _kept(factors: Sequence[Factor], rows: Mapping[tuple[int, str], PlannedRun]) -> frozenset[str]:
+    """Factors of one level in each group (the first of a key); none where there are no groups."""
+    levels: dict[str, dict[int, set[str]]] = {f.name: {} for f in factors}
+    for (group, _), row in rows.items():
+        for name, by_group in levels.items():
+            by_group.setdefault(group, set()).add(row.levels[name])
+    return frozenset(
+        name
+        for name, by_group in levels.items()
+        if by_group and all(len(found) == 1 for found in by_group.values())
+    )
+
+
+def _rank(change: str) -> int:
+    return ACTIONS.index(change) + 1 if change in ACTIONS else 0
