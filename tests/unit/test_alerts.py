@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from penstock.errors import BadInput
 from penstock.observe.monitor.alerts import Evaluator, judged, recorded_values
 from penstock.observe.monitor.follow import Follower, Values
+from penstock.observe.monitor.formulas import STATES
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.utilisation import STATES, utilisation
+from penstock.observe.monitor.utilisation import utilisation
 from penstock.spec.alert import METRICS, Rule, parse_rule
 from penstock.study.load import load_study
 

@@ -28,9 +28,10 @@ def alerts(outcome: Outcome) -> Iterator[Finding]:
         runs = list(dict.fromkeys(str(row["run_id"]) for row in rows))
         ended = [run for run in runs if any(r["aborted"] for r in rows if r["run_id"] == run)]
         named = listed(runs) if len(runs) <= _NAMED else f"{', '.join(runs[:_NAMED])}, …"
+        value = measured(float(worst["worst"]), str(worst["unit"]))
         text = (
             f"The alert `{rule}` fired in {len(runs)} run{'s' * (len(runs) > 1)} ({named}): most in "
-            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was {measured(float(worst['worst']), str(worst['unit']))}"
+            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was {value}"
             f"{f'; it ended {len(ended)} of them' if ended else ''}."
         )
         yield Finding(

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
 from penstock.observe.monitor.follow import Follower, Values
-from penstock.observe.monitor.utilisation import Array
+from penstock.observe.monitor.formulas import Array
 from penstock.spec.alert import METRICS, Rule
 from penstock.text import measured
 

@@ -15,59 +15,17 @@ import pandas as pd
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-
-Array = npt.NDArray[np.float64]
-
-#: states of a processor, guest time left out because it is in `user` and `nice` already
-STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-IDLE_STATES = ("idle", "iowait")
+from penstock.observe.monitor.formulas import (
+    STATES,
+    Array,
+    cpu_percent,
+    disk_percent,
+    disk_percent_of_time,
+    network_percent,
+    share,
+)
 
 UTILISATION_SCHEMA = TABLES["utilisation"].arrow
-
-
-def cpu_percent(delta: Mapping[str, Array | float]) -> Array:
-    """Share of processor time that was busy [%]: 100 x d(busy)/d(all).
-
-    `delta` holds the differences of the eight states in any one unit; all is their sum and busy is all
-    without idle and iowait. Not a number where no time passed.
-    """
-    total = np.sum([np.asarray(delta[s], dtype=float) for s in STATES], axis=0)
-    idle = np.sum([np.asarray(delta[s], dtype=float) for s in IDLE_STATES], axis=0)
-    return _share(np.asarray(total - idle), np.asarray(total))
-
-
-def disk_percent(
-    delta_io_ms: Array | float, delta_cpu_ticks: Array | float, hz: float, cpus: int
-) -> Array:
-    """Share of time a disk was busy [%]: 100 x d(iotime)/(d(cputime)/cpus), both in milliseconds.
-
-    `delta_cpu_ticks` is summed over the processors, in ticks of which there are `hz` in a second. On devices
-    that serve several requests at once it means busy, not saturated.
-    """
-    elapsed_ms = np.asarray(delta_cpu_ticks, dtype=float) * 1000.0 / hz / cpus
-    return _share(np.asarray(delta_io_ms, dtype=float), elapsed_ms)
-
-
-def disk_percent_of_time(delta_io_ms: Array | float, dt_s: Array | float) -> Array:
-    """Share of time a disk was busy [%] by the clock: 100 x d(iotime)/(1000 x dt)."""
-    return _share(np.asarray(delta_io_ms, dtype=float), 1000.0 * np.asarray(dt_s, dtype=float))
-
-
-def network_percent(
-    delta_sent: Array | float, delta_received: Array | float, link_bps: float, dt_s: Array | float
-) -> tuple[Array, Array, Array]:
-    """Use of a link [%]: both directions together (up to 200 with full duplex), out, in.
-
-    Bytes against `link_bps`, the link's *bytes* per second, over `dt_s` seconds.
-    """
-    capacity = link_bps * np.asarray(dt_s, dtype=float)
-    sent, received = np.asarray(delta_sent, dtype=float), np.asarray(delta_received, dtype=float)
-    return _share(sent + received, capacity), _share(sent, capacity), _share(received, capacity)
-
-
-def _share(part: Array, whole: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(whole > 0, 100.0 * part / whole, np.nan), dtype=float)
 
 
 def utilisation(
@@ -169,7 +127,7 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
             delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
             busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
             rows.append(_rows(delta.index, "cpu", entity, "busy", busy, reset))
-            stolen = _share(delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy())
+            stolen = share(delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy())
             rows.append(_rows(delta.index, "cpu", entity, "stolen", stolen, reset))
     return rows
 
@@ -180,8 +138,8 @@ def _pressure(sampled: _Sampled) -> list[pa.Table]:
     if "cpu_some" not in wide.columns:
         return []
     delta, reset = _deltas(wide, ["cpu_some"])
-    share = _share(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
-    return [_rows(delta.index, "cpu", "all", "waited_for", share, reset)]
+    part = share(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
+    return [_rows(delta.index, "cpu", "all", "waited_for", part, reset)]
 
 
 def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
@@ -237,8 +195,8 @@ def _network(sampled: _Sampled, link_bps: Mapping[str, float]) -> list[pa.Table]
         )
         if link_bps.get(entity, 0) > 0:
             shares = network_percent(sent, received, link_bps[entity], dt_s)
-            for metric, share in zip(("used", "used_out", "used_in"), shares, strict=True):
-                rows.append(_rows(delta.index, "network", entity, metric, share, reset))
+            for metric, part in zip(("used", "used_out", "used_in"), shares, strict=True):
+                rows.append(_rows(delta.index, "network", entity, metric, part, reset))
     return rows
 
 
@@ -251,7 +209,7 @@ def _emulated(sampled: _Sampled) -> list[pa.Table]:
         counters = ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
         delta, reset = _deltas(wide, counters)
         dt_s = _seconds(wide)
-        busy = _share(delta["busy"].to_numpy(), 1e9 * dt_s)
+        busy = share(delta["busy"].to_numpy(), 1e9 * dt_s)
         rows.append(_rows(delta.index, kind, entity, "busy", busy, reset))
         depth = delta["queue_time"].to_numpy() / (1e9 * dt_s)
         rows.append(_rows(delta.index, kind, entity, "queue_depth", depth, reset, "1"))
@@ -269,6 +227,6 @@ def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
         wide = sampled.wide("cgroup", entity)
         per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit]
         delta, reset = _deltas(wide, ["cpu_time"])
-        share = _share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
-        rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", share, reset))
+        part = share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
+        rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", part, reset))
     return rows
