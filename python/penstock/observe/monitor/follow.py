@@ -24,7 +24,7 @@ from penstock.observe.monitor.formulas import (
     disk_percent,
     disk_percent_of_time,
     network_percent,
-    share,
+    percent_of,
 )
 from penstock.observe.monitor.samples import SAMPLE_DTYPE
 from penstock.spec.alert import METRICS
@@ -182,13 +182,13 @@ class Follower:
             return None
         put("cpu_busy", entities, cpu_percent(delta))
         total = np.sum([delta[s] for s in STATES], axis=0)
-        put("cpu_stolen", entities, share(delta["steal"], total))
+        put("cpu_stolen", entities, percent_of(delta["steal"], total))
         return total[:, entities.index("all")] if "all" in entities else None
 
     def _host(self, wide: Array, dt_s: Array, put: Any) -> None:
         entities, delta = self._counters("psi", ("cpu_some",), wide)
         if "host" in entities:
-            waited = share(delta["cpu_some"] / 1e6, dt_s)
+            waited = percent_of(delta["cpu_some"] / 1e6, dt_s)
             put("cpu_waited_for", ["all"], waited[:, [entities.index("host")]])
 
     def _disks(self, wide: Array, dt_s: Array, ticks: Array | None, put: Any) -> None:
@@ -207,7 +207,7 @@ class Follower:
                 )
                 put("disk_busy_of_time", entities, by_clock)
             else:
-                put("emulated_disk_busy", entities, share(delta[busy], per_s * dt_s))
+                put("emulated_disk_busy", entities, percent_of(delta[busy], per_s * dt_s))
             put(f"{source}_queue_depth", entities, delta["queue_time"] / (per_s * dt_s))
             for counter, metric in _RATES:
                 put(f"{source}_{metric}", entities, delta[counter] / dt_s)
@@ -233,4 +233,4 @@ class Follower:
         numbers = self._number.get("cgroup", {}).get("cpu_time", {})
         for at, entity in enumerate(entities):
             seconds = delta["cpu_time"][:, [at]] / _PER_SECOND[self._unit[numbers[entity]]]
-            put("cgroup_cpu_busy", [entity], share(seconds, cpus * dt_s))
+            put("cgroup_cpu_busy", [entity], percent_of(seconds, cpus * dt_s))

@@ -25,7 +25,7 @@ def cpu_percent(delta: Mapping[str, Array | float]) -> Array:
     """
     total = np.sum([np.asarray(delta[s], dtype=float) for s in STATES], axis=0)
     idle = np.sum([np.asarray(delta[s], dtype=float) for s in IDLE_STATES], axis=0)
-    return share(np.asarray(total - idle), np.asarray(total))
+    return percent_of(np.asarray(total - idle), np.asarray(total))
 
 
 def disk_percent(
@@ -37,12 +37,12 @@ def disk_percent(
     that serve several requests at once it means busy, not saturated.
     """
     elapsed_ms = np.asarray(delta_cpu_ticks, dtype=float) * 1000.0 / hz / cpus
-    return share(np.asarray(delta_io_ms, dtype=float), elapsed_ms)
+    return percent_of(np.asarray(delta_io_ms, dtype=float), elapsed_ms)
 
 
 def disk_percent_of_time(delta_io_ms: Array | float, dt_s: Array | float) -> Array:
     """Share of time a disk was busy [%] by the clock: 100 x d(iotime)/(1000 x dt)."""
-    return share(np.asarray(delta_io_ms, dtype=float), 1000.0 * np.asarray(dt_s, dtype=float))
+    return percent_of(np.asarray(delta_io_ms, dtype=float), 1000.0 * np.asarray(dt_s, dtype=float))
 
 
 def network_percent(
@@ -54,10 +54,14 @@ def network_percent(
     """
     capacity = link_bps * np.asarray(dt_s, dtype=float)
     sent, received = np.asarray(delta_sent, dtype=float), np.asarray(delta_received, dtype=float)
-    return share(sent + received, capacity), share(sent, capacity), share(received, capacity)
+    return (
+        percent_of(sent + received, capacity),
+        percent_of(sent, capacity),
+        percent_of(received, capacity),
+    )
 
 
-def share(part: Array, whole: Array) -> Array:
+def percent_of(part: Array, whole: Array) -> Array:
     """A part of a whole [%]; not a number where the whole is nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(whole > 0, 100.0 * part / whole, np.nan), dtype=float)

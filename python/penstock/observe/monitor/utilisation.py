@@ -22,7 +22,7 @@ from penstock.observe.monitor.formulas import (
     disk_percent,
     disk_percent_of_time,
     network_percent,
-    share,
+    percent_of,
 )
 
 UTILISATION_SCHEMA = TABLES["utilisation"].arrow
@@ -127,7 +127,9 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
             delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
             busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
             rows.append(_rows(delta.index, "cpu", entity, "busy", busy, reset))
-            stolen = share(delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy())
+            stolen = percent_of(
+                delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy()
+            )
             rows.append(_rows(delta.index, "cpu", entity, "stolen", stolen, reset))
     return rows
 
@@ -138,7 +140,7 @@ def _pressure(sampled: _Sampled) -> list[pa.Table]:
     if "cpu_some" not in wide.columns:
         return []
     delta, reset = _deltas(wide, ["cpu_some"])
-    part = share(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
+    part = percent_of(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
     return [_rows(delta.index, "cpu", "all", "waited_for", part, reset)]
 
 
@@ -209,7 +211,7 @@ def _emulated(sampled: _Sampled) -> list[pa.Table]:
         counters = ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
         delta, reset = _deltas(wide, counters)
         dt_s = _seconds(wide)
-        busy = share(delta["busy"].to_numpy(), 1e9 * dt_s)
+        busy = percent_of(delta["busy"].to_numpy(), 1e9 * dt_s)
         rows.append(_rows(delta.index, kind, entity, "busy", busy, reset))
         depth = delta["queue_time"].to_numpy() / (1e9 * dt_s)
         rows.append(_rows(delta.index, kind, entity, "queue_depth", depth, reset, "1"))
@@ -227,6 +229,6 @@ def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
         wide = sampled.wide("cgroup", entity)
         per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit]
         delta, reset = _deltas(wide, ["cpu_time"])
-        part = share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
+        part = percent_of(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
         rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", part, reset))
     return rows
