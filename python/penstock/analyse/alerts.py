@@ -30,7 +30,8 @@ def alerts(outcome: Outcome) -> Iterator[Finding]:
         named = listed(runs) if len(runs) <= _NAMED else f"{', '.join(runs[:_NAMED])}, …"
         text = (
             f"The alert `{rule}` fired in {len(runs)} run{'s' * (len(runs) > 1)} ({named}): most in "
-            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was {measured(float(worst['worst']), str(worst['unit']))}"
+            f"{worst['run_id']}, where {worst['metric']} of {worst['entity']} was "
+            f"{measured(float(worst['worst']), str(worst['unit']))}"
             f"{f'; it ended {len(ended)} of them' if ended else ''}."
         )
         yield Finding(
