@@ -207,7 +207,7 @@ def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, piece
 
 
 def test_what_was_recorded_is_held_against_rules(tmp_path: Path) -> None:
-    """The verb over a bundle: status 3 where a rule fires, 0 where none does, 2 for what was not monitored."""
+    """The verb over a bundle: status 3 where a rule fires, 0 where none does; refused without a monitor."""
     samples = read_samples(planted_spool(tmp_path))
     bundle = Bundle.create(tmp_path / "run", {"run_id": "r001", "valid": True})
     bundle.write_table("samples", samples)
@@ -224,6 +224,9 @@ def test_what_was_recorded_is_held_against_rules(tmp_path: Path) -> None:
     plain = Bundle.create(tmp_path / "plain", {"run_id": "r001"}).finish()
     with pytest.raises(BadInput, match="found no samples"):
         of_bundle([], plain)
+    (Path(path) / "utilisation.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match=r"utilisation\.parquet: found .*; expected the table"):
+        of_bundle([], Path(path))
 
 
 def test_every_metric_of_a_utilisation_may_be_asked_for(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.archive.completeness import check_manifest, reading
+from penstock.archive.completeness import check_manifest
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput
 from penstock.observe.monitor.follow import Follower, Values
@@ -217,13 +217,22 @@ def judged(
 
 def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
     """The rules over the tables of a bundle. Raises BadInput where nothing was monitored in it."""
-    with reading(path):
-        receipt = check_manifest(path / "manifest.json").get("receipts", {}).get("monitor")
-        if not receipt or not (path / "samples.parquet").exists():
-            raise BadInput(f"{path}: found no samples; expected a run with a monitor")
-        tables = [pq.read_table(path / f"{name}.parquet") for name in ("samples", "utilisation")]
-        interval_ns = int(receipt.get("used_ns") or receipt["interval_ns"])
-        return judged(rules, interval_ns, *tables)
+    receipts = check_manifest(path / "manifest.json").get("receipts") or {}
+    receipt = receipts.get("monitor")
+    if not isinstance(receipt, dict) or not (path / "samples.parquet").exists():
+        raise BadInput(f"{path}: found no samples; expected a run with a monitor")
+    tables = []
+    for name in ("samples", "utilisation"):
+        file = path / f"{name}.parquet"
+        try:
+            tables.append(pq.read_table(file, columns=TABLES[name].arrow.names))
+        except (OSError, pa.ArrowException) as error:
+            found = " ".join(str(error).split())[:200]
+            raise BadInput(f"{file}: found {found}; expected the table {name}") from None
+    interval_ns = receipt.get("used_ns") or receipt.get("interval_ns")
+    if not isinstance(interval_ns, int) or interval_ns <= 0:
+        raise BadInput(f"{path}: found interval {interval_ns!r}; expected nanoseconds")
+    return judged(rules, interval_ns, *tables)
 
 
 class AlertWatch:
