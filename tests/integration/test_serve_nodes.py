@@ -104,7 +104,7 @@ def test_the_token_is_told_once_kept_close_and_wanted(server: Server) -> None:
         # a page elsewhere that points its own name here
         named = {"Host": "evil.example", "Authorization": f"Bearer {server.token}"}
         assert anybody.get("/api/v1/state", headers=named).status_code == 421
-        assert "<h1>Nodes and disks</h1>" in anybody.get("/nodes").text
+        assert "<h1>Live</h1>" in anybody.get("/nodes").text
         assert server.token not in anybody.get("/nodes").text
         right = {"Authorization": f"Bearer {server.token}"}
         everything = anybody.get("/openapi.json", headers=right).json()

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from penstock.archive.bundle import Bundle
+from penstock.cli.monitor import app as monitor
 from penstock.errors import BadInput
-from penstock.observe.monitor.alerts import Evaluator, judged, recorded_values
+from penstock.observe.monitor.alerts import Evaluator, judged, of_bundle, recorded_values
 from penstock.observe.monitor.follow import Follower, Values
 from penstock.observe.monitor.formulas import STATES
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
@@ -202,6 +205,29 @@ def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, piece
     assert got.keys() == expected.keys()
     for key, value in expected.items():
         assert got[key] == pytest.approx(value, rel=1e-9, nan_ok=True), key
+
+
+def test_what_was_recorded_is_held_against_rules(tmp_path: Path) -> None:
+    """The verb over a bundle: status 3 where a rule fires, 0 where none does; refused without a monitor."""
+    samples = read_samples(planted_spool(tmp_path))
+    bundle = Bundle.create(tmp_path / "run", {"run_id": "r001", "valid": True})
+    bundle.write_table("samples", samples)
+    bundle.write_table("utilisation", utilisation(samples))
+    bundle.manifest["receipts"] = {"monitor": {"used_ns": SECOND, "interval_ns": SECOND}}
+    path = str(bundle.finish())
+    words = ["alerts", path, "--json", "--alert"]
+    done = CliRunner().invoke(monitor, [*words, "cgroup_memory >= 0 B for 10s"])
+    assert done.exit_code == 3, done.output
+    (row,) = json.loads(done.stdout)["alerts"]
+    assert row["fired_ns"] - row["since_ns"] == 10 * SECOND
+    assert row["until_ns"] - row["since_ns"] == 39 * SECOND
+    assert CliRunner().invoke(monitor, [*words, "cgroup_memory > 1 TB"]).exit_code == 0
+    plain = Bundle.create(tmp_path / "plain", {"run_id": "r001"}).finish()
+    with pytest.raises(BadInput, match="found no samples"):
+        of_bundle([], plain)
+    (Path(path) / "utilisation.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match=r"utilisation\.parquet: found .*; expected the table"):
+        of_bundle([], Path(path))
 
 
 def test_every_metric_of_a_utilisation_may_be_asked_for(tmp_path: Path) -> None:

@@ -27,15 +27,20 @@ class Counting:
     """Parts of which one changes with every look."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.count = 0
+        self.awake = False
         self.rests = 0
 
+    @property
+    def looks(self) -> list[Any]:
+        return [self.tick]
+
     def tick(self) -> list[tuple[str, Any]]:
-        self.looks += 1
-        return [("use", self.looks), ("state", {"t_ns": self.looks})]
+        self.count += 1
+        return [("use", self.count), ("state", {"t_ns": self.count})]
 
     def snapshot(self) -> list[tuple[str, Any]]:
-        return [("now", f"all up to {self.looks}")]
+        return [("now", f"all up to {self.count}")]
 
     def rest(self) -> None:
         self.rests += 1
@@ -78,11 +83,33 @@ def test_who_comes_back_has_every_event_once_and_no_snapshot() -> None:
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeper
-        looks = parts.looks
+        looks = parts.count
+        assert not parts.awake
         await asyncio.sleep(0.1)
-        assert (parts.looks, parts.rests) == (looks, 1)  # nobody watches, nothing is looked at
+        assert (parts.count, parts.rests) == (looks, 1)  # nobody watches, nothing is looked at
         # what it had before that rest is no place to go on from
         assert (await some(hub, after[-1][0], 1))[0][1] == "now"
+
+    asyncio.run(act())
+
+
+def test_a_look_that_hangs_keeps_no_other_from_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails where samples wait for a supervisor, a tracer or a catalogue that does not answer."""
+    monkeypatch.setattr(hubs, "_FIRST_S", 0.2)
+    ended = threading.Event()
+
+    class Hanging(Counting):
+        @property
+        def looks(self) -> list[Any]:
+            return [self.tick, lambda: [("late", ended.wait(60))]]
+
+    async def act() -> None:
+        hub = Hub(Hanging(), tick_s=0.01)  # type: ignore[arg-type]
+        names = [name for _, name, _ in await some(hub, None, 5)]
+        ended.set()
+        assert names.count("use") >= 2
 
     asyncio.run(act())
 
@@ -218,15 +245,19 @@ def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
     parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
     try:
         with Announcement("study", "x", planned=2, left=2, out="/nowhere") as said:
-            names = [name for name, _ in parts.tick()]
+            quick, slow = parts.looks
+            assert quick() == []  # nobody looks yet
+            parts.awake = True
+            names = [name for name, _ in quick()]
             assert names.count("now") == 1
-            assert "now" not in [name for name, _ in parts.tick()]
+            assert "now" not in [name for name, _ in quick()]
             said.say(left=1)
-            (now,) = [value for name, value in parts.tick() if name == "now"]
+            (now,) = [value for name, value in quick() if name == "now"]
             assert now[0]["left"] == 1
             assert "out" not in now[0]
             assert "pid" not in now[0]
-        assert ("now", []) in parts.tick()
+        assert ("now", []) in quick()
+        slow()
         assert dict(parts.snapshot())["experiments"][0]["trouble"]
     finally:
         parts.rest()

@@ -29,7 +29,7 @@ from penstock.client import Client
 from tests.examples.trace_page import events, write_bundle
 from tests.unit.browser import opened
 
-PAGES = ("/", "/nodes", "/traces/0", "/studies/0")
+PAGES = ("/", "/live", "/nodes", "/traces/0", "/studies/0")
 GUARDED = (
     *("/api/traces", "/api/traces/0/page", "/api/traces/0/files"),
     "/api/studies",

@@ -385,7 +385,7 @@ class HostExecutor:
         if work.watch is None:
             return
         seen = work.observation.observed
-        interval_ns = int(work.observation.receipts["monitor"]["interval_ns"])
+        interval_ns = int(work.observation.receipts["monitor"]["used_ns"])
         made = judged(
             self._study.alerts,
             interval_ns,

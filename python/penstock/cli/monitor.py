@@ -463,6 +463,34 @@ def run(
     raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
 
 
+@app.command()
+def alerts(
+    runs: list[str] = typer.Argument(
+        ..., metavar="RUN...", help="OUT, OUT:t01, OUT:r001, bundles."
+    ),
+    alert: list[str] = typer.Option(
+        ..., "--alert", metavar="RULE", help="A rule, as `monitor run` and studies have them."
+    ),
+    as_json: bool = _JSON,
+) -> None:
+    """Hold alert rules against what runs recorded, as while they went on; status 3 where one fires."""
+    from penstock.archive.selection import select
+    from penstock.observe.monitor.alerts import of_bundle
+
+    rules = _rules(alert)
+    found = []
+    for named in runs:
+        for path in select(named).runs:
+            stretches = sorted(of_bundle(rules, path).stretches, key=lambda s: s.fired_ns)
+            found += [(str(path), stretch) for stretch in stretches]
+    if as_json:
+        print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in found]}))
+    for named, stretch in [] if as_json else found:
+        print(f"{named}: {stretch.words}")
+    if found:
+        raise typer.Exit(3)
+
+
 def _rules(texts: list[str]) -> list[Any]:
     from penstock.spec.alert import MOST_RULES, parse_rule
 

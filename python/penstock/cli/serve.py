@@ -46,7 +46,7 @@ def command(
     """Serve experiments, what is emulated on this host, and pages of studies and traces, until Ctrl-C.
 
     /api/v1 has clusters, nodes, disks, links, schedules and jobs as resources (/openapi.json describes
-    them), /nodes shows them. All but the pages themselves want the token, in
+    them), /live shows what goes on. All but the pages themselves want the token, in
     `Authorization: Bearer TOKEN`; the printed addresses hold it behind the #. Experiments (/exp/NAME) are
     for everyone on this host, and from others for those with a token of `penstock monitor token`.
     """
@@ -85,7 +85,7 @@ def command(
         with kept(token, door.url, tls_cert) as file:
             print(door.url, flush=True)
             key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-            _say(f"nodes and disks: {door.url}nodes{key}")
+            _say(f"live: {door.url}live{key}")
             if served.traces or served.studies:
                 what = "trace" if served.one_trace else "list of studies and traces"
                 _say(f"{what}: {door.url}{key}")

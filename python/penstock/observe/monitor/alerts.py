@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from penstock.archive.completeness import check_manifest
 from penstock.archive.schemas import TABLES
+from penstock.errors import BadInput
 from penstock.observe.monitor.follow import Follower, Values
 from penstock.observe.monitor.formulas import Array
 from penstock.spec.alert import METRICS, Rule
@@ -45,7 +48,7 @@ class Stretch:
     @property
     def words(self) -> str:
         """What fired, in a line."""
-        lasted = (self.fired_ns - self.since_ns) / 1e9
+        lasted = (self.until_ns - self.since_ns) / 1e9
         held = f" for {lasted:.3g} s" if lasted else ""
         return f"{self.rule.text}: {self.rule.metric} of {self.entity} was {self.shown}{held}"
 
@@ -210,6 +213,26 @@ def judged(
         if not same:
             made.stretches.append(live)
     return made
+
+
+def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
+    """The rules over the tables of a bundle. Raises BadInput where nothing was monitored in it."""
+    receipts = check_manifest(path / "manifest.json").get("receipts") or {}
+    receipt = receipts.get("monitor")
+    if not isinstance(receipt, dict) or not (path / "samples.parquet").exists():
+        raise BadInput(f"{path}: found no samples; expected a run with a monitor")
+    tables = []
+    for name in ("samples", "utilisation"):
+        file = path / f"{name}.parquet"
+        try:
+            tables.append(pq.read_table(file, columns=TABLES[name].arrow.names))
+        except (OSError, pa.ArrowException) as error:
+            found = " ".join(str(error).split())[:200]
+            raise BadInput(f"{file}: found {found}; expected the table {name}") from None
+    interval_ns = receipt.get("used_ns") or receipt.get("interval_ns")
+    if not isinstance(interval_ns, int) or interval_ns <= 0:
+        raise BadInput(f"{path}: found interval {interval_ns!r}; expected nanoseconds")
+    return judged(rules, interval_ns, *tables)
 
 
 class AlertWatch:

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
-from penstock.serve.live.parts import Parts
+from penstock.serve.live.parts import Event, Parts
 
 #: watchers at once
 MOST_WATCHERS = 32
@@ -30,6 +30,8 @@ _MOST_BYTES = 8 << 20
 _TICK_S = 0.4
 #: nothing to say for so long: a comment keeps the connection
 _STILL_S = 10.0
+#: the first look, which a snapshot waits for
+_FIRST_S = 5.0
 #: who reads nothing for so long has gone
 SLOW_S = 15.0
 
@@ -54,10 +56,8 @@ class Hub:
         self._next = 1
         self._watchers = 0
         self._news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._resting: asyncio.Task[None] | None = None
-        #: a look under way is not cut short, and nothing is taken back in it
-        self._looking = asyncio.Lock()
 
     @property
     def full(self) -> bool:
@@ -112,16 +112,18 @@ class Hub:
         return at if oldest <= at <= self._next else None
 
     async def _begin(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._looks())
-            # the first look is not waited for longer than it takes: a snapshot without it would be empty
-            await self._look()
+        self._parts.awake = True
+        if not self._tasks:
+            first = [asyncio.create_task(self._look(look)) for look in self._parts.looks]
+            self._tasks = [asyncio.create_task(self._looks(look)) for look in self._parts.looks]
+            # a snapshot without a first look would be empty; one that hangs is not waited for
+            await asyncio.wait(first, timeout=_FIRST_S)
 
     def _rest(self) -> None:
         """Nobody watches. What is taken back is so in a task of its own: this one may have been cancelled."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
+        self._parts.awake = False
+        while self._tasks:
+            self._tasks.pop().cancel()
         # what happens while nobody looks is in no event: who comes back begins with a snapshot
         self._ring.clear()
         self._bytes = 0
@@ -129,26 +131,24 @@ class Hub:
         self._resting = asyncio.create_task(self._taken_back())
 
     async def _taken_back(self) -> None:
-        async with self._looking:
-            if not self._watchers:
-                await run_in_threadpool(self._parts.rest)
+        if not self._watchers:
+            await run_in_threadpool(self._parts.rest)
 
     async def close(self) -> None:
         """The server ends, whoever watches."""
-        if self._task is not None:
-            self._task.cancel()
-        async with self._looking:
-            await run_in_threadpool(self._parts.rest)
+        self._parts.awake = False
+        while self._tasks:
+            self._tasks.pop().cancel()
+        await run_in_threadpool(self._parts.rest)
 
-    async def _looks(self) -> None:
+    async def _looks(self, look: Callable[[], list[Event]]) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
             with contextlib.suppress(Exception):  # the page goes on with what can be had
-                await self._look()
+                await self._look(look)
 
-    async def _look(self) -> None:
-        async with self._looking:
-            made = await run_in_threadpool(self._parts.tick)
+    async def _look(self, look: Callable[[], list[Event]]) -> None:
+        made = await run_in_threadpool(look)
         for name, value in made:
             text = _text(f"{self._epoch}-{self._next}", name, value)
             self._ring.append(_Event(self._next, name, text, time.monotonic()))

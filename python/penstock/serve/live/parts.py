@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,8 @@ _SHARE = 0.015
 #: what ended, and what was found, that a page is given
 _MOST_FOUND = 100
 _MOST_EXPERIMENTS = 50
+#: an experiment that recorded more is not judged while it runs
+_MOST_JUDGED_BYTES = 16 << 20
 Event = tuple[str, Any]
 
 
@@ -74,11 +75,17 @@ class Paced:
 
 
 class Parts:
-    """The parts of the page. `tick` gives what changed since it was asked last, `snapshot` all there is."""
+    """The parts of the page. Each of `looks` gives what changed since the last, `snapshot` all there is.
+
+    Samples are looked at apart: they do not wait for a supervisor, a tracer or a catalogue that is slow.
+    """
 
     def __init__(self, store: Callable[[], Experiments]) -> None:
         self._store = store
-        self._lock = threading.Lock()
+        #: of samples and announcements; of all else
+        self._lock, self._slow = threading.Lock(), threading.Lock()
+        #: somebody looks; a look that comes too late begins nothing
+        self.awake = False
         self._announced = Announced()
         self._use = Use()
         self._said: list[Document] = []
@@ -90,15 +97,27 @@ class Parts:
         self._last: dict[str, Any] = {}
         #: studies that were seen, by id of what announced them
         self._studies: dict[str, _Watched] = {}
-        self._ended: deque[Document] = deque(maxlen=_MOST_FOUND)
-        self._found: deque[Document] = deque(maxlen=_MOST_FOUND)
+        self._ended: list[Document] = []
+        self._found: list[Document] = []
 
-    def tick(self) -> list[Event]:
-        """What changed, as events by name."""
+    @property
+    def looks(self) -> Sequence[Callable[[], list[Event]]]:
+        """The looks, which may be made at the same time."""
+        return self._quick_look, self._slow_look
+
+    def _quick_look(self) -> list[Event]:
         with self._lock:
+            if not self.awake:
+                return []
             self._said = self._announced.look()
             made: list[Event] = [("use", told) for told in self._use.look(self._said)]
-            made += self._changed("now", [_shown(said) for said in self._said])
+            return made + self._changed("now", [_shown(said) for said in self._said])
+
+    def _slow_look(self) -> list[Event]:
+        with self._slow:
+            if not self.awake:
+                return []
+            made: list[Event] = []
             if self._state.fresh():
                 made += self._changed("state", self._state.value, without="t_ns")
             if self._running.fresh():
@@ -111,20 +130,23 @@ class Parts:
     def snapshot(self) -> list[Event]:
         """All that there is to see."""
         with self._lock:
-            return [
-                ("state", self._state.value or state()),
-                ("now", [_shown(said) for said in self._said]),
-                ("experiments", self._running.value or []),
-                ("patterns", self._patterns.value or []),
-                ("history", self._use.history()),
-                ("ended", list(self._ended)),
-                ("found", list(self._found)),
-            ]
+            now, history = [_shown(said) for said in self._said], self._use.history()
+        nothing = {"t_ns": time.monotonic_ns(), "clusters": [], "disks": []}
+        return [
+            ("state", self._state.value or nothing),
+            ("now", now),
+            ("experiments", self._running.value or []),
+            ("patterns", self._patterns.value or []),
+            ("history", history),
+            ("ended", self._ended),
+            ("found", self._found),
+        ]
 
     def rest(self) -> None:
         """Nobody looks: nothing of ours goes on."""
         with self._lock:
             self._use.close()
+        with self._slow:
             for look in self._looking.values():
                 look.close()
             self._looking = {}
@@ -177,7 +199,7 @@ class Parts:
     def _looks(self) -> list[Document]:
         tracers = {
             said["id"]: said
-            for said in self._said
+            for said in list(self._said)
             if isinstance(said.get("sources"), dict) and said["sources"].get("trace")
         }
         for gone in self._looking.keys() - tracers.keys():
@@ -206,20 +228,20 @@ class Parts:
         """Runs that ended since the last look, alerts that fired, findings once there are any."""
         made: list[Event] = []
         present = set()
-        for said in self._said:
+        for said in list(self._said):
             present.add(said["id"])
             watched = self._studies.get(said["id"])
             if watched is None:
                 watched = self._studies[said["id"]] = _Watched(said)
             for ended in watched.ended(said):
-                self._ended.append(ended)
+                self._ended = [*self._ended, ended][-_MOST_FOUND:]
                 made.append(("ended", [ended]))
             for found in watched.alerts(said):
-                self._found.append(found)
+                self._found = [*self._found, found][-_MOST_FOUND:]
                 made.append(("found", [found]))
         for key in [k for k in self._studies if k not in present]:
             for found in self._studies.pop(key).findings():
-                self._found.append(found)
+                self._found = [*self._found, found][-_MOST_FOUND:]
                 made.append(("found", [found]))
         return made
 
@@ -240,7 +262,7 @@ class _Watched:
         """Runs that ended since this was asked, as their bundles tell."""
         made = []
         for one in said.get("ended") or []:
-            key = (str(one.get("run_id")), int(one.get("attempt", 1)))
+            key = (Path(str(one.get("run_id"))).name, int(one.get("attempt", 1)))
             if key not in self._runs and self._out is not None:
                 self._runs.add(key)
                 with contextlib.suppress(PenstockError, OSError, ValueError, KeyError):
@@ -327,7 +349,11 @@ def certificates(path: Path) -> list[Document]:
 
 
 def _completeness(store: Experiments, experiment: Experiment) -> Document:
-    """What it recorded so far, and how completely."""
+    """What it recorded so far, and how completely; of what is much only how many bytes."""
+    live = experiment.live
+    size = sum(f.stat().st_size for f in live.iterdir()) if live.is_dir() else 0
+    if size > _MOST_JUDGED_BYTES:
+        return {"bytes": size}
     made = store.recorded(experiment)
     return {
         "verdict": made.verdict,

@@ -248,11 +248,11 @@ function drawExperiments() {
       e.user || "",
       e.trouble || e.phase || (e.phases ? "between phases" : ""),
       since(e.start_ms),
-      recorded ? `${count(recorded.points)} points of ${count(recorded.series)} series` : "",
-      recorded ? recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : "") : "",
+      !recorded ? "" : recorded.bytes ? short(recorded.bytes, "B") : `${count(recorded.points)} points of ${count(recorded.series)} series`,
+      !recorded ? "" : recorded.bytes ? "judged at its end" : recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : ""),
     ];
     cells.forEach((text, n) => put(line.children[n], text));
-    line.children[5].className = recorded && recorded.verdict !== "complete" ? "bad" : "";
+    line.children[5].className = recorded && recorded.verdict && recorded.verdict !== "complete" ? "bad" : "";
   });
   drawRunning();
 }
