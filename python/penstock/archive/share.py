@@ -206,7 +206,9 @@ def _readme(
     left_out: list[str],
 ) -> str:
     tables = [p for p in files if p.endswith(".parquet")]
-    example = next((t for t in tables if "/" not in t), tables[0] if tables else "runs.parquet")
+    # of what lies at the top, else anywhere, the table that says most
+    top = [t for t in tables if "/" not in t] or tables or ["runs.parquet"]
+    example = max(top, key=lambda t: (files[t].stat().st_size if t in files else 0, t))
     runs = len(manifests)
     lines = [
         f"# {name}",
