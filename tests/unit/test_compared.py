@@ -161,3 +161,10 @@ def test_the_published_table_gives_a_tie_and_a_last_place(tmp_path: Path) -> Non
     found = order([Measured("guest", 222.33, 2.50, 5), Measured("host", 218.96, 3.57, 5)])
     assert found.pair("guest", "host").p_value == pytest.approx(0.13, abs=0.005)
     assert not found.pair("guest", "host").apart
+
+
+def test_a_table_that_lacks_a_column_is_told(store: Experiments) -> None:
+    """As samples had been recorded before there were counters."""
+    golden = Path(__file__).parents[1] / "golden" / "postgres-archive"
+    said = refused("plot", f"{golden}:r001", "lines", "-o", "x.svg")
+    assert "found table samples without cumulative" in said

@@ -330,5 +330,9 @@ def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
     sar_metrics = store.recorded(store.find("sar", None)).series["metric"].to_pylist()
     assert "rkB" in sar_metrics or "rd_sec" in sar_metrics or len(sar_metrics) > 20
     assert "expected one file of metrics" in refused("import", "kb.json", "--as", "kb", "-o", "o")
+    # what cannot be taken in leaves nothing
+    Path("twice.csv").write_text("sample,a\n0,1\n-1,2\n")
+    assert "index below 0" in refused("import", "twice.csv", "--as", "twice")
+    assert [e.name for e in store.listed(None) if e.name == "twice"] == []
     Path("text").write_text("hello\n")
     assert "found nothing known at its beginning" in refused("import", "text", "--as", "t")

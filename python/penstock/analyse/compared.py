@@ -247,13 +247,11 @@ def _of_run(
         wall = times.get("wall_s")
         if isinstance(wall, int | float) and (WHOLE, "wall_s", "s") not in found:
             found[WHOLE, DURATION, "s"] = float(wall)
-    try:
-        one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
-        recorded = of_selection(one, table)
-    except BadInput:
-        if align is not None or table is not None:
-            raise
+    watched = set(bundle.tables) & {"utilisation", "points", "samples"}
+    if not watched and align is None and table is None:
         return found  # a run that nobody watched has its responses
+    one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
+    recorded = of_selection(one, table)
     # of several phases of one name the first
     stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
     if align is not None:

@@ -47,17 +47,6 @@ def keep(
     return found
 
 
-def forget(bundle: Bundle, name: str) -> None:
-    """Removes a derived series. BadInput where there is none of that name."""
-    kept = read(bundle)
-    names = [] if kept is None else list(dict.fromkeys(kept["metric"].to_pylist()))
-    if kept is None or name not in names:
-        raise BadInput(
-            f"found no derived series {name}; expected one of {', '.join(names) or 'none'}"
-        )
-    bundle.write_table(TABLE, kept.filter(pc.not_equal(kept["metric"], name)))
-
-
 def read(bundle: Bundle) -> pa.Table | None:
     """The table, its texts plain; None where nothing was derived."""
     if TABLE not in bundle.tables:

@@ -33,6 +33,8 @@ Axis = Literal["time", "index", "value"]
 MOST_BYTES = 2 << 30
 MOST_SERIES = 20_000
 MOST_NAME = 500
+#: of a bundle, what series are read from, in the order of preference
+TABLES = ("utilisation", "points", "samples", "io_events", "spark_tasks")
 #: names of a first column that holds times; the others of `_INDEX` hold places in a sequence
 _TIMES = re.compile(
     r"(?i)^(time|timestamp|t|date|datetime|utc|when|elapsed|duration)(_?(ns|us|ms|s))?$"
@@ -278,11 +280,7 @@ def of_selection(
 def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
     check_manifest(path / "manifest.json")
     bundle = Bundle.open(path)
-    have = [
-        t
-        for t in ("utilisation", "points", "samples", "io_events", "spark_tasks")
-        if t in bundle.tables
-    ]
+    have = [t for t in TABLES if t in bundle.tables]
     if table is None:
         table = have[0] if have else "utilisation"
     if table not in have:
@@ -300,8 +298,13 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
         return _points(bundle, run, group)
     phases = _phases(bundle)
     rows = bundle.table(table).to_pandas()
-    begin = _begin_ns(bundle, rows)
     of = "kind" if table == "utilisation" else "source"
+    needed = ["t_ns", of, "entity", "metric", "unit", "value"]
+    needed += ["cumulative"] if table == "samples" else []
+    lacking = [c for c in needed if c not in rows]
+    if lacking:
+        raise BadInput(f"{path}: found table {table} without {lacking[0]}; expected it")
+    begin = _begin_ns(bundle, rows)
     series = []
     keys = [of, "entity", "metric", "unit"]
     # a run has a node's name in its rows, where its nodes were watched one by one

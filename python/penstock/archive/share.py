@@ -14,7 +14,6 @@ gets its name when every sum is right.
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import io
 import json
@@ -28,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, partial_path
@@ -165,22 +165,25 @@ def _as_csv(path: Path, most_rows: int) -> bytes | None:
         table = file.read()
     except (pa.ArrowException, OSError):
         return None
-    columns = [_cells(column.combine_chunks()) for column in table.columns]
-    sink = io.StringIO()
-    lines = csv.writer(sink, lineterminator="\n")
-    lines.writerow(table.column_names)
-    lines.writerows(zip(*columns, strict=True))
-    return sink.getvalue().encode("utf-8", "backslashreplace")
+    plain = [_plain(column.combine_chunks()) for column in table.columns]
+    sink = pa.BufferOutputStream()
+    options = pa_csv.WriteOptions(quoting_style="needed")
+    pa_csv.write_csv(pa.table(plain, names=table.column_names), sink, options)
+    return bytes(sink.getvalue().to_pybytes())
 
 
-def _cells(column: pa.Array) -> list[Any]:
+def _plain(column: pa.Array) -> pa.Array:
+    """A column as CSV has it: texts as they are, what is nested as JSON."""
     kind = column.type
-    if pa.types.is_nested(kind):
-        return [
+    if pa.types.is_dictionary(kind):
+        return column.dictionary_decode()
+    if pa.types.is_nested(kind):  # of tables of verdicts, which have few rows
+        said = [
             None if v is None else json.dumps(v, default=str, sort_keys=True)
             for v in column.to_pylist()
         ]
-    return list(column.to_pylist())
+        return pa.array(said, pa.string())
+    return column
 
 
 def _schema(name: str) -> bytes:
@@ -203,7 +206,9 @@ def _readme(
     left_out: list[str],
 ) -> str:
     tables = [p for p in files if p.endswith(".parquet")]
-    example = next((t for t in tables if "/" not in t), tables[0] if tables else "runs.parquet")
+    # of what lies at the top, else anywhere, the table that says most
+    top = [t for t in tables if "/" not in t] or tables or ["runs.parquet"]
+    example = max(top, key=lambda t: (files[t].stat().st_size if t in files else 0, t))
     runs = len(manifests)
     lines = [
         f"# {name}",

@@ -58,15 +58,15 @@ GROUPS = {
         "report": "Write the page of a study or a trace again.",
         "plot": "Draw one figure, to a file or into the terminal.",
         "analyse": "Analyse again what was recorded: effects, findings, verdicts.",
-        "compare": "Put two traces side by side: what differs, and what matters of it.",
+        "compare": "Put traces, treatments, experiments side by side: what differs, what is a tie.",
         "serve": "Browse traces down to every request, nodes and disks; the HTTP interface.",
     },
     "Watch a program": {
         "trace": "See what a program does to its files, why it waits, what to try.",
         "monitor": "Record experiments: marks, points, what a program does.",
         "replay": "Run the calls of a trace again on another storage.",
-        "export": "Give a trace to Perfetto, Paraver or fio.",
-        "import": "Judge a trace of blktrace, Darshan or fio; take in a program's metrics.",
+        "export": "Share runs as one file; give a trace to Perfetto, Paraver or fio.",
+        "import": "Take in shared runs, a trace of blktrace, Darshan or fio, a program's metrics.",
     },
     "Emulate storage and clusters": {
         "profile": "Put a device into numbers, by measuring it or from a table.",

@@ -6,12 +6,13 @@ becomes series by index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from penstock.archive import series
 from penstock.errors import BadInput
@@ -51,7 +52,7 @@ def take_in(
         sink = store.sink(begun)
         number = sum(sink.write(batch).points for batch in batches)
     except BaseException:
-        store.stop(begun, at_ns=span[1], state="aborted")
+        store.remove(store.stop(begun, at_ns=span[1], state="aborted"))
         raise
     return store.stop(begun, at_ns=span[1]), number, notes
 
@@ -86,20 +87,28 @@ def _of_readings(
             for number, low in enumerate(range(0, len(mine), _ROWS)):
                 part = mine.iloc[low : low + _ROWS]
                 table = points(
-                    metric=part["metric"].tolist(),
-                    labels=_labels(part["entity"]),
+                    metric=_coded(part["metric"]),
+                    labels=_coded(part["entity"], _label),
                     utc_ns=part["utc_ns"].to_numpy(),
                     float=part["value"].to_numpy(float),
-                    unit=part["unit"].where(part["unit"] != "1", "").tolist(),
+                    unit=_coded(part["unit"], lambda unit: "" if unit == "1" else unit),
                 )
                 yield Batch(str(source), number, table)
 
     return batches(), span, found.notes
 
 
-def _labels(entities: pd.Series[Any]) -> list[str]:
-    said = {e: "{}" if e in ("", "all") else canonical_labels({"entity": e}) for e in set(entities)}
-    return [said[e] for e in entities]
+def _coded(texts: pd.Series[Any], of: Callable[[str], str] = str) -> pa.Array:
+    """A column of texts as a dictionary, each different one put into other words once."""
+    said = {t: of(str(t)) for t in texts.unique()}
+    codes, different = pd.factorize(texts.map(said))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32()), pa.array(list(different), pa.string())
+    )
+
+
+def _label(entity: str) -> str:
+    return "{}" if entity in ("", "all") else canonical_labels({"entity": entity})
 
 
 def _of_sequence(
@@ -110,17 +119,16 @@ def _of_sequence(
     values = [s for s in recorded.series if s is not timed]
     if not values:
         raise BadInput(f"{path}: found no column of values beside {column}; expected one at least")
-    times = {} if timed is None else dict(zip(timed.x.tolist(), timed.y.tolist(), strict=True))
-    ends = (
-        [round(float(t) * _NS) for t in (min(times.values()), max(times.values()))] if times else []
-    )
-    span = (min(0, *ends), max(ends)) if ends else (0, 0)
+    at_ns = None if timed is None else np.round(timed.y * _NS).astype(np.int64)
+    span = (0, 0) if at_ns is None else (min(0, int(at_ns.min())), int(at_ns.max()))
 
     def batches() -> Iterator[Batch]:
         for number, s in enumerate(values):
             if len(s.x) > _ROWS * 2:
                 raise BadInput(f"{path}: found {len(s.x)} rows; expected {2 * _ROWS} at most")
-            at = [round(times[x] * _NS) for x in s.x.tolist()] if times else None
+            at = None
+            if timed is not None and at_ns is not None:
+                at = at_ns[np.clip(np.searchsorted(timed.x, s.x), 0, len(at_ns) - 1)]
             label = canonical_labels({"entity": s.node or s.quantity}) if metric else "{}"
             yield Batch(
                 "csv",

@@ -1,0 +1,123 @@
+"""Two sites in namespaces of their own, seen from a third: run by `unshare -n`, prints what it measured.
+
+    unshare -n python two_sites.py NAME SHIFT_NS CUT_S
+
+The clock of the second site is this host's plus SHIFT_NS (namespaces have no time of day of their own), and
+its link is cut for CUT_S. Each is scraped by a collector of its own into the experiment NAME.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import Any
+
+PORT = 9100
+
+
+def site(name: str, shift_ns: int) -> None:
+    """Shows a metric stamped by the site's clock, and that clock; begins once its address is there."""
+    sys.stdin.readline()
+
+    class Shown(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            now = time.time_ns() + shift_ns
+            said = f'site_load{{site="{name}"}} 0.5 {now // 1_000_000}\n'
+            body = (said if self.path == "/metrics" else str(now)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    http.server.ThreadingHTTPServer(("", PORT), Shown).serve_forever()
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def main(name: str, shift_ns: int, cut_s: float) -> None:
+    from penstock.archive.catalogue import local_user, open_index
+    from penstock.observe.monitor.collectors.clock_offset import measure
+    from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+    from penstock.observe.monitor.experiments import Experiments, experiments_home
+
+    sites = {}
+    for number, (which, shift) in enumerate((("a", 0), ("b", shift_ns))):
+        words = ["unshare", "-n", sys.executable, __file__, "site", which, str(shift)]
+        sites[which] = process = subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
+        while True:  # until it has its namespace
+            ours, theirs = (
+                subprocess.run(["readlink", f"/proc/{p}/ns/net"], capture_output=True).stdout
+                for p in ("self", process.pid)
+            )
+            if theirs != ours:
+                break
+            time.sleep(0.05)
+        ip("link", "add", f"v{which}", "type", "veth", "peer", "name", "e0")
+        ip("link", "set", "e0", "netns", str(process.pid))
+        ip("addr", "add", f"10.77.{number}.1/24", "dev", f"v{which}")
+        ip("link", "set", f"v{which}", "up")
+        inside = ["nsenter", "-t", str(process.pid), "-n", "ip"]
+        subprocess.run([*inside, "addr", "add", f"10.77.{number}.2/24", "dev", "e0"], check=True)
+        subprocess.run([*inside, "link", "set", "e0", "up"], check=True)
+        assert process.stdin is not None
+        print("go", file=process.stdin, flush=True)
+
+    def clock(number: int) -> int:
+        with urllib.request.urlopen(f"http://10.77.{number}.2:{PORT}/time", timeout=20) as said:
+            return int(said.read())
+
+    def offsets() -> list[dict[str, int]]:
+        return [vars(measure(lambda of=n: clock(of))) for n in range(2)]  # type: ignore[misc]
+
+    try:
+        for number in range(2):
+            while True:  # until it answers
+                try:
+                    clock(number)
+                    break
+                except OSError:
+                    time.sleep(0.1)
+        store = Experiments(open_index(), experiments_home())
+        begun = store.start(name, local_user())
+        asked = {
+            f"site-{which}": {
+                "type": "scrape",
+                "targets": [{"url": f"http://10.77.{n}.2:{PORT}/metrics", "instance": which}],
+                "interval_s": 0.5,
+                "timeout_s": 0.4,
+                "own_times": True,
+            }
+            for n, which in enumerate("ab")
+        }
+        before = offsets()
+        with Collecting(collectors_of(asked), store.sink(begun)):
+            time.sleep(4)
+            ip("link", "set", "vb", "down")
+            time.sleep(cut_s)
+            ip("link", "set", "vb", "up")
+            time.sleep(5)
+        after = offsets()
+        store.stop(begun)
+        print(json.dumps({"before": before, "after": after}))
+    finally:
+        for process in sites.values():
+            process.terminate()
+            process.wait(30)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "site":
+        site(sys.argv[2], int(sys.argv[3]))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
