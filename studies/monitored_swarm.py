@@ -375,7 +375,8 @@ def main() -> int:
         print(f"monitored-swarm: {error}", file=sys.stderr)
         return 1
     title = f"A torrent of {(QUICK if given.quick else FULL).peers} peers"
-    return lines.ended(title, rows, planted, as_json=given.json, name=given.record, about=ABOUT)
+    record.keep(given.record, rows, planted, ABOUT)
+    return lines.ended(title, rows, planted, as_json=given.json)
 
 
 if __name__ == "__main__":
