@@ -47,6 +47,11 @@ PARTS = {
         "hadoop",
         "systems_on_disks",
     ),
+    "Monitoring": (
+        "monitored_shards",
+        "monitored_swarm",
+        "monitored_offsets",
+    ),
     "Studies and prediction": (
         "conductor",
         "demo",

@@ -305,7 +305,8 @@ def main() -> int:
         print(f"monitored-offsets: {error}", file=sys.stderr)
         return 1
     title = "Offsets by sequence"
-    return lines.ended(title, rows, planted, as_json=given.json, name=given.record, about=ABOUT)
+    record.keep(given.record, rows, planted, ABOUT)
+    return lines.ended(title, rows, planted, as_json=given.json)
 
 
 if __name__ == "__main__":

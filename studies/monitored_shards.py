@@ -463,7 +463,8 @@ def main() -> int:
         print(f"monitored-shards: {error}", file=sys.stderr)
         return 1
     title = "Disk and power of three shards (power is emulated)"
-    return lines.ended(title, rows, planted, as_json=given.json, name=given.record, about=ABOUT)
+    record.keep(given.record, rows, planted, ABOUT)
+    return lines.ended(title, rows, planted, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 `studies/monitored_swarm.py` puts up 101 nodes with two interfaces each: a seeder (50 KB/s) that also has the
 tracker, opentracker, and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and
 fetches 5,000,000 bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second
-network. Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 1,000,000 bytes, one pair.
+network. Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair.
 Needs root, transmission-daemon, transmission-cli and opentracker.
 
 The published case is that of MonEx (Saif and others, 2019): 100 series up to 1.0, later peers need less time.
@@ -71,7 +71,7 @@ class Size:
         return 60 + self.peers * self.join_s + 4 * self.size_bytes / SEEDER_BPS
 
 
-FULL, QUICK = Size(100, 5_000_000, 0.8, 5), Size(10, 1_000_000, 1.5, 1)
+FULL, QUICK = Size(100, 5_000_000, 0.8, 5), Size(10, 700_000, 1.5, 1)
 
 
 def platform(size: Size) -> dict[str, object]:
@@ -365,7 +365,7 @@ def main() -> int:
     """Exit status: 0 all lines are met or undecided, 1 otherwise."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-swarm")
-    options.add_argument("--quick", action="store_true", help="10 peers, 1,000,000 bytes, one pair")
+    options.add_argument("--quick", action="store_true", help="10 peers, 700,000 bytes, one pair")
     options.add_argument("--json", action="store_true", help="the lines as one object")
     record.option(options)
     given = options.parse_args()
@@ -375,7 +375,8 @@ def main() -> int:
         print(f"monitored-swarm: {error}", file=sys.stderr)
         return 1
     title = f"A torrent of {(QUICK if given.quick else FULL).peers} peers"
-    return lines.ended(title, rows, planted, as_json=given.json, name=given.record, about=ABOUT)
+    record.keep(given.record, rows, planted, ABOUT)
+    return lines.ended(title, rows, planted, as_json=given.json)
 
 
 if __name__ == "__main__":

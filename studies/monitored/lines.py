@@ -63,20 +63,13 @@ def shown(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -
 
 
 def ended(
-    title: str,
-    rows: Sequence[record.Row],
-    planted: Mapping[str, bool],
-    *,
-    as_json: bool,
-    name: str | None,
-    about: str,
+    title: str, rows: Sequence[record.Row], planted: Mapping[str, bool], *, as_json: bool
 ) -> int:
-    """Prints and keeps the lines; exit status 1 where one is missed or what was planted was not found."""
+    """Prints the lines; exit status 1 where one is missed or what was planted was not found."""
     if as_json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}))
     else:
         shown(title, rows, planted)
-    record.keep(name, rows, dict(planted), about)
     missed = [row for row in rows if row.get("verdict") == record.MISSED]
     for row in missed:
         print(f"missed: {row['case']}: {row['metric']}: {_said(row)}", file=sys.stderr)

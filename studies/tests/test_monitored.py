@@ -131,14 +131,13 @@ def test_packets_of_a_port_are_counted_once_and_others_are_not() -> None:
 
 
 def test_a_missed_line_or_a_failure_that_is_not_found_ends_with_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(record, "keep", lambda *_: None)
     met = lines.line("a", "b", 1, "s", True, "at most 2 s")
     missed = lines.line("a", "c", 3, "s", False, "at most 2 s")
 
     def ended(rows: list[record.Row], planted: dict[str, bool]) -> int:
-        return lines.ended("t", rows, planted, as_json=False, name=None, about="")
+        return lines.ended("t", rows, planted, as_json=False)
 
     assert ended([met], {"p": True}) == 0
     assert ended([met, missed], {"p": True}) == 1

@@ -240,7 +240,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
                 shared=said.shared,
                 timeout_s=said.timeout_s,
             )
-            gathering.look()
+            gathering.soon()
             return f"Starting {begun.name}#{begun.repeat}\n"
 
         return PlainTextResponse(await _kept(act), 201)

@@ -1,7 +1,8 @@
 """The collectors of a server's configuration, at work for whichever experiments run.
 
     gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
-    gathering.look()               # after an experiment began, and now and then
+    gathering.soon()               # after an experiment began
+    gathering.look()               # now and then
     gathering.end(experiment)      # before it ends
     gathering.close()
 
@@ -17,6 +18,7 @@ import fnmatch
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +128,24 @@ class Gathering:
         self._fans: dict[str, Fan] = {}
         self._listening: dict[str, Collecting] = {}
         self._closed = False
+        self._worker = ThreadPoolExecutor(1, "gathering")
 
     @property
     def wanted(self) -> bool:
         """Whether there is any collector at all."""
         return bool(self._wanted)
+
+    def soon(self) -> None:
+        """Looks, in a thread of its own: who begins an experiment waits for no collector."""
+        if self._wanted and not self._closed:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                self._worker.submit(self._try)
+
+    def _try(self) -> None:
+        try:
+            self.look()
+        except (PenstockError, OSError) as error:
+            self._say(str(error))
 
     def look(self) -> None:
         """Starts what is missing for the experiments that run, ends what is left of those that do not."""
@@ -168,6 +183,7 @@ class Gathering:
                 self._end(path)
             for name in list(self._listening):
                 self._quiet(name)
+        self._worker.shutdown(wait=False)
 
     def _begin(
         self, store: Experiments, experiment: Experiment, name: str, settings: Mapping[str, Any]
