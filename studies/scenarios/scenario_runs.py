@@ -21,6 +21,8 @@ from penstock.workload import metrics
 
 Array = npt.NDArray[Any]
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
+#: those that write files, which are renamed at their end
+WRITING = ("wordcount", "dfsio")
 #: of each link, each way, as the study has it [B/s]
 LINK_BPS = 100e6 / 8
 #: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
@@ -228,3 +230,12 @@ def costs(found: Sequence[Ran]) -> list[Cost]:
 def rates(made: Sequence[Cost]) -> dict[str, float]:
     """Waves per second of each program in `guest`."""
     return {c.program: c.waves / c.run_time_s for c in made if c.scenario == "guest"}
+
+
+def after(made: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """Seconds after the last job of the programs that write, by scenario."""
+    found: dict[str, dict[str, float]] = {}
+    for one in made:
+        if one.program in WRITING:
+            found.setdefault(one.program, {})[one.scenario] = one.after_s
+    return found

@@ -45,6 +45,16 @@ def test_the_published_table_has_all_its_shapes() -> None:
     assert ratios == "wordcount 3.67 x, dfsio 12.98 x, tpcds 17.33 x the fastest"
 
 
+def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
+    table, speeds = published(), judged.published_rates()
+    seconds = {"dfsio": {s: 0.2 for s in SCENARIOS} | {"objects": 3.0}}
+    shape = judged.shapes(table, speeds, seconds)[0]
+    assert shape.verdict == MET
+    assert "dfsio 3.00 s, others 0.20 s at most" in shape.ours
+    seconds["dfsio"]["apart"] = 3.5
+    assert judged.shapes(table, speeds, seconds)[0].verdict == MISSED
+
+
 @pytest.mark.parametrize(
     ("letter", "program", "scenario", "factor", "verdict"),
     [
