@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.bundle import Bundle
+from penstock.errors import PenstockError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenarios"))
 
@@ -47,7 +48,7 @@ def test_the_published_table_has_all_its_shapes() -> None:
 
 def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
     table, speeds = published(), judged.published_rates()
-    seconds = {"dfsio": {s: 0.2 for s in SCENARIOS} | {"objects": 3.0}}
+    seconds = {"dfsio": dict.fromkeys(SCENARIOS, 0.2) | {"objects": 3.0}}
     shape = judged.shapes(table, speeds, seconds)[0]
     assert shape.verdict == MET
     assert "dfsio 3.00 s, others 0.20 s at most" in shape.ours
@@ -170,6 +171,20 @@ def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
     assert found["workers"]["in"] == pytest.approx(60)
     assert found["head"]["cpu"] == pytest.approx(5)
     assert np.isnan(found["head"]["in"])
+
+
+def test_runs_that_made_different_things_are_reported() -> None:
+    said = {
+        "wordcount": {"made": 7},
+        "dfsio": {"made": {"files": 2, "bytes": 9}},
+        "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 2.0}}},
+    }
+    made: dict[str, object] = {}
+    scenario_runs.same_results(made, "r001", said)
+    slower = {**said, "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 9.0}}}}
+    scenario_runs.same_results(made, "r002", slower)
+    with pytest.raises(PenstockError, match="r003: wordcount: found 6; expected 7"):
+        scenario_runs.same_results(made, "r003", {**said, "wordcount": {"made": 6}})
 
 
 def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
