@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ruamel.yaml import YAML
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
@@ -24,6 +25,7 @@ from judged import MET, MISSED, UNDECIDED, Cost, Means, Shape, measured, noticed
 from layout import HOST, SCENARIOS, WIRE, hosts_file, racks
 
 S = 1_000_000_000
+SCENARIO_STUDY = Path(__file__).resolve().parents[1] / "scenarios.study.yaml"
 
 
 def verdicts(means: Means) -> dict[str, str]:
@@ -105,6 +107,19 @@ def test_the_columns_of_waves() -> None:
         assert cost.longer_ms == 0
     apart = Cost("tpcds", "apart", 6584, 4999.28, 0, 2376.33)
     assert apart.longer_ms == pytest.approx(1e3 * 2622.95 / 6584)
+
+
+def test_the_study_has_the_nodes_links_and_levels_that_its_programs_go_by() -> None:
+    study = YAML(typ="safe", pure=True).load(SCENARIO_STUDY)
+    nodes = {n["name"]: n for n in study["platform"]["nodes"]}
+    on = {(name, i["network"]): i["address"] for name, n in nodes.items() for i in n["interfaces"]}
+    assert {name: on[name, "net"] for name in nodes} == WIRE
+    assert {name: a for (name, network), a in on.items() if network != "net"} == HOST
+    # the first interface is e0, the one that is counted as the wire
+    assert {n["interfaces"][0]["network"] for n in nodes.values()} == {"net"}
+    assert study["factors"]["scenario"]["levels"] == list(SCENARIOS)
+    rate = study["platform"]["network"]["bandwidth"]
+    assert rate == f"{scenario_runs.LINK_BPS * 8 / 1e6:.0f} Mbit/s"
 
 
 def found_at(scenario: str, node: str) -> dict[str, str]:
