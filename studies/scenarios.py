@@ -50,7 +50,7 @@ from judged import (  # noqa: E402
 )
 from layout import SCENARIOS  # noqa: E402
 from running import run_study  # noqa: E402
-from scenario_runs import PROGRAMS, Ran, by_second, costs, rates, runs, times  # noqa: E402
+from scenario_runs import PROGRAMS, Ran, after, by_second, costs, rates, runs, times  # noqa: E402
 
 from bench import record  # noqa: E402
 
@@ -242,8 +242,8 @@ def main() -> int:
         print(f"scenarios: no run of {', '.join(missing)}; expected one at least", file=sys.stderr)
         return 1
     means, made = measured(times(found)), costs(found)
-    judged = shapes(means, rates(made))
-    seen = noticed(judged, shapes(swapped(means), rates(made)))
+    judged = shapes(means, rates(made), after(made))
+    seen = noticed(judged, shapes(swapped(means), rates(made), after(made)))
     with style.look():
         save(times_figure(found), (given.figures or out) / "scenarios.svg")
         save(clock_figure(found), (given.figures or out) / "scenarios-clock.svg")

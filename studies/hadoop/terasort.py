@@ -144,31 +144,20 @@ def generate(mib: int, head: Path, places: list[Path]) -> None:
     (head / "generated.json").write_text(json.dumps(made))
 
 
-def history(text: str) -> list[dict[str, Any]]:
+def history(file: Path) -> list[dict[str, Any]]:
     """The attempts that succeeded, from a job's history: kind, node, begin and end [s since 1970]."""
-    began: dict[str, float] = {}
-    found = []
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        event, at = decoder.raw_decode(text, at)
-        at = text.find("{", at)
-        if "event" not in event:  # the schema
-            continue
-        (body,) = event["event"].values()
-        if event["type"] in ("MAP_ATTEMPT_STARTED", "REDUCE_ATTEMPT_STARTED"):
-            began[body["attemptId"]] = body["startTime"] / 1e3
-        elif event["type"] in ("MAP_ATTEMPT_FINISHED", "REDUCE_ATTEMPT_FINISHED"):
-            one = {
-                "kind": "map" if event["type"].startswith("MAP") else "reduce",
-                "attempt": body["attemptId"],
-                "node": body["hostname"],
-                "begin_s": began.get(body["attemptId"]),
-                "end_s": body["finishTime"] / 1e3,
-            }
-            if "shuffleFinishTime" in body:
-                one["fetched_s"] = body["shuffleFinishTime"] / 1e3
-            found.append(one)
-    return found
+    from penstock.workload.metrics import read
+
+    tasks = read(file, "hadoop").tables["spark_tasks"]
+    return [
+        {
+            "kind": ("map", "reduce")[task["stage_id"]],
+            "node": task["host"],
+            "begin_s": task["utc_launch_ns"] / 1e9,
+            "end_s": task["utc_finish_ns"] / 1e9,
+        }
+        for task in tasks[tasks["state"] == "success"].to_dict("records")
+    ]
 
 
 def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -> dict[str, Any]:
@@ -197,7 +186,7 @@ def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -
     if "error" in report or checksum[-1:] != [made["checksum"]]:
         raise RuntimeError(f"TeraValidate: {report.strip()}; TeraGen's is {made['checksum']}")
     (out / "job.jhist").write_text(client.run(SHELL, "-cat", HISTORY))
-    tasks = history((out / "job.jhist").read_text())
+    tasks = history(out / "job.jhist")
     found: dict[str, Any] = {"seconds": (ended_ns - began_ns) / 1e9}
     found |= {"began_ns": began_ns, "ended_ns": ended_ns, "checksum": checksum[-1]}
     for kind in ("map", "reduce"):

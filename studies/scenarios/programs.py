@@ -187,7 +187,7 @@ class Programs:
             found: DataFrame = session.sql(text)
             rows = found.collect()
             made[name] = {"rows": len(rows), "seconds": (time.monotonic_ns() - began) / 1e9}
-            made[name]["sum"] = round(sum(float(r[-1]) for r in rows), 2)
+            made[name]["sum"] = f"{sum(float(r[-1]) for r in rows):.9g}"
         return made
 
     def checked(self) -> None:

@@ -17,10 +17,13 @@ from layout import WORKERS
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import check_manifest
+from penstock.errors import PenstockError
 from penstock.workload import metrics
 
 Array = npt.NDArray[Any]
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
+#: those that write files, which are renamed at their end
+WRITING = ("wordcount", "dfsio")
 #: of each link, each way, as the study has it [B/s]
 LINK_BPS = 100e6 / 8
 #: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
@@ -52,16 +55,35 @@ class Ran:
 
 
 def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
-    """Three rows for each valid run (with `invalid`, each that ended well), and why others are left out."""
+    """Three rows for each valid run (with `invalid`, each that ended well), and why others are left out.
+
+    Raises PenstockError where two runs made different things of the same input.
+    """
     found, left_out = [], []
+    made: dict[str, Any] = {}
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         run = out / "runs" / str(row["run_id"])
         if not row["valid"]:
             left_out.append(f"{row['run_id']} ({row['scenario']}): {row['reason']}")
         if row["valid"] or (invalid and check_manifest(run / "manifest.json")["exit_status"] == 0):
             said = json.loads((run / "workload" / "programs.json").read_text())
+            same_results(made, run.name, said)
             found += [_ran(out, run, row, program, said[program]) for program in PROGRAMS]
     return found, left_out
+
+
+def same_results(made: dict[str, Any], run_id: str, said: Mapping[str, Any]) -> None:
+    """Words counted, bytes written, rows and sums of the queries: as in the first run, whose `made` keeps.
+
+    Raises PenstockError where they differ.
+    """
+    for program in PROGRAMS:
+        mine = said[program]["made"]
+        if program == "tpcds":
+            mine = {q: {k: v for k, v in r.items() if k != "seconds"} for q, r in mine.items()}
+        first = made.setdefault(program, mine)
+        if first != mine:
+            raise PenstockError(f"{run_id}: {program}: found {mine}; expected {first}, as before")
 
 
 def _ran(
@@ -228,3 +250,12 @@ def costs(found: Sequence[Ran]) -> list[Cost]:
 def rates(made: Sequence[Cost]) -> dict[str, float]:
     """Waves per second of each program in `guest`."""
     return {c.program: c.waves / c.run_time_s for c in made if c.scenario == "guest"}
+
+
+def after(made: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """Seconds after the last job of the programs that write, by scenario."""
+    found: dict[str, dict[str, float]] = {}
+    for one in made:
+        if one.program in WRITING:
+            found.setdefault(one.program, {})[one.scenario] = one.after_s
+    return found

@@ -132,25 +132,16 @@ def test_records_are_sorted_divided_and_summed(parts: dict[str, Any]) -> None:
 
 
 def test_tasks_of_hadoops_own_history(parts: dict[str, Any]) -> None:
-    def event(kind: str, body: dict[str, Any]) -> str:
-        return json.dumps({"type": kind, "event": {f"x.{kind}": body}})
-
-    started = {"attemptId": "a", "startTime": 1000}
-    ended = {"attemptId": "a", "hostname": "d1", "finishTime": 4000, "shuffleFinishTime": 3000}
-    text = "Avro-Json\n" + "\n".join(
-        [
-            json.dumps({"type": "record", "name": "Event", "fields": []}),
-            event("REDUCE_ATTEMPT_STARTED", started),
-            event("JOB_INFO_CHANGE", {"jobid": "j"}),
-            event("REDUCE_ATTEMPT_FINISHED", ended),
-        ]
+    golden = Path(__file__).resolve().parents[2] / "tests" / "golden" / "metrics"
+    found = parts["terasort"].history(golden / "hadoop.jhist")
+    assert [t["kind"] for t in found] == ["map"] * 5 + ["reduce"] * 2
+    assert {t["node"] for t in found} == {"localhost"}
+    last = max(found, key=lambda t: t["end_s"])
+    # REDUCE_ATTEMPT_FINISHED of the last reducer, and its REDUCE_ATTEMPT_STARTED
+    assert (last["kind"], last["begin_s"], last["end_s"]) == (
+        "reduce",
+        pytest.approx(1795630494.767),
+        pytest.approx(1795630500.801),
     )
-    (task,) = parts["terasort"].history(text)
-    assert task == {
-        "kind": "reduce",
-        "attempt": "a",
-        "node": "d1",
-        "begin_s": 1.0,
-        "end_s": 4.0,
-        "fetched_s": 3.0,
-    }
+    assert parts["terasort"].history(golden / "hadoop-failed.jhist") == []
+    json.dumps(found)

@@ -11,8 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ruamel.yaml import YAML
 
 from penstock.archive.bundle import Bundle
+from penstock.errors import PenstockError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenarios"))
 
@@ -23,6 +25,7 @@ from judged import MET, MISSED, UNDECIDED, Cost, Means, Shape, measured, noticed
 from layout import HOST, SCENARIOS, WIRE, hosts_file, racks
 
 S = 1_000_000_000
+SCENARIO_STUDY = Path(__file__).resolve().parents[1] / "scenarios.study.yaml"
 
 
 def verdicts(means: Means) -> dict[str, str]:
@@ -43,6 +46,16 @@ def test_the_published_table_has_all_its_shapes() -> None:
     assert "within 1.5 %" in tie.ours  # guest 222.33, host 218.96: 3.37 s
     ratios = judged.shapes(published(), judged.published_rates())[0].ours
     assert ratios == "wordcount 3.67 x, dfsio 12.98 x, tpcds 17.33 x the fastest"
+
+
+def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
+    table, speeds = published(), judged.published_rates()
+    seconds = {"dfsio": dict.fromkeys(SCENARIOS, 0.2) | {"objects": 3.0}}
+    shape = judged.shapes(table, speeds, seconds)[0]
+    assert shape.verdict == MET
+    assert "dfsio 3.00 s, others 0.20 s at most" in shape.ours
+    seconds["dfsio"]["apart"] = 3.5
+    assert judged.shapes(table, speeds, seconds)[0].verdict == MISSED
 
 
 @pytest.mark.parametrize(
@@ -94,6 +107,19 @@ def test_the_columns_of_waves() -> None:
         assert cost.longer_ms == 0
     apart = Cost("tpcds", "apart", 6584, 4999.28, 0, 2376.33)
     assert apart.longer_ms == pytest.approx(1e3 * 2622.95 / 6584)
+
+
+def test_the_study_has_the_nodes_links_and_levels_that_its_programs_go_by() -> None:
+    study = YAML(typ="safe", pure=True).load(SCENARIO_STUDY)
+    nodes = {n["name"]: n for n in study["platform"]["nodes"]}
+    on = {(name, i["network"]): i["address"] for name, n in nodes.items() for i in n["interfaces"]}
+    assert {name: on[name, "net"] for name in nodes} == WIRE
+    assert {name: a for (name, network), a in on.items() if network != "net"} == HOST
+    # the first interface is e0, the one that is counted as the wire
+    assert {n["interfaces"][0]["network"] for n in nodes.values()} == {"net"}
+    assert study["factors"]["scenario"]["levels"] == list(SCENARIOS)
+    rate = study["platform"]["network"]["bandwidth"]
+    assert rate == f"{scenario_runs.LINK_BPS * 8 / 1e6:.0f} Mbit/s"
 
 
 def found_at(scenario: str, node: str) -> dict[str, str]:
@@ -160,6 +186,20 @@ def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
     assert found["workers"]["in"] == pytest.approx(60)
     assert found["head"]["cpu"] == pytest.approx(5)
     assert np.isnan(found["head"]["in"])
+
+
+def test_runs_that_made_different_things_are_reported() -> None:
+    said = {
+        "wordcount": {"made": 7},
+        "dfsio": {"made": {"files": 2, "bytes": 9}},
+        "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 2.0}}},
+    }
+    made: dict[str, object] = {}
+    scenario_runs.same_results(made, "r001", said)
+    slower = {**said, "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 9.0}}}}
+    scenario_runs.same_results(made, "r002", slower)
+    with pytest.raises(PenstockError, match="r003: wordcount: found 6; expected 7"):
+        scenario_runs.same_results(made, "r003", {**said, "wordcount": {"made": 6}})
 
 
 def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
