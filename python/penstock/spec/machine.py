@@ -253,7 +253,9 @@ class MachineFile(Part):
     privileges: list[Privilege] = Field(
         [], description="Capabilities and devices beyond those of every node: SYS_TIME, /dev/fuse."
     )
-    tenant: Text | None = Field(None, description="Whose it is: dashboards add up what tenants use.")
+    tenant: Text | None = Field(
+        None, description="Whose it is: dashboards add up what tenants use."
+    )
     disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
     interfaces: list[InterfaceFile] = Field(
         [], description="Its interfaces; one in the network net."
