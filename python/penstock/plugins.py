@@ -102,6 +102,7 @@ COLLECTORS = Table(
         "influxdb": "penstock.observe.monitor.collectors.http_push:InfluxReceiver",
         "remote-write": "penstock.observe.monitor.collectors.http_push:RemoteWriteReceiver",
         "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
+        "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
     },
 )
 

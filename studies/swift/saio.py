@@ -135,10 +135,12 @@ def up(
     options: dict[str, str] | None = None,
     replicas: int = 3,
     workers: int = 0,
+    more_code: str = "",
 ) -> Swift:
     """Puts one up in a directory that is not there yet, or empty. `options` are the middleware's.
 
-    SwiftError with what is wrong; nothing runs then.
+    `more_code` is added to the copy of the middleware that it runs. SwiftError with what is wrong; nothing
+    runs then.
     """
     if lacking := missing():
         raise SwiftError(f"missing Debian packages: {' '.join(lacking)}")
@@ -165,7 +167,8 @@ def up(
     _rings(directory, kinds, replicas)
     if middleware:
         (directory / "python").mkdir()
-        shutil.copy(MIDDLEWARE, directory / "python")
+        text = MIDDLEWARE.read_text(encoding="utf-8") + more_code
+        (directory / "python" / MIDDLEWARE.name).write_text(text, encoding="utf-8")
     conf = _Configuration(directory, workers, middleware, options or {})
     _private(directory / "proxy.conf", conf.proxy(proxy, memcached, key))
     (directory / "account.conf").write_text(conf.storage("account", account))

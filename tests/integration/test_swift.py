@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.dashboards import DASHBOARDS, rows_of
+from penstock.observe.monitor.recorded import recorded
+from penstock.observe.monitor.uses import uses_of_points
+from penstock.testing import MemorySink
 from studies.swift.saio import Swift, SwiftError, missing, running, up
 
 pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
@@ -78,6 +83,26 @@ def test_what_clients_put_and_get_is_in_bwinfo_and_osinfo(swift: Swift) -> None:
     objects = [o for _, _, t in threads for o in t["objects"]]
     assert sum(o["oid"] == "/AUTH_test/files/file-3 ü.dat" for o in objects) == 4
     assert all(o["oid_calculated_BW"] > 0 for o in objects)
+
+
+def test_a_collector_fills_the_dashboard_of_object_storage(swift: Swift) -> None:
+    # would break if the collector took the rate of another device, or the dashboard left the plot empty
+    servers = [
+        {"url": f"http://{at}", "labels": {"host": "storage"}} for at in swift.objects.values()
+    ]
+    sink = MemorySink()
+    begun = time.time_ns()
+    with Collecting(collectors_of({"swift": {"servers": servers, "interval_s": 0.5}}), sink):
+        client = swift.client()
+        client.put("files", "watched", os.urandom(SIZE))
+        time.sleep(2.5)
+    made = recorded(sink.batches.values(), begun, time.time_ns())
+    rows = rows_of(DASHBOARDS["object-storage"], uses_of_points(made, {}))
+    (lines,) = [lines for plot, lines in rows["storage"] if plot.key == "objects"]
+    assert {line.name for line in lines} == set(swift.objects)
+    busy = [line for line in lines if line.value.max() > 0]
+    assert len(busy) >= 3  # three replicas
+    assert max(line.value.max() for line in busy) <= SIZE / MB * 1.01
 
 
 def test_an_object_server_without_a_token_tells_nobody_elsewhere(swift: Swift) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
+from penstock.errors import BadInput
 from penstock.observe.monitor import swift_bandwidth
 from penstock.observe.monitor.swift_bandwidth import (
     MOST_DEVICES,
@@ -19,6 +24,8 @@ from penstock.observe.monitor.swift_bandwidth import (
     Bandwidth,
     filter_factory,
 )
+from penstock.plugins import COLLECTORS
+from penstock.testing import check_collector
 
 MB = 1_000_000
 
@@ -65,6 +72,23 @@ class Store:
                 yield content[at : at + MB]
         finally:
             self.closed += 1
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(app: Any) -> Iterator[str]:
+    server = make_server("127.0.0.1", 0, app, handler_class=_Silent)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def ask(
@@ -280,6 +304,23 @@ def test_several_workers_answer_for_each_other(tmp_path: Path) -> None:
     assert len(told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"]) == 2
 
 
+def test_it_can_be_switched_off_and_on(tmp_path: Path) -> None:
+    clock = Clock()
+    switch = tmp_path / "off"
+    app, store = made(clock, off_while=str(switch))
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x" * MB)
+    switch.touch()
+    clock.now += 1
+    ask(app, "PUT", "/sdb1/1/a/c/unseen", b"x" * 4 * MB)
+    switch.unlink()
+    clock.now += 1
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x" * 2 * MB)
+    clock.now += 1
+    found = told(app, "/bwinfo")["sdb1"]
+    assert (found["mean1min"], found["insta"]) == (1.0, 2.0)
+    assert len(store.objects) == 2
+
+
 @pytest.mark.parametrize(
     "conf",
     [{"windows": "0"}, {"windows": "x"}, {"windows": "61"}, {"needed": "a"}, {"needed": "a=-1"}],
@@ -287,6 +328,32 @@ def test_several_workers_answer_for_each_other(tmp_path: Path) -> None:
 def test_wrong_settings_are_said(conf: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"found .* expected"):
         filter_factory({}, **conf)(None)
+
+
+def test_a_collector_brings_the_rates_of_devices(tmp_path: Path) -> None:
+    # two servers, of which one answers nonsense: it is told, and the other is recorded
+    clock = Clock()
+    app, _ = made(clock)
+    ask(app, "PUT", "/sdb1/1/a/c/o", b"x" * 3 * MB)
+    clock.now += 1
+
+    def nonsense(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [b'{"sdb1": [1]}']
+
+    with serving(app) as good, serving(nonsense) as bad:
+        settings = {
+            "interval_s": 0.1,
+            "servers": [{"url": good, "labels": {"host": "storage-1"}}, {"url": bad}],
+        }
+        sink = check_collector(COLLECTORS.load("swift"), settings)
+    rows = sink.rows()
+    assert {r["metric"] for r in rows} == {"swift_bandwidth"}
+    assert {r["labels"] for r in rows} == {'{"device":"sdb1","host":"storage-1"}'}
+    assert {r["float"] for r in rows} == {3.0}
+    for wrong in ({"servers": []}, {"servers": [{"url": "h:1"}]}, {"servers": ["x"]}):
+        with pytest.raises(BadInput, match=r"found .* expected"):
+            COLLECTORS.load("swift")("it", wrong)
 
 
 def test_it_stands_alone() -> None:

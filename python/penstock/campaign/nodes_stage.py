@@ -19,13 +19,14 @@ from penstock.campaign.services import Services
 from penstock.campaign.stage import CommandLine, Stage, Used, pages_and_devices
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.disks.recorded import Recorded
+from penstock.emulate.network.port import interface_name
 from penstock.errors import PenstockError
 from penstock.host.cgroup import members
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import Finished, launch
 from penstock.observe.observer import Watched
 from penstock.spec.check_cluster import check_cluster
-from penstock.spec.cluster import ClusterSpec, DiskSpec, Event
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, NodeSpec
 from penstock.spec.template import Filling
 from penstock.store.store import Store
 from penstock.study.resolve import ResolvedRun
@@ -81,6 +82,8 @@ class NodesStage(Stage):
                     "addresses": n.addresses,
                     "missing": n.cgroup.missing,
                     "disks": {d.disk_id: d.backend for d in n.disks.values()},
+                    "cpus": _node_of(spec, n.name).cpus,
+                    "tenant": _node_of(spec, n.name).tenant,
                 }
                 for n in cluster.nodes.values()
             },
@@ -151,7 +154,11 @@ class NodesStage(Stage):
         return Watched(
             scope=scope,
             group=None,
-            nodes={name: node.cgroup.paths for name, node in nodes.items()},
+            nodes={
+                name: {**node.cgroup.paths, "net": Path(f"/proc/{node.pid}/net/dev")}
+                for name, node in nodes.items()
+            },
+            links=_capacities(self._spec) if self._spec is not None else {},
             **pages_and_devices(disks),
         )
 
@@ -354,6 +361,21 @@ def _from_run(event: Event) -> Event:
     if when.phase is not None or when.condition is not None:
         return event
     return replace(event, when=replace(when, phase=RUN))
+
+
+def _node_of(spec: ClusterSpec, name: str) -> NodeSpec:
+    return next(n for n in spec.nodes if n.name == name)
+
+
+def _capacities(spec: ClusterSpec) -> dict[str, float]:
+    """Of the nodes' interfaces, by `NODE INTERFACE`; of two directions the wider [bytes/s]."""
+    found = {}
+    for node in spec.nodes:
+        for number, link in enumerate(node.links):
+            rates = [bps for bps in (link.out_bps, link.in_bps) if bps is not None]
+            if rates:
+                found[f"{node.name} {interface_name(number)}"] = max(rates)
+    return found
 
 
 def _disk(disk: DiskSpec, directory: Path, seed: int) -> DiskSpec:

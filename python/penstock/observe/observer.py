@@ -17,13 +17,15 @@ from penstock.host.journal import Journal
 @dataclass(frozen=True)
 class Watched:
     """What observers look at: the group whose members are traced (None: no tracing), groups by name for the
-    monitor, counter pages and devices of the emulated disks by disk_id."""
+    monitor (a node's `net` is its table of interfaces), counter pages and devices of the emulated disks by
+    disk_id, capacities of nodes' links by `NODE INTERFACE` [bytes/s]."""
 
     scope: RunCgroup | int | None
     group: RunCgroup | None
     nodes: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
     pages: Mapping[str, Path] = field(default_factory=dict)
     devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    links: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

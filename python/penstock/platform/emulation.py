@@ -197,6 +197,7 @@ def _node(
         links=tuple(_interface(i, networks[i.network]) for i in interfaces),
         ssh=machine.ssh is not None and flag_of(machine.ssh),
         privileges=tuple(machine.privileges),
+        tenant=machine.tenant or "",
     )
 
 

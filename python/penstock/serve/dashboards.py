@@ -1,11 +1,13 @@
 """Dashboards over HTTP: as JSON for our own page, and as a data source of Grafana's simple-JSON kind.
 
-Grafana's calls are those of MonEx: `/grafana/`, `/grafana/search`, `/grafana/query`, `/grafana/annotations`.
-All of them read; an owner of experiments or whoever may read them is answered.
+Grafana's calls are those of MonEx: `/grafana/`, `/grafana/search`, `/grafana/query`, `/grafana/annotations`,
+and `/grafana/variable` and `/grafana/metrics`, by which the plugin's newer versions search. All of them read;
+an owner of experiments or whoever may read them is answered.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -32,6 +34,7 @@ from penstock.observe.monitor.dashboards import (
     rows_of,
 )
 from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.grafana import MARKS
 from penstock.observe.monitor.moments import moment_ns
 from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import Who
@@ -60,6 +63,12 @@ class Search(_Asked):
     target: str = Field(default="", max_length=3000)
 
 
+class Variable(_Asked):
+    """A search by which the newer plugin fills a variable."""
+
+    payload: Search = Field(default_factory=Search)
+
+
 class Range(_Asked):
     """Two moments: ISO 8601, or seconds since 1970."""
 
@@ -68,7 +77,7 @@ class Range(_Asked):
 
 
 class Target(_Asked):
-    """`DASHBOARD.PLOT;EXPERIMENT;ROW`, or `METRIC;EXPERIMENT`."""
+    """`DASHBOARD.PLOT;EXPERIMENT;ROW`, `METRIC;EXPERIMENT`, or `marks;EXPERIMENT`, which is a table."""
 
     target: str = Field(default="", max_length=3000)
     refId: str = Field(default="", max_length=100)  # noqa: N815 - Grafana's name
@@ -210,10 +219,8 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
     def there() -> dict[str, str]:
         return {"status": "ok"}
 
-    @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
-    def search(request: Request, said: Search) -> list[str]:
-        sees = _who(request).sees
-        what, _, rest = said.target.partition(";")
+    def searched(said: Search, sees: str | None) -> list[str]:
+        what, _, rest = _plain(said.target).partition(";")
         if what == "experiments":
             return [f"{e.name}#{e.repeat}" for e in reversed(store().listed(sees)[-1000:])]
         if what == "rows":
@@ -225,6 +232,20 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
             return sorted(set(series["metric"].to_pylist()))[:MOST_POINTS]
         return [f"{b.key}.{p.key}" for b in DASHBOARDS.values() for p in b.plots]
 
+    @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
+    def search(request: Request, said: Search) -> list[str]:
+        return searched(said, _who(request).sees)
+
+    @api.post("/variable", summary="The same, for the plugin's newer versions")
+    def variable(request: Request, said: Variable) -> list[dict[str, str]]:
+        found = searched(said.payload, _who(request).sees)
+        return [{"__text": text, "__value": text} for text in found]
+
+    @api.post("/metrics", summary="What can be a target, for the plugin's newer versions")
+    def metrics(request: Request) -> list[dict[str, str]]:
+        found = searched(Search(), _who(request).sees)
+        return [{"label": text, "value": text} for text in found]
+
     @api.post("/query", summary="Points of targets within a range of time")
     def query(request: Request, said: Asked) -> list[dict[str, Any]]:
         sees = _who(request).sees
@@ -232,6 +253,11 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
         most = min(said.maxDataPoints, MOST_POINTS)
         found = []
         for target in said.targets:
+            what, _, name = _plain(target.target).partition(";")
+            if what == MARKS and name:
+                marks = _marks(store().find(name, sees))
+                found.append({"refId": target.refId, **_table(marks, low, high)})
+                continue
             for line in _asked(store(), kept, target.target, sees):
                 inside = (line.utc_ns >= low) & (line.utc_ns <= high)
                 part = Line(line.name, line.utc_ns[inside], line.value[inside])
@@ -242,21 +268,44 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
     @api.post("/annotations", summary="Start, end, phases and notes of an experiment")
     def annotations(request: Request, said: Annotations) -> list[dict[str, Any]]:
         low, high = _range(said.range)
+        if not said.annotation.query:
+            return []
         found = store().find(said.annotation.query, _who(request).sees)
         return [
             {"annotation": said.annotation.model_dump(), **mark}
             for mark in _marks(found)
-            if mark["time"] * _MS <= high and mark.get("timeEnd", mark["time"]) * _MS >= low
+            if _within(mark, low, high)
         ]
 
     return api
+
+
+def _plain(target: str) -> str:
+    """A target as it was meant: the plugin escapes what variables hold as if it were a regular expression."""
+    return re.sub(r"\\(.)", r"\1", target)
+
+
+def _within(mark: dict[str, Any], low: int, high: int) -> bool:
+    end = mark.get("timeEnd", mark["time"])
+    return bool(mark["time"] * _MS <= high and end * _MS >= low)
+
+
+def _table(marks: list[dict[str, Any]], low: int, high: int) -> dict[str, Any]:
+    """Marks as a table of Grafana's."""
+    kinds = {"time": "time", "timeEnd": "time", "title": "string", "text": "string"}
+    here = [mark for mark in marks if _within(mark, low, high)]
+    return {
+        "type": "table",
+        "columns": [{"text": name, "type": kind} for name, kind in kinds.items()],
+        "rows": [[mark.get(name) for name in kinds] for mark in here],
+    }
 
 
 def _asked(store: Experiments, kept: _Kept, target: str, sees: str | None) -> list[Line]:
     """The lines of a target; an empty one, as of a new panel, has none."""
     if not target:
         return []
-    words = target.split(";", 2)
+    words = _plain(target).split(";", 2)
     key, _, plot = words[0].partition(".")
     if len(words) == 3 and key in DASHBOARDS:
         board = DASHBOARDS[key]

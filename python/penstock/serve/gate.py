@@ -38,7 +38,7 @@ _EXPERIMENTS = re.compile(
     r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?", re.DOTALL
 )
 #: what only reads, although it is asked with a body
-_READS = re.compile(r"/grafana/(?:search|query|annotations)")
+_READS = re.compile(r"/grafana/(?:search|variable|metrics|query|annotations)")
 _WHO = "penstock.who"
 _HOSTS = Path("/etc/hosts")
 

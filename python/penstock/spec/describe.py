@@ -39,7 +39,7 @@ def nodes(document: Mapping[str, Any]) -> list[Row]:
     for node in (document.get("platform") or {}).get("nodes") or []:
         count = node.get("count")
         name = str(node["name"]) if count is None else f"{node['name']}-… ({count})"
-        keys = ("memory", "memory_soft", "cpus", "cpuset", "cpu_ratio", "image", "ssh")
+        keys = ("memory", "memory_soft", "cpus", "cpuset", "cpu_ratio", "image", "ssh", "tenant")
         machine = [
             f"{k.replace('_', ' ')} {_value(node[k])}" for k in keys if node.get(k) is not None
         ]

@@ -43,6 +43,9 @@ pub fn all(request: &StartRequest) -> Vec<Box<dyn Source>> {
     sources.extend(cgroup::sources(cgroup::RUN, &request.cgroups));
     for (node, groups) in &request.nodes {
         sources.extend(cgroup::sources(node, groups));
+        if let Some(table) = groups.get(network::OF_NODE) {
+            sources.extend(network::of_node(node, table));
+        }
     }
     sources.extend(emulated_disk::sources(&request.disks));
     sources

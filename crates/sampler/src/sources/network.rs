@@ -20,15 +20,28 @@ const FIELDS: [Metric; 8] = [
 ];
 const COLUMNS: [usize; FIELDS.len()] = [0, 1, 2, 3, 8, 9, 10, 11];
 
+/// Among the groups of a node: the table of its interfaces.
+pub(super) const OF_NODE: &str = "net";
+
 pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
-    let file = Reread::if_there(root.join("proc/net/dev"))?;
+    opened(&root.join("proc/net/dev"), Vec::new())
+}
+
+/// The interfaces of a virtual node, called `NODE INTERFACE`, by the table of its first process.
+pub(super) fn of_node(node: &str, table: &Path) -> Option<Box<dyn Source>> {
+    opened(table, format!("{node} ").into_bytes())
+}
+
+fn opened(table: &Path, above: Vec<u8>) -> Option<Box<dyn Source>> {
     Some(Box::new(Interfaces {
-        file,
+        above,
+        file: Reread::if_there(table)?,
         interfaces: Entities::new("network", &FIELDS),
     }))
 }
 
 struct Interfaces {
+    above: Vec<u8>,
     file: Reread,
     interfaces: Entities,
 }
@@ -40,8 +53,8 @@ impl Source for Interfaces {
             let Some(colon) = line.iter().rposition(|b| *b == b':') else {
                 continue;
             };
-            let name = line[..colon].trim_ascii();
-            let first = self.interfaces.first(name, sink);
+            let name = [&self.above, line[..colon].trim_ascii()].concat();
+            let first = self.interfaces.first(&name, sink);
             let mut columns = [0; 16];
             for (column, word) in columns.iter_mut().zip(words(&line[colon + 1..])) {
                 *column = number(word).unwrap_or(0);
@@ -73,5 +86,15 @@ mod tests {
         assert_eq!(memory.get("network/eth0/send_drops"), 9.0);
         assert_eq!(memory.get("network/lo/received_packets"), 42.0);
         assert_eq!(memory.values.len(), 2 * FIELDS.len());
+    }
+
+    #[test]
+    fn those_of_a_node_go_by_its_name() {
+        let mut memory = Memory::default();
+        let table = fixture("host").join("proc/net/dev");
+        let mut source = of_node("data-0", &table).unwrap();
+        source.sample(&mut memory).unwrap();
+        assert_eq!(memory.get("network/data-0 eth0/sent_bytes"), 12_345_678.0);
+        assert!(of_node("data-0", Path::new("/no/such/table")).is_none());
     }
 }

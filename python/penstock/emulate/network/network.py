@@ -13,7 +13,7 @@ from typing import Any
 from penstock.emulate.network.addresses import Allotment, subnets
 from penstock.emulate.network.fabric import Fabric, host_subnets
 from penstock.emulate.network.patch import checked, impairs, patched
-from penstock.emulate.network.port import Interface, Port
+from penstock.emulate.network.port import Interface, Port, interface_name
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
@@ -178,7 +178,9 @@ class Network:
     def _attach(self, node: str, netns: str, net: _Net, link: LinkSpec, address: str) -> Interface:
         number = sum(1 for other, _ in self._ports if other == node)
         prefix = net.addresses.subnet.prefixlen
-        interface = Interface(node, link.network, f"e{number}", address, prefix, _mac(address))
+        interface = Interface(
+            node, link.network, interface_name(number), address, prefix, _mac(address)
+        )
         self._ready_for(net, link)
         port = Port(self._fabric, interface, netns, None if net.relayed else net.bridge, link)
         try:

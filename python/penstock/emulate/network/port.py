@@ -15,6 +15,11 @@ from penstock.host.netlink import Netlink, add_address, set_link
 from penstock.spec.cluster import LinkSpec
 
 
+def interface_name(number: int) -> str:
+    """What a node calls the interface of its link of that number, from 0."""
+    return f"e{number}"
+
+
 @dataclass(frozen=True)
 class Interface:
     """What a node sees: the interface's name in it, its address, prefix length and MAC address."""

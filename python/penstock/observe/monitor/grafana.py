@@ -17,6 +17,8 @@ from penstock.writing import whole_file
 #: the plugin that speaks simple JSON
 PLUGIN = "simpod-json-datasource"
 SOURCE = "penstock"
+#: a target that is the marks of an experiment, as a table
+MARKS = "marks"
 _WIDE, _HIGH = 24, 7
 #: version of the dashboards' schema (Grafana 9)
 _SCHEMA = 36
@@ -102,13 +104,7 @@ def dashboard_json(dashboard: Dashboard) -> dict[str, Any]:
                     "datasource": source,
                     "enable": True,
                     "iconColor": "rgba(0, 114, 178, 1)",
-                    "query": "$experiment",
-                    "target": {
-                        "limit": 100,
-                        "matchAny": False,
-                        "tags": [],
-                        "type": "dashboard",
-                    },
+                    "target": {"refId": "A", "type": "table", "target": f"{MARKS};$experiment"},
                 }
             ]
         },
@@ -128,7 +124,9 @@ def _variable(name: str, label: str, query: str, *, several: bool = True) -> dic
         "includeAll": several,
         "hide": 0,
         "skipUrlSync": False,
-        "current": {"selected": True, "text": "All", "value": "$__all"} if several else {},
+        "current": {"selected": True, "text": "All", "value": "$__all"}
+        if several
+        else {"selected": True, "text": "", "value": ""},
         "options": [],
         "regex": "",
     }

@@ -52,6 +52,7 @@ class Monitor:
         self._log = Path(state_dir) / "sampler.log" if state_dir is not None else None
         self._daemon: Daemon | None = None
         self._spool: Path | None = None
+        self._links: dict[str, float] = {}
 
     def open(self) -> Monitor:
         """Starts the sampler without recording."""
@@ -69,9 +70,11 @@ class Monitor:
         *,
         network: bool = True,
         nodes: Mapping[str, Mapping[str, Path]] | None = None,
+        links: Mapping[str, float] | None = None,
     ) -> None:
         """Begins to record a run; `disks` maps emulated disks to their statistics pages, `nodes` the names of
-        virtual nodes to the directories of their groups."""
+        virtual nodes to the directories of their groups, `links` interfaces of nodes to their capacities."""
+        self._links = dict(links or {})
         self.open()
         assert self._daemon is not None
         self._spool = Path(out_dir) / "samples.spool"
@@ -97,7 +100,7 @@ class Monitor:
             raise PenstockError("the monitor was not started")
         receipt = self._daemon.call("stop")
         samples, receipt["used_ns"] = _of_use(read_samples(self._spool), receipt)
-        links = link_capacities()
+        links = {**link_capacities(), **self._links}
         from penstock.observe.monitor.utilisation import (
             utilisation,  # pandas: not before the first run ended
         )
@@ -187,7 +190,9 @@ class MonitorObserver:
     def start(self, watched: Watched, out_dir: Path | None) -> None:
         """Begins to sample a run's groups, its emulated disks and the host."""
         assert out_dir is not None
-        self._monitor.start(watched.group, watched.pages, out_dir, nodes=watched.nodes)
+        self._monitor.start(
+            watched.group, watched.pages, out_dir, nodes=watched.nodes, links=watched.links
+        )
 
     def live(self) -> dict[str, Any]:
         """As `Monitor.live`."""

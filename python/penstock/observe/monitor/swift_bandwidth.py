@@ -9,6 +9,7 @@ library, so that the Python of Swift can import it from any directory. Rates are
     token_file =               # with a token others than this host may ask, too
     state =                    # a directory of the server's own, where it has several workers
     needed =                   # ACCOUNT=MB/s ...
+    off_while =                # a path: while there is such a file nothing is counted
 
 `bwinfo`: of each device the rate of the last second and mean, minimum, maximum over windows
 (now - 60 k, now], and the share of the window for which there are samples. `osinfo`: object server, disk,
@@ -45,8 +46,9 @@ REMEMBER_S = 60.0
 #: of a path and of a range [characters]
 _LONGEST = 1500
 _MB = 1e6
-#: how often a worker tells the others [s]
+#: how often a worker tells the others; how often it looks whether it is switched off [s]
 _WRITE_S = 1.0
+_LOOK_S = 0.2
 _LOCAL = re.compile(r"^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$")
 _RANGE = re.compile(r"^bytes=[0-9, -]{1,100}$")
 _DEVICE = re.compile(r"^[A-Za-z0-9._-]{1,100}$")
@@ -311,6 +313,8 @@ class Bandwidth:
             if root and os.path.isdir(root)
             else None
         )
+        self._off_while = conf.get("off_while", "").strip()
+        self._off, self._looked_s = False, -math.inf
         self._pid = -1
         self._counted = Counted(max(self.windows), clock)
         self._shared: Shared | None = None
@@ -319,6 +323,8 @@ class Bandwidth:
         path = environ.get("PATH_INFO", "")
         if path in ("/bwinfo", "/osinfo"):
             return self._told(path, environ, start_response)
+        if self._off_while and self._switched_off():
+            return self._app(environ, start_response)
         if self._pid != os.getpid():
             self._begin()
         method = environ.get("REQUEST_METHOD")
@@ -344,6 +350,12 @@ class Bandwidth:
             self._counted.forget(transfer)
             raise
         return _Output(body, transfer, self._counted, method == "GET", accepted)
+
+    def _switched_off(self) -> bool:
+        now_s = self._clock()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._off, self._looked_s = os.path.exists(self._off_while), now_s
+        return self._off
 
     def _begin(self) -> None:
         """The first request of this process: what was counted before the fork was another's."""

@@ -229,6 +229,9 @@ def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
         wide = sampled.wide("cgroup", entity)
         per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit]
         delta, reset = _deltas(wide, ["cpu_time"])
-        part = percent_of(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
+        spent_s = delta["cpu_time"].to_numpy() / per_second
+        part = percent_of(spent_s, cpus * _seconds(wide))
         rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", part, reset))
+        cores = spent_s / _seconds(wide)
+        rows.append(_rows(delta.index, "cgroup_cpu", entity, "cores", cores, reset, "1"))
     return rows
