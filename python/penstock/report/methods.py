@@ -15,6 +15,13 @@ from penstock.text import listed, quantity, term_text
 CAPTIONS = {
     "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
     "through 0, below the limit.",
+    "main-effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
+    "cube": "Means over all other factors at the corners of the three two-level factors that explain most.",
+    "contour": "The surface fitted to the runs, over the two factors of numbers that explain most; the "
+    "others are where the surface is best. Dots: settings that were run; star: the best of the surface.",
+    "design": "Left: the level of each factor in each treatment (of two, open is the first; of more: ● ■ ▲ ◆ "
+    "in their order); right: when it was run, by block.",
+    "ledger": "What each run of the study gave, by what it was made for, and the best so far.",
     "residuals": "Studentised residuals against fitted values and in running order: a funnel says that the "
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",

@@ -384,9 +384,7 @@ class DesireFile(Part):
 
     worst: Finite | None = Field(None, description="From here on it is worth nothing.")
     best: Finite | None = Field(None, description="From here on it is worth all it can be.")
-    low: Finite | None = Field(
-        None, description="With a target: worth nothing from here down."
-    )
+    low: Finite | None = Field(None, description="With a target: worth nothing from here down.")
     target: Finite | None = Field(None, description="The value that is wanted.")
     high: Finite | None = Field(None, description="With a target: worth nothing from here up.")
     weight: Finite = Field(
