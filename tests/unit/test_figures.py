@@ -14,7 +14,6 @@ from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
 from tests.examples.report import write_example
 
-
 #: what the example study has tables for; the others are drawn in test_design_figures.py
 DRAWN = [kind for kind in figures.KINDS if kind not in ("contour", "ledger")]
 
