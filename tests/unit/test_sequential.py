@@ -214,8 +214,8 @@ def test_the_process_is_of_largest_posterior_and_sure_of_what_it_saw() -> None:
 
 def test_a_near_tie_is_run_again_and_said_to_be() -> None:
     study = study_of("{runs: 60, search_runs: 16, confirm: 2}")
-    model = lambda c: 20 - 2.0 * c["A"] + 0.2 * c["B"]  # noqa: E731
-    plan, _ = played(study, model, noise=1.0)
+    model = lambda c: 20 - 3.0 * c["A"] + 0.2 * c["B"]  # noqa: E731
+    plan, _ = played(study, model, noise=0.5)
     reasons = [r for s in plan.stages if s["purpose"] == "optimise" for r in s["reasons"]]
     assert any("run once more" in r for r in reasons)
 

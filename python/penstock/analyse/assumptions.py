@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from penstock.analyse.bootstrap import wild
 from penstock.analyse.effect_findings import is_sure
-from penstock.analyse.effects import NO_ERROR, REML, effects, fitted, usable
+from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of, fitted, usable
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
@@ -91,6 +92,7 @@ def assumptions(outcome: Outcome) -> Iterator[Finding]:
         said = "; ".join(f"{c.what}, p = {c.p:.1g}" for c in failed)
         mends = any(c.name in _OF_SCALE or c.name.startswith("spread-") for c in failed)
         beside = _other_scales(outcome, plan, response, scale) if mends else ""
+        beside += _by_bootstrap(outcome, plan, response, scale) if mends else ""
         advice = "" if mends else "Runs that depend on time are best shuffled and settled longer."
         yield Finding(
             "residuals",
@@ -143,6 +145,26 @@ def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: s
         return ""
     told.sort(key=lambda pair: pair[0])
     return f" On the scale {'; '.join(words for _, words in told)}."
+
+
+def _by_bootstrap(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
+    """What the wild bootstrap says of the verdicts, on the same scale."""
+    try:
+        fit = fitted(outcome.measured, plan, response.name, scale)
+        found = wild(fit, response.name)
+    except PenstockError:
+        return ""
+    told = set(found["term"])
+    base = {t for t in _sure(effects_of(fit, response.name, scale=scale)) if t in told}
+    theirs = set(found.loc[(found["ci_low"] > 0) | (found["ci_high"] < 0), "term"])
+    changed = sorted(base ^ theirs)
+    if not changed:
+        return " By the wild bootstrap, which assumes no equal spread, the verdicts are the same."
+    words = [
+        f"{term_text(t)} {'is no longer' if t in base else 'becomes'} significant"
+        for t in changed[:_MOST_NAMED]
+    ]
+    return f" By the wild bootstrap, which assumes no equal spread, {listed(words)}."
 
 
 def _sure(table: pd.DataFrame) -> set[str]:

@@ -219,6 +219,8 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     data = runs
     if "valid" in data.columns:
         data = data[data["valid"].eq(True)]
+    if "source" in data.columns:  # what was predicted is no run
+        data = data[data["source"].isna() | data["source"].isin(["", "measured"])]
     values = pd.to_numeric(data[response], errors="coerce").astype(float)
     data = data[np.isfinite(values)]
     if len(data) < 2:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.design.plan import Plan
+    from penstock.spec.study import Response
 
 
 def command(
@@ -39,6 +43,12 @@ def command(
         "--show",
         help="Instead, what is done before and in each run, step by step.",
     ),
+    rank_by: Path | None = typer.Option(
+        None,
+        "--rank-by-prediction",
+        metavar="TABLE",
+        help="Rank the treatments by predictions of them (OUT of a study, Parquet or CSV), the best first.",
+    ),
     suggest: bool = typer.Option(
         False,
         "--suggest",
@@ -64,6 +74,9 @@ def command(
 
     loaded, notes = as_planned(load_study(study, overrides, quick))
     plan = make_plan(loaded)
+    if rank_by is not None:
+        _rank(plan, loaded.responses[0], rank_by, as_json)
+        return
     treatments = resolvable(loaded, treatments_of(plan))
     speeds = speeds_of(loaded, treatments)
     warnings = [
@@ -84,6 +97,17 @@ def command(
     print(plan_text(plan, loaded, speeds.label))
     for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:
         print("\n" + paragraph(text))
+
+
+def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:
+    from penstock.analyse.predicted_rank import predictions_of, rank_lines, ranked
+
+    found = ranked(plan, response, predictions_of(path))
+    if as_json:
+        print(json.dumps([vars(one) for one in found], indent=2))
+        return
+    for line in rank_lines(found, response):
+        print(line)
 
 
 def _augment(out: Path, response: str | None, most: int | None, as_json: bool) -> None:

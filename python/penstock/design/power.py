@@ -44,6 +44,22 @@ def power(
     return float(beyond.mean())
 
 
+def beyond(df: float, goal: float = 0.8, level: float = 0.05) -> float:
+    """How many standard errors an estimate's truth must be from 0 to be found with probability `goal`, where
+    the standard error has `df` degrees of freedom."""
+    limit = float(stdtrit(df, 1 - level / 2))
+    low, high = 0.0, 1e4
+    while high - low > _NEAR * high:
+        middle = (low + high) / 2
+        found = float(1 - nctdtr(df, middle, limit))
+        # far out SciPy has no value: found for sure
+        if math.isfinite(found) and found < goal:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 def detectable(
     goal: float,
     runs: int,

@@ -14,7 +14,7 @@ from penstock.report import figures, render, style
 
 Key = tuple[str, str | None]
 #: drawn for the main response only: its question, and what the other figures of a response also show
-MAIN_ONLY = ("costs", "pareto", "fraction", "half-normal")
+MAIN_ONLY = ("costs", "pareto", "fraction", "half-normal", "main-effects", "cube")
 #: drawn from more marks in a panel than this: of fewer, the page's table says more
 FEW = 3
 TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")

@@ -16,6 +16,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import methods, sections
 from penstock.report.all_figures import plates
+from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import selected_runs
 from penstock.report.glossary import explained
 from penstock.report.nodes import nodes
@@ -53,6 +54,7 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
             "costs": sections.costs_caption(cost),
             **sections.effects_captions(outcome),
             **methods.CAPTIONS,
+            "show_levels": "" if of_levels(outcome) else "yes",
         },
         methods=methods.methods(outcome),
         factors=len(outcome.factors),

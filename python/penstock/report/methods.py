@@ -9,12 +9,20 @@ import pandas as pd
 from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.effects import REML
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.scale import IN_WORDS
+from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
+from penstock.design.power import beyond
 from penstock.text import listed, quantity, term_text
 
 CAPTIONS = {
     "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
     "through 0, below the limit.",
+    "main-effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
+    "cube": "Means over all other factors at the corners of the three two-level factors that explain most.",
+    "contour": "The surface fitted to the runs, over the two factors of numbers that explain most; the "
+    "others are where the surface is best. Dots: settings that were run; star: the best of the surface.",
+    "design": "Left: the level of each factor in each treatment (of two, open is the first; of more: ● ■ ▲ ◆ "
+    "in their order); right: when it was run, by block.",
+    "ledger": "What each run of the study gave, by what it was made for, and the best so far.",
     "residuals": "Studentised residuals against fitted values and in running order: a funnel says that the "
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",
@@ -81,8 +89,29 @@ def _response(outcome: Outcome, name: str) -> str:
     return (
         f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
         f"Of {tested} terms {raw} are significant at 5 %, {holm} after Holm and {bh} by the false "
-        "discovery rate."
+        f"discovery rate.{detected(outcome, table, scale)}"
     )
+
+
+def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
+    """The effects that these runs would have found with 80 % probability, by their standard errors: the
+    smallest and the largest of the terms'."""
+    terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
+    terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]
+    if terms.empty or scale not in (LINEAR, LOG):
+        return ""
+    found = [
+        2 * error * beyond(df)
+        for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
+    ]
+    unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
+    both = (min(found), max(found))
+    if scale == LOG:
+        ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
+        words = f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
+    else:
+        words = " to ".join(dict.fromkeys(quantity(v, unit) for v in both))
+    return f" Effects of {words} and more would have been found with 80 % probability."
 
 
 def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:

@@ -31,6 +31,7 @@ METRICS: dict[str, str] = {
     **{f"network_{m}_rate": "B/s" for m in ("send", "receive")},
     **{f"network_{m}": "%" for m in ("used", "used_out", "used_in")},
     "cgroup_cpu_busy": "%",
+    "cgroup_cpu_cores": "1",
     **{
         f"memory_{m}": "B"
         for m in ("free", "available", "page_cache", "dirty", "writeback", "anonymous", "swap_free")

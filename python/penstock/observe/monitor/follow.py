@@ -234,3 +234,4 @@ class Follower:
         for at, entity in enumerate(entities):
             seconds = delta["cpu_time"][:, [at]] / _PER_SECOND[self._unit[numbers[entity]]]
             put("cgroup_cpu_busy", [entity], percent_of(seconds, cpus * dt_s))
+            put("cgroup_cpu_cores", [entity], seconds / dt_s)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.errors import BadInput
 from penstock.report import style
-from penstock.report.figures import delivered, effects, judged, responses, series
+from penstock.report.figures import delivered, designs, effects, judged, responses, series
 
 #: kinds drawn once per response
 BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
@@ -22,6 +22,9 @@ BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
     "costs": effects.costs,
     "half-normal": judged.half_normal,
     "residuals": judged.residuals,
+    "main-effects": designs.main_effects,
+    "cube": designs.cube,
+    "contour": designs.contour,
 }
 #: kinds drawn from bundles: of selected runs, or of those named
 BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {
@@ -30,7 +33,11 @@ BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {
     "delivered": delivered.delivered,
 }
 #: kinds drawn once per study
-BY_STUDY: dict[str, Callable[[Outcome, float], Figure]] = {"fidelity": series.fidelity}
+BY_STUDY: dict[str, Callable[[Outcome, float], Figure]] = {
+    "fidelity": series.fidelity,
+    "design": designs.design,
+    "ledger": designs.ledger,
+}
 KINDS = (*BY_RESPONSE, *BY_RUN, *BY_STUDY)
 
 

@@ -82,7 +82,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     Of factors of more than two levels: the mean at each level with its interval.
     """
     if of_levels(outcome):
-        return _level_means(outcome, response, width)
+        return level_means(outcome, response, width)
     rows = terms_of(outcome, response).to_dict("records")
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
@@ -136,7 +136,7 @@ def _as_ratios(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: times(math.exp(value))))
 
 
-def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """One panel per factor: the mean at each level with its 95 % interval, on one scale."""
     ranked = ranking(outcome, response)
     means = {f.name: ranked.level_means(f.name) for f in outcome.factors}

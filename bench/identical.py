@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Two identical systems on this machine: how often a study says that they differ.
+
+Each study runs two treatments that do the same, in complete shuffled passes, by `penstock run`, and asks the
+effects table whether they differ at 5 %. Of ten studies of 20 runs each, at most so many may say so as chance
+allows where one in twenty does (99 % binomial bound). What the machine does to runs that are not interleaved
+stands beside: the same runs' times as if the first half had been one system and the second half the other.
+A system that takes 20 % longer is planted, and must be told from the other. Ends with 1 where either fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+from scipy.stats import binom, ttest_ind
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+
+#: seconds of work in the planted system for one in the other
+SLOWER = 1.2
+#: what each run does: pages read from a file in the page cache, timed by itself
+PROGRAM = """
+import mmap, os, sys, time
+slow = float(sys.argv[1]) if sys.argv[2] == "b" else 1.0
+path = sys.argv[3]
+if not os.path.exists(path):
+    with open(path, "wb") as file:
+        file.write(os.urandom(4 << 20))
+file = os.open(path, os.O_RDONLY)
+began = time.perf_counter()
+for _ in range(round(int(sys.argv[4]) * slow)):
+    for at in range(0, 4 << 20, 4096):
+        os.pread(file, 4096, at)
+print("took %.6f" % (time.perf_counter() - began))
+"""
+
+
+def study_text(place: Path, slower: float, replicates: int, seed: int, passes: int) -> str:
+    """The study: two systems, of which `b` does `slower` times the work."""
+    return f"""penstock: 1
+name: identical
+question: Do they differ?
+factors: {{system: {{levels: [a, b]}}}}
+design: {{kind: full, replicates: {replicates}, seed: {seed}}}
+platform: {{nodes: [{{name: n}}]}}
+workload:
+  command: {sys.executable} {place}/work.py {slower} {{system}} {place}/file {passes}
+  timeout: 60s
+responses: {{took: {{from: {{regex: 'took ([0-9.]+)'}}, unit: s, better: lower}}}}
+observers: {{monitor: null}}
+settle: {{drop_caches: false}}
+"""
+
+
+def measured(slower: float, replicates: int, seed: int, passes: int) -> tuple[float, float]:
+    """p of the difference as penstock judges it, and of the runs' first half against the second."""
+    with tempfile.TemporaryDirectory(prefix="penstock-identical-") as name:
+        place = Path(name)
+        (place / "work.py").write_text(PROGRAM)
+        (place / "identical.study.yaml").write_text(
+            study_text(place, slower, replicates, seed, passes)
+        )
+        words = [sys.executable, "-c", "from penstock.cli import main; main()", "run"]
+        words += [str(place / "identical.study.yaml"), "-o", str(place / "out"), "--json"]
+        ended = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PENSTOCK_STATE": str(place / "state")},
+        )
+        if ended.returncode:
+            raise SystemExit(f"penstock run ended with {ended.returncode}: {ended.stderr[-2000:]}")
+        effects = pd.read_parquet(place / "out" / "effects.parquet").set_index("term")
+        runs = pd.read_parquet(place / "out" / "runs.parquet").sort_values("run_order")
+    took = runs.loc[runs["valid"], "took"].to_numpy(float)
+    half = len(took) // 2
+    return float(effects.loc["system", "p_value"]), float(
+        ttest_ind(took[:half], took[half:]).pvalue
+    )
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="rows as JSON")
+    parser.add_argument("--quick", action="store_true", help="3 studies of 8 runs each")
+    parser.add_argument("--studies", type=int, default=10)
+    parser.add_argument("--passes", type=int, default=40, help="reads of the file by each run")
+    record.option(parser)
+    args = parser.parse_args()
+    studies, replicates = (3, 4) if args.quick else (args.studies, 20)
+    found = [measured(1.0, replicates, seed, args.passes) for seed in range(1, studies + 1)]
+    ours = sum(p < 0.05 for p, _ in found)
+    halves = sum(p < 0.05 for _, p in found)
+    most = int(binom.ppf(0.99, studies, 0.05))
+    slow, _ = measured(SLOWER, max(replicates, 8), 1, args.passes)
+    rows: list[record.Row] = []
+    for engine, count in (
+        ("penstock, shuffled passes", ours),
+        ("first half against second", halves),
+    ):
+        low, high = _bounds(count, studies)
+        rows.append(
+            {
+                "case": f"two identical systems, {replicates} runs each",
+                "engine": engine,
+                "metric": "studies that tell them apart",
+                "value": 100 * count / studies,
+                "unit": "%",
+                "low": low,
+                "high": high,
+                "spread": record.INTERVAL,
+                "n": studies,
+            }
+        )
+    rows[0] |= {
+        "bar": f"at most {most} of {studies}",
+        "verdict": record.MET if ours <= most else record.MISSED,
+    }
+    planted = {f"a system that takes {100 * (SLOWER - 1):.0f} % longer": slow < 0.05}
+    if args.json:
+        print(json.dumps(rows))
+    else:
+        for one in rows:
+            print(
+                f"{one['case']:40} {one['engine']:28} {one['value']:5.3g} {one['unit']} "
+                f"({one['low']:.3g} to {one['high']:.3g}, n = {one['n']}) {one.get('verdict', '')}"
+            )
+    print(f"planted: {'found' if slow < 0.05 else 'NOT found'} (p = {slow:.2g})", file=sys.stderr)
+    record.keep(
+        args.record, rows, planted, "effects table of each study, at 5 %; runs by penstock run."
+    )
+    return 0 if ours <= most and slow < 0.05 else 1
+
+
+def _bounds(hits: int, total: int) -> tuple[float, float]:
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, total).proportion_ci(method="exact")
+    return 100 * found.low, 100 * found.high
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,100 @@
+"""Which treatments are worth running, by predictions of them: a ranking, never rows of an analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from penstock.design.plan import Plan, treatments_of
+from penstock.errors import BadInput
+from penstock.spec.study import Response
+from penstock.text import quantity
+
+_LARGEST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A treatment of the plan with its prediction, None where there is none."""
+
+    levels: dict[str, str]
+    predicted: float | None
+    low: float | None
+    high: float | None
+
+
+def predictions_of(path: Path) -> pd.DataFrame:
+    """A table of predictions: of a study's directory, or a Parquet or CSV file. BadInput if it is none."""
+    file = path / "predictions.parquet" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(
+            f"{file}: found no table of predictions; expected OUT/predictions.parquet or a CSV"
+        )
+    if file.stat().st_size > _LARGEST_BYTES:
+        raise BadInput(
+            f"{file}: found {file.stat().st_size} bytes; expected at most {_LARGEST_BYTES}"
+        )
+    try:
+        table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        told = str(error).splitlines()[0]
+        raise BadInput(f"{file}: {told}; expected a table of predictions") from error
+    if "predicted" not in table:
+        raise BadInput(f"{file}: found no column predicted; expected a table of predictions")
+    return table
+
+
+def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
+    """The plan's treatments, those with the best prediction first, those without one last.
+
+    Rows are matched by the factors' columns. BadInput where one is missing or nothing matches.
+    """
+    names = [f.name for f in plan.factors]
+    missing = [n for n in names if n not in table]
+    if missing:
+        raise BadInput(
+            f"the predictions: found no column {', '.join(missing)}; expected one for each factor"
+        )
+    if "response" in table:
+        table = table[table["response"].astype(str) == response.name]
+    by_levels = {tuple(str(row[n]) for n in names): row for row in table.to_dict("records")}
+    found = []
+    for levels in treatments_of(plan):
+        row = by_levels.get(tuple(levels[n] for n in names), {})
+        value = _number(row.get("predicted"))
+        found.append(Ranked(levels, value, _number(row.get("ci_low")), _number(row.get("ci_high"))))
+    if all(r.predicted is None for r in found):
+        raise BadInput(
+            f"the predictions: found none of {response.name} for a treatment of this plan; expected "
+            "columns of factors with the plan's level names"
+        )
+    sign = -1.0 if response.better == "higher" else 1.0
+    return sorted(found, key=lambda r: math.inf if r.predicted is None else sign * r.predicted)
+
+
+def rank_lines(found: Sequence[Ranked], response: Response) -> list[str]:
+    """The ranking for a terminal."""
+    lines = [
+        f"Treatments by predicted {response.name}, the best first (predicted, not measured)",
+        "",
+    ]
+    for place, one in enumerate(found, start=1):
+        said = ", ".join(f"{n} {v}" for n, v in one.levels.items())
+        value = "no prediction" if one.predicted is None else quantity(one.predicted, response.unit)
+        if one.low is not None and one.high is not None:
+            value += f" ({quantity(one.low)} to {quantity(one.high)})"
+        lines.append(f"{place:4} {said}: {value}")
+    return lines
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

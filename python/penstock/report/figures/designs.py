@@ -1,0 +1,336 @@
+"""The design in one picture, main effects, contours of the surface, a cube of means, the ledger of runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from penstock.analyse.optimum import surface_of, wanted
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.surface import At, Merit, best_setting, numbers_of
+from penstock.errors import PenstockError
+from penstock.report import style
+from penstock.report.figures.effects import level_means, terms_of
+from penstock.report.figures.labels import response_axis
+from penstock.report.style import NotDrawn
+from penstock.text import quantity, term_text
+
+__all__ = ["contour", "cube", "design", "ledger", "main_effects"]
+
+#: treatments that the picture of the design has rows for, at most
+_MOST_TREATMENTS = 48
+_MOST_FACTORS = 16
+_PALE = LinearSegmentedColormap.from_list("pale", ["#eef4f9", "#8fbfe0", "#1f6ea8"])
+#: marks of the levels of a factor, low to high
+_LEVELS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def design(outcome: Outcome, width: float) -> Figure:
+    """Treatments down, factors across: which level each has; beside them, the runs in the order they were
+    made."""
+    rows = outcome.plan.get("rows") or []
+    treatments: dict[str, dict[str, str]] = {}
+    for row in rows:
+        treatments.setdefault(str(row["treatment_id"]), row["levels"])
+    factors = outcome.factors
+    if not treatments or not factors:
+        raise NotDrawn("plan.json is not there")
+    if len(treatments) > _MOST_TREATMENTS or len(factors) > _MOST_FACTORS:
+        raise NotDrawn(
+            f"{len(treatments)} treatments of {len(factors)} factors are more than a picture shows"
+        )
+    treatments = dict(sorted(treatments.items()))
+    order = {t: len(treatments) - 1 - i for i, t in enumerate(treatments)}
+    small = style.narrow(width)
+    fig = style.figure(width, 1.35 + 0.16 * len(treatments))
+    share = min(0.75, 0.12 + 0.075 * len(factors))
+    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[share, 1 - share])
+    for x, factor in enumerate(factors):
+        for place, level in enumerate(factor.levels):
+            mine = [
+                order[t] for t, levels in treatments.items() if str(levels[factor.name]) == level
+            ]
+            series = style.SERIES[place % len(style.SERIES)]
+            filled = place % 2 == 1 if len(factor.levels) == 2 else True
+            dots = left.scatter(
+                [x] * len(mine),
+                mine,
+                marker=_LEVELS[place % len(_LEVELS)],
+                s=26,
+                facecolors=series.colour if filled else "none",
+                edgecolors=series.colour,
+                linewidths=1,
+                zorder=3,
+            )
+            style.tips(fig, dots, [f"{factor.phrase(level)}" for _ in mine])
+    left.set_xticks(
+        range(len(factors)),
+        [term_text(f.name) for f in factors],
+        rotation=45 if len(factors) > 3 or small else 0,
+        ha="right" if len(factors) > 3 or small else "center",
+    )
+    left.set_xlim(-0.6, len(factors) - 0.4)
+    every = max(1, len(treatments) // (16 if small else 32))
+    shown = [t for i, t in enumerate(treatments) if i % every == 0]
+    left.set_yticks([order[t] for t in shown], shown, fontsize=7)
+    left.set_ylim(-0.7, len(treatments) - 0.3)
+    style.grid(left, "y")
+    blocks = sorted({int(r.get("block", 1)) for r in rows})
+    for block in blocks:
+        of_block = [r for r in rows if int(r.get("block", 1)) == block]
+        series = style.SERIES[blocks.index(block) % len(style.SERIES)]
+        dots = right.scatter(
+            [int(r["run_order"]) for r in of_block],
+            [order[str(r["treatment_id"])] for r in of_block],
+            marker=series.mark,
+            s=16,
+            color=series.colour,
+            zorder=3,
+        )
+        style.tips(fig, dots, [f"{r['run_id']}, block {block}" for r in of_block])
+    right.set_xlabel("place in the order of runs")
+    right.tick_params(axis="y", length=0)
+    style.grid(right, "y")
+    if 1 < len(blocks) <= 6:
+        handles = [
+            Line2D([], [], color=s.colour, marker=s.mark, linestyle="", label=f"block {b}")
+            for b, s in zip(blocks, itertools.cycle(style.SERIES), strict=False)
+        ]
+        fig.legend(handles=handles, loc="outside upper left", ncols=3 if small else 6)
+    return fig
+
+
+def main_effects(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """The mean at each level of each factor with its interval, on one scale."""
+    return level_means(outcome, response, width)
+
+
+def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
+    """The factors, those that explain most by themselves first."""
+    try:
+        table = terms_of(outcome, response)
+        found = [str(t) for t in table["term"] if ":" not in str(t)]
+    except NotDrawn:
+        found = []
+    return found + [f.name for f in outcome.factors if f.name not in found]
+
+
+def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """The surface of the response over its two weightiest numbers, the other factors where it is best."""
+    try:
+        found = surface_of(outcome, response)
+        sign = 1.0 if response.better == "higher" else -1.0
+        best = best_setting(Merit([found], lambda v: sign * v[0]))
+    except PenstockError as error:
+        raise NotDrawn(str(error)) from None
+    factors = {f.name: f for f in found.factors}
+    numeric = [n for n in _by_share(outcome, response) if numbers_of(factors[n]) is not None]
+    curved = [n for n in numeric if len(factors[n].levels) > 2]
+    if len(numeric) < 2 or not (curved or wanted(outcome)):
+        raise NotDrawn("contours take two factors of numbers, one of them of three levels or more")
+    across, up = sorted(numeric[:2], key=[f.name for f in outcome.factors].index)
+    grids = []
+    for name in (across, up):
+        values = numbers_of(factors[name])
+        assert values is not None
+        grids.append(np.linspace(min(values), max(values), 41))
+    z = np.array(
+        [[found.predict(best | {across: x, up: y}).value for x in grids[0]] for y in grids[1]]
+    )
+    small = style.narrow(width)
+    fig = style.figure(width, 3.3 if small else 3.6)
+    axes = fig.subplots()
+    if not np.ptp(z) > 0:
+        raise NotDrawn(f"{response.name} is the same everywhere")
+    axes.contourf(*grids, z, levels=12, cmap=_PALE)
+    lines = axes.contour(*grids, z, levels=8, colors=style.INK, linewidths=0.7)
+    axes.clabel(lines, fmt=style.plain_number, fontsize=7.5)
+    runs = outcome.measured
+    counted = pd.DataFrame(
+        {
+            "x": runs[across].astype(str),
+            "y": runs[up].astype(str),
+        }
+    ).value_counts()
+    names = {n: {lv.name: float(lv.value) for lv in factors[n].levels} for n in (across, up)}
+    places = [(str(key[0]), str(key[1])) for key in counted.index]
+    dots = axes.scatter(
+        [names[across][x] for x, _ in places],
+        [names[up][y] for _, y in places],
+        s=26,
+        color=style.INK,
+        zorder=4,
+        label="settings that were run",
+        clip_on=False,
+    )
+    style.tips(
+        fig,
+        dots,
+        [
+            f"{across} {x}, {up} {y}: {n} runs"
+            for (x, y), n in zip(places, counted.tolist(), strict=True)
+        ],
+    )
+    axes.scatter(
+        [float(best[across])], [float(best[up])], marker="*", s=150, color=style.ORANGE,
+        edgecolors=style.PAPER, zorder=5, label="best of the surface", clip_on=False,
+    )  # fmt: skip
+    for name, setter in ((across, axes.set_xlabel), (up, axes.set_ylabel)):
+        unit = outcome.factor(name).unit
+        setter(f"{term_text(name)} ({unit})" if unit else term_text(name))
+    others = {n: v for n, v in best.items() if n not in (across, up)}
+    title = response_axis(outcome, response)
+    if others:
+        title += f" with {_setting(outcome, others)}"
+    axes.set_title(style.wrapped(title, width - 0.8, 9.5))
+    fig.legend(loc="outside lower left", ncols=1 if small else 2)
+    return fig
+
+
+def _setting(outcome: Outcome, at: At) -> str:
+    said = []
+    for name, value in at.items():
+        factor = outcome.factor(name)
+        known = isinstance(value, str) and value in factor.levels
+        said.append(
+            factor.phrase(str(value))
+            if known
+            else f"{name} = {quantity(float(value), factor.unit or '')}"
+        )
+    return ", ".join(said)
+
+
+def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Means at the corners of a cube of the three weightiest two-level factors, over all other factors."""
+    two = [f.name for f in outcome.factors if len(f.levels) == 2]
+    chosen = [n for n in _by_share(outcome, response) if n in two][:3]
+    if len(chosen) < 3 or response.name not in outcome.measured:
+        raise NotDrawn("a cube takes three factors of two levels")
+    runs = outcome.measured
+    values = pd.to_numeric(runs[response.name], errors="coerce")
+    means = values.groupby([runs[n].astype(str) for n in chosen]).mean()
+    corners = list(itertools.product(*(outcome.factor(n).levels for n in chosen)))
+    found = {c: float(means.get(c, math.nan)) for c in corners}
+    if not all(map(math.isfinite, found.values())):
+        raise NotDrawn("a corner of the cube has no valid run")
+    small = style.narrow(width)
+    fig = style.figure(width, 3.2 if small else 3.5)
+    axes = fig.subplots()
+    axes.set_aspect("equal")
+    axes.axis("off")
+    place = {c: _corner(c, outcome, chosen) for c in corners}
+    for a, b in itertools.combinations(corners, 2):
+        if sum(x != y for x, y in zip(a, b, strict=True)) == 1:
+            (x1, y1), (x2, y2) = place[a], place[b]
+            axes.plot([x1, x2], [y1, y2], color=style.GRID, linewidth=1.4, zorder=1)
+    better = max if response.better == "higher" else min
+    top = better(found.values())
+    low, high = min(found.values()), max(found.values())
+    for corner, (x, y) in place.items():
+        value = found[corner]
+        size = 60 + 240 * (value - low) / ((high - low) or 1)
+        is_best = value == top
+        dot = axes.scatter(
+            [x], [y], s=size, zorder=3, color=style.ORANGE if is_best else style.BLUE,
+            edgecolors=style.PAPER,
+        )  # fmt: skip
+        said = outcome.phrase(dict(zip(chosen, corner, strict=True)))
+        style.tips(fig, dot, [f"{said}: {quantity(value, response.unit)}"])
+        axes.annotate(
+            quantity(value),
+            (x, y),
+            xytext=(9, 9),
+            textcoords="offset points",
+            fontsize=8.5,
+            fontweight="bold" if is_best else "normal",
+        )
+    _edges(axes, outcome, chosen)
+    axes.margins(x=0.28, y=0.16)
+    axes.set_title(style.wrapped(f"mean {response_axis(outcome, response)}", width - 0.6, 9.5))
+    handles = [
+        Patch(color=style.ORANGE, label="best corner"),
+        Patch(color=style.BLUE, label="mean, by size"),
+    ]
+    fig.legend(handles=handles, loc="outside lower left", ncols=2)
+    return fig
+
+
+def _corner(corner: Sequence[str], outcome: Outcome, chosen: Sequence[str]) -> tuple[float, float]:
+    a, b, c = (
+        outcome.factor(n).levels.index(level) for n, level in zip(chosen, corner, strict=True)
+    )
+    return a + 0.45 * c, b + 0.32 * c
+
+
+def _edges(axes: Axes, outcome: Outcome, chosen: Sequence[str]) -> None:
+    """Names of factors and levels along three edges."""
+    first, second, third = (outcome.factor(n) for n in chosen)
+    edge: list[tuple[float, float]] = [(0, 0), (1, 0)]
+    for at, place in zip(first.levels, edge, strict=True):
+        axes.annotate(
+            first.phrase(at), place, xytext=(0, -14), textcoords="offset points", ha="center",
+            va="top", fontsize=8, color=style.MUTED,
+        )  # fmt: skip
+    edge = [(0, 0), (0, 1)]
+    for at, place in zip(second.levels, edge, strict=True):
+        axes.annotate(
+            second.phrase(at), place, xytext=(-12, 0), textcoords="offset points", ha="right",
+            va="center", fontsize=8, color=style.MUTED,
+        )  # fmt: skip
+    edge = [(1, 0), (1.45, 0.32)]
+    for at, place in zip(third.levels, edge, strict=True):
+        axes.annotate(
+            third.phrase(at), place, xytext=(14, -3), textcoords="offset points", ha="left",
+            va="top", fontsize=8, color=style.MUTED,
+        )  # fmt: skip
+
+
+_PURPOSES = {
+    "screen": 0, "augment": 1, "replicates": 1, "optimise": 2, "confirm": 3,
+}  # fmt: skip
+
+
+def ledger(outcome: Outcome, width: float) -> Figure:
+    """What each run of a study in stages gave, and the best so far."""
+    path = outcome.path / "ledger.parquet"
+    if not path.exists():
+        raise NotDrawn("the study has no stages")
+    table = pd.read_parquet(path)
+    response = outcome.responses[0]
+    fig = style.figure(width, 2.8)
+    axes = fig.subplots()
+    at = np.arange(1, len(table) + 1)
+    for purpose, mine in table.groupby("purpose", sort=False):
+        series = style.SERIES[_PURPOSES.get(str(purpose), 4)]
+        places = at[table.index.get_indexer(mine.index)]
+        dots = axes.scatter(
+            places, mine["value"], marker=series.mark, color=series.colour, s=24,
+            label=str(purpose), zorder=3,
+        )  # fmt: skip
+        style.tips(
+            fig,
+            dots,
+            [
+                f"{r['run_id']}: {quantity(float(r['value']), response.unit)}; {r['why']}"
+                for r in mine.to_dict("records")
+            ],
+        )
+    axes.step(
+        at, table["best_so_far"], where="post", color=style.INK, linewidth=1.1, label="best so far"
+    )
+    axes.set_xlabel("runs, in order")
+    axes.set_ylabel(response_axis(outcome, response, upright=True))
+    if style.wants_log(table["value"]):
+        style.log_axis(axes.yaxis)
+    style.grid(axes, "y")
+    fig.legend(loc="outside upper left", ncols=3 if style.narrow(width) else 6)
+    return fig

@@ -1,0 +1,80 @@
+"""Predictions rank what to run; no analysis takes them for runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner
+
+from penstock.analyse.effects import effects
+from penstock.cli import _build
+from penstock.errors import BadInput
+from tests.unit.recorded_study import plan_of_text, study_text
+
+TEXT = study_text(
+    {"a": "{levels: [x, y]}", "b": "{levels: [1, 2, 4]}"}, "{kind: full, replicates: 2, seed: 4}"
+)
+
+
+def test_predicted_rows_never_enter_an_analysis(tmp_path: Path) -> None:
+    """Breaks where a row is taken for a run because it looks like one: values 100 times too large."""
+    plan = plan_of_text(TEXT, tmp_path)
+    drawn = np.random.default_rng(1)
+    runs = pd.DataFrame(
+        [
+            {"run_id": r.run_id, "replicate": r.replicate, **r.levels, "valid": True}
+            | {"y": 5 + 2 * (r.levels["a"] == "y") + drawn.normal()}
+            for r in plan.rows
+        ]
+    )
+    predicted = runs.assign(y=500.0, source="station")
+    mixed = pd.concat([runs.assign(source="measured"), predicted], ignore_index=True)
+    pd.testing.assert_frame_equal(effects(mixed, plan, "y"), effects(runs, plan, "y"))
+    taken = effects(mixed.drop(columns="source"), plan, "y")
+    assert taken["n"].iloc[0] == 2 * len(runs)  # what would happen without the mark
+
+
+def predictions(place: Path, **more: object) -> Path:
+    rows = [
+        {"a": a, "b": b, "response": "y", "predicted": 10 * b + (a == "x"), "ci_low": 0.0}
+        | {"ci_high": 99.0, "source": "station"}
+        for a in "xy"
+        for b in (1, 2, 4)
+    ]
+    table = pd.DataFrame(rows).assign(**more)
+    path = place / "predictions.csv"
+    table[(table["a"] != "y") | (table["b"] != 4)].to_csv(path, index=False)
+    return path
+
+
+def test_treatments_are_ranked_and_the_order_of_runs_stays(tmp_path: Path) -> None:
+    plan = plan_of_text(TEXT, tmp_path)
+    table = predictions(tmp_path)
+    study = str(tmp_path / "recorded.study.yaml")
+    run = lambda *words: CliRunner().invoke(_build(), ["plan", study, *words])  # noqa: E731
+    told = json.loads(run("--rank-by-prediction", str(table), "--json").stdout)
+    assert [tuple(r["levels"].values()) for r in told] == [
+        ("y", "1"), ("x", "1"), ("y", "2"), ("x", "2"), ("x", "4"), ("y", "4"),
+    ]  # fmt: skip
+    assert told[-1]["predicted"] is None
+    words = run("--rank-by-prediction", str(table)).output
+    assert "predicted, not measured" in words
+    assert "no prediction" in words
+    assert [r["run_id"] for r in json.loads(run("--json").stdout)["rows"]] == [
+        r.run_id for r in plan.rows
+    ]
+
+
+def test_tables_that_predict_nothing_are_refused(tmp_path: Path) -> None:
+    plan_of_text(TEXT, tmp_path)
+    study = str(tmp_path / "recorded.study.yaml")
+    (tmp_path / "no.csv").write_text("a,b\nx,1\n")
+    (tmp_path / "other.csv").write_text("predicted,b\n1,1\n")
+    (tmp_path / "odd.parquet").write_bytes(b"PAR1")
+    strange = predictions(tmp_path, a="z")
+    for path in ("no.csv", "other.csv", "odd.parquet", "none.csv", strange.name):
+        words = ["plan", study, "--rank-by-prediction", str(tmp_path / path)]
+        assert isinstance(CliRunner().invoke(_build(), words).exception, BadInput)
