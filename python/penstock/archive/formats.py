@@ -41,6 +41,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `study_id`, `study_hash` | the study |
 | `treatment_id`, `run_id`, `attempt`, `levels` | the run, and the name of each factor's level |
 | `run_order`, `standard_order`, `replicate`, `block_id` | its place in the plan |
+| `actions` | what was done before it because factors had changed, the strongest first (`redeploy`, `reformat`, `restart`, `remount`) |
 | `seed` | of the study |
 | `node_id` | the node that the command ran on |
 | `command`, `prepare`, `exit_status`, `signal` | what was run and how it ended |
@@ -56,7 +57,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
 | `responses` | by response, `value` and `unit` |
 | `measured` | everything that the workload's parser found, `value` and `unit` |
-| `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare nor declared rest) |
+| `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare, changes nor declared rest) |
 
 ## Keys
 
