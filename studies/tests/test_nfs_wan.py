@@ -1,4 +1,4 @@
-"""What the eight runs of the published NFS study confuse, where the truth is known; and its planted failures."""
+"""What eight runs of the published NFS study confuse, where the truth is known, and its planted failures."""
 
 from __future__ import annotations
 

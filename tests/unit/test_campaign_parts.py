@@ -27,6 +27,7 @@ from penstock.campaign.frozen import (
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.run import _described, run_study
+from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -428,3 +429,13 @@ def test_what_is_only_set_and_what_is_put_up_anew() -> None:
     assert changes_between(one, replace(one, nodes=(other, m))) is None
     event = Event(When(), "cpu", {"cpus": 1.0})
     assert changes_between(one, replace(one, events=(event,))) is None
+
+
+def test_a_run_waits_until_what_is_to_be_written_back_is_written() -> None:
+    left = iter([300 << 20, 100 << 20, 10 << 20])
+    assert undrained(16 << 20, 60.0, lambda: next(left)) == ""
+    said = undrained(16 << 20, 0.0, lambda: 48 << 20)
+    assert said.startswith(
+        "48.0 MiB of this host still to be written back at the start, at most 16"
+    )
+    assert dirty_bytes() >= 0

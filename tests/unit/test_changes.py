@@ -130,7 +130,7 @@ def test_plan_show_prints_the_sequence_that_is_run(tmp_path: Path) -> None:
         (
             "platform: {",
             "guest: {disks: [{size: 1GiB, bandwidth: 5 apples}]}\nplatform: {",
-            "80 MB/s",
+            "125 MB/s",
         ),
         ("platform: {", "guest: {kernel: '-o x'}\nplatform: {", "the name of a Debian release"),
         ("platform: {", "guest: {}\nplatform: {", "nothing: it ends whole"),

@@ -41,13 +41,14 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `study_id`, `study_hash` | the study |
 | `treatment_id`, `run_id`, `attempt`, `levels` | the run, and the name of each factor's level |
 | `run_order`, `standard_order`, `replicate`, `block_id` | its place in the plan |
+| `actions` | what was done before it because factors had changed, the strongest first (`redeploy`, `reformat`, `restart`, `remount`) |
 | `seed` | of the study |
 | `node_id` | the node that the command ran on |
 | `command`, `prepare`, `exit_status`, `signal` | what was run and how it ended |
 | `memory_bytes`, `peak_memory_bytes`, `oom_kills` | limit of the run's control group [B], the most it held [B], processes killed for want of memory |
 | `profiles` | SHA-256 of each disk's profile, by disk |
 | `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
-| `place` | of a run on virtual nodes: `nodes` with addresses and disks, `put_up` (or `set` anew), and by disk `emulated` (the profile it was put up with) and `changed_before` (what was changed before this run) |
+| `place` | of a run in a guest: `guest` with its kernel and what it took of this host's processors (`host_cpu_ns`); of one on virtual nodes: `nodes` with addresses and disks, `put_up` (or `set` anew), and by disk `emulated` (the profile it was put up with) and `changed_before` (what was changed before this run) |
 | `state` | `finished`, `failed` (status other than 0, or a signal) or `timed-out` |
 | `valid`, `reason` | whether the analysis uses the run, and why not |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
@@ -56,7 +57,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
 | `responses` | by response, `value` and `unit` |
 | `measured` | everything that the workload's parser found, `value` and `unit` |
-| `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare nor declared rest) |
+| `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare, changes nor declared rest) |
 
 ## Keys
 

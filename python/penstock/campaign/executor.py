@@ -27,7 +27,7 @@ from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import RunObservation
 from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
-from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
+from penstock.campaign.settle import Settled, settle_caches, sync_file_systems, undrained
 from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.changes import Changes, Step
@@ -71,8 +71,9 @@ class _Work:
     stage: Stage | None = None
     used: Used = field(default_factory=Used)
     settled: Settled | None = None
-    #: what `verify` found wrong
+    #: what `verify` found wrong, and what was still to be written back
     verdict: str = ""
+    undrained: str = ""
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
@@ -347,6 +348,9 @@ class HostExecutor:
             plain = any(not d.emulated for d in work.resolved.disks)
             if wanted.sync and (plain or work.copied is not None):
                 sync_file_systems(work.backing.values())
+            if wanted.dirty_at_most_bytes is not None:
+                sync_file_systems([self._out, *work.backing.values()])
+                work.undrained = undrained(wanted.dirty_at_most_bytes)
             work.settled = settle_caches(
                 work.mounts, wanted.drop_caches, wanted.resident_at_most, wanted.resident_at_least
             )
@@ -492,7 +496,7 @@ class HostExecutor:
                 self._write_agreement(work, claims)
             bundle.write_table("clocks", pa.Table.from_pylist(work.observation.clocks))
             told = [
-                *filter(None, [work.verdict]),
+                *filter(None, [work.verdict, work.undrained]),
                 *doubted(witnessed, "traced"),
                 *doubted(reported, "fio"),
             ]

@@ -25,7 +25,7 @@ _RUN_DIR = "/job"
 
 
 class GuestStage(Stage):
-    """The guest's commands come by its channel; what its processors do is seen from outside, by its group."""
+    """The guest's commands come by its channel."""
 
     by_node = False
 
@@ -66,8 +66,8 @@ class GuestStage(Stage):
         self.about = {"guest": {"kernel": guest.release, "processors": "software (QEMU TCG)"}}
 
     def watched(self) -> Watched:
-        """The guest's group on this host; nothing of what goes on inside."""
-        return Watched(scope=None, group=self._running().cgroup)
+        """The host alone: what a guest's emulated processor takes says nothing of the program inside."""
+        return Watched(scope=None, group=None)
 
     def begin(self, spool: Path) -> None:
         """Nothing: its disks are not emulated here."""
@@ -101,16 +101,12 @@ class GuestStage(Stage):
         return _finished(answer)
 
     def used(self) -> Used:
-        """What the guest used as a whole; why it died, if it did."""
+        """Why it died, if it did; what the guest as a whole took of this host goes into `about`."""
         group = self._guest.cgroup if self._guest is not None else None
-        if group is None:
-            return Used(faults=tuple(self._faults))
-        cpu_ns = group.cpu_ns()
-        return Used(
-            peak_memory_bytes=group.peak_memory_bytes(),
-            cpu_ns=cpu_ns - self._cpu_ns if cpu_ns is not None else None,
-            faults=tuple(self._faults),
-        )
+        now_ns = group.cpu_ns() if group is not None else None
+        if now_ns is not None:
+            self.about["guest"]["host_cpu_ns"] = now_ns - self._cpu_ns
+        return Used(faults=tuple(self._faults))
 
     def end(self, utilisation: Any, run_cpu_ns: int | None) -> DiskObservation:
         """No disks of ours."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.host.residency import drop_file_cache, residency
 
+#: how long a run waits for write-back
+DRAINED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,6 +38,31 @@ def sync_file_systems(paths: Iterable[Path]) -> None:
             done.add(device)
         finally:
             os.close(fd)
+
+
+def undrained(
+    limit_bytes: int,
+    within_s: float = DRAINED_WITHIN_S,
+    dirty: Callable[[], int] | None = None,
+) -> str:
+    """Waits until no more than `limit_bytes` of this host are still to be written back; what is wrong if that
+    does not come to pass ('' if it does). `dirty` gives the bytes (default: the kernel's own count)."""
+    count = dirty or dirty_bytes
+    until = time.monotonic() + within_s
+    while (left := count()) > limit_bytes:
+        if time.monotonic() > until:
+            return (
+                f"{left / 2**20:.1f} MiB of this host still to be written back at the start, at most "
+                f"{limit_bytes / 2**20:g} MiB allowed"
+            )
+        time.sleep(_LOOK_EVERY_S)
+    return ""
+
+
+def dirty_bytes() -> int:
+    """What the page cache of the host has still to write, or is writing (proc_meminfo(5))."""
+    counts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(int(counts[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
 
 
 def warm(path: Path) -> None:

@@ -48,14 +48,23 @@ ip link set lo up
 exec bash /job/.agent
 """
 
-#: reads commands and answers; busybox's timeout ends one that takes too long, with its children
+#: reads commands and answers; one that takes too long is ended with all of its session, which daemons leave
 _AGENT = f"""cd /job
+end() {{
+  for process in /proc/[0-9]*; do
+    line=$(cat $process/stat 2>/dev/null)
+    fields=(${{line##*) }})
+    if [ "${{fields[3]}}" = "$1" ]; then kill -KILL ${{process#/proc/}}; fi
+  done
+}}
 exec 3<>/dev/vport0p1
 echo ready >&3
 while read -r id seconds line <&3; do
   printf %s "$line" | base64 -d > /run/command
-  setsid timeout -s KILL "$seconds" bash /run/command >/run/stdout 2>/run/stderr </dev/null 3>&-
+  setsid bash -c 'echo $$ > /run/session; exec timeout -s KILL "$0" bash /run/command' "$seconds" \\
+    >/run/stdout 2>/run/stderr </dev/null 3>&-
   status=$?
+  if [ $status = 137 ]; then end "$(cat /run/session)"; fi
   printf '%s %s %s %s\\n' "$id" "$status" \\
     "$(head -c {MOST_OUTPUT_BYTES} /run/stdout | base64 -w0)." \\
     "$(head -c {MOST_OUTPUT_BYTES} /run/stderr | base64 -w0)." >&3

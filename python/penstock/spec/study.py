@@ -259,6 +259,8 @@ class Settle(_Frozen):
     drop_caches: bool = True
     resident_at_most: float | None = 0.01
     resident_at_least: float | None = None
+    #: of the whole host, still to be written back; None: not looked at
+    dirty_at_most_bytes: int | None = None
     idle_s: float = 0.0
 
 

@@ -532,6 +532,9 @@ class SettleFile(Part):
     resident_at_least: Share | None = Field(
         None, description="Share of the data in the page cache at the start: at least (warm)."
     )
+    dirty_at_most: Size | None = Field(
+        None, description="Bytes of this host still to be written back at the start: at most."
+    )
     idle: Duration = Field("0s", description="Quiet time before each run.")
 
 

@@ -312,5 +312,8 @@ def _settle(file: StudyFile, document: dict[str, Any]) -> Settle:
         resident_at_least=parse_share(settle.resident_at_least)
         if settle.resident_at_least is not None
         else None,
+        dirty_at_most_bytes=parse_size(settle.dirty_at_most)
+        if settle.dirty_at_most is not None
+        else None,
         idle_s=parse_duration(settle.idle),
     )
