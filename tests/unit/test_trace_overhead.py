@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.observe.trace.capture import overhead
 from penstock.observe.trace.capture.overhead import (
     Cost,
     Paired,
@@ -78,3 +86,29 @@ def test_where_the_kernel_gives_no_account_the_basis_says_so() -> None:
 )
 def test_paired_runs_are_judged_by_their_interval(low: float, high: float, verdict: str) -> None:
     assert Paired([], [], (low + high) / 2, low, high, 0.008).verdict == verdict
+
+
+def test_the_loop_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
+    """Fails where one that was killed leaves it running for ever."""
+    (tmp_path / "file").write_bytes(bytes(1 << 19))
+    began = """
+import os, subprocess, sys
+words = [sys.executable, "-S", "-c", sys.argv[1], sys.argv[2], str(os.getpid())]
+loop = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+print(loop.pid, flush=True)
+loop.wait()
+"""
+    words = [sys.executable, "-c", began, overhead._LOOP, str(tmp_path / "file")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        loop = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.kill()
+            with contextlib.suppress(ChildProcessError):
+                parent.wait()
+            ended, _, _ = select.select([loop], [], [], 60)
+            assert ended
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(loop, signal.SIGKILL)
+            os.close(loop)

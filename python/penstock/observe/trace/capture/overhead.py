@@ -37,13 +37,13 @@ _QUICK = 0.1  # of the blocks of an interval: what else the machine does only ma
 _ELSEWHERE_NS = {"count": 130.0, "pattern": 200.0, "trace": 300.0}
 
 #: calls that do nothing, and faults of a mapped file's pages, in turns; says for every block of each when it
-#: ended and what one took [ns]
+#: ended and what one took [ns]; ends with the process that began it
 _LOOP = """
 import mmap, os, resource, sys, time
 fd, out = os.open(sys.argv[1], os.O_RDONLY), sys.stdout
 clock, read = time.monotonic_ns, os.pread
 mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
-while True:
+while os.getppid() == int(sys.argv[2]):
     began = clock()
     for _ in range(500):
         read(fd, 0, 0)
@@ -140,7 +140,9 @@ def _measured(mode: str, journal: Journal) -> Cost:
         file.write_bytes(os.urandom(_FILE_BYTES))
         with told.open("wb") as sink:
             loop = subprocess.Popen(
-                [sys.executable, "-S", "-c", _LOOP, file], stdout=sink, stdin=subprocess.DEVNULL
+                [sys.executable, "-S", "-c", _LOOP, file, str(os.getpid())],
+                stdout=sink,
+                stdin=subprocess.DEVNULL,
             )
         try:
             rounds = [
