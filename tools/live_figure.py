@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ penstock: 1
 name: scan-or-seek
 question: Does random access cost anything on this disk?
 factors:
-  disk: {levels: [hdd-7200, sata-ssd]}
+  disk: {levels: [hdd-7200, rate-20mib]}
   pattern: {levels: {sequential: read, random: randread}}
 design: {kind: full, replicates: 1, seed: 7}
 platform:
@@ -53,15 +54,21 @@ SHOTS = ((1180, 1000, "light"), (390, 1000, "dark"))
 GAP = 24
 
 
-def shot(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
-    """The page, once it has something to show."""
+def until(study: subprocess.Popen[bytes], holds: Callable[[], Any]) -> None:
+    """Waits; ends the script where the study has ended before."""
+    while not holds():
+        if study.poll() is not None:
+            sys.exit(f"the study ended with status {study.returncode}")
+        time.sleep(0.2)
+
+
+def opened(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
+    """The page in a size and a scheme."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
     page = context.new_page()
     page.goto(f"{url}/live#token={TOKEN}")
-    while not page.evaluate("document.querySelectorAll('#ended-rows tr, #tracers tr').length > 2"):
-        time.sleep(0.2)
     return page
 
 
@@ -99,10 +106,12 @@ def main() -> int:
                     executable_path=shutil.which("chromium"),
                     args=["--no-sandbox", "--disable-gpu"],
                 )
-                pages = [shot(browser, url, *one) for one in SHOTS]
-                while not (place / "out" / "runs" / "r001" / "manifest.json").exists():
-                    time.sleep(0.2)
-                time.sleep(18.0)
+                pages = [opened(browser, url, *one) for one in SHOTS]
+                shown = "document.querySelectorAll('#ended-rows tr').length"
+                until(study, lambda: pages[0].evaluate(shown))
+                shown = "document.querySelectorAll('#tracers tbody tr').length"
+                until(study, lambda: pages[0].evaluate(shown))
+                time.sleep(10.0)
                 pictures = [Image.open(io.BytesIO(p.screenshot())).convert("RGB") for p in pages]
                 browser.close()
         finally:

@@ -32,9 +32,11 @@ from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.alerts import Evaluator
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
+from penstock.observe.monitor.follow import Follower
 from penstock.observe.monitor.points import Batch, checked
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
@@ -50,6 +52,7 @@ from penstock.platform.hosts import read_platform
 from penstock.predict.measured_runs import runs_of
 from penstock.profile.model import StorageProfile
 from penstock.report.check import document
+from penstock.spec.alert import parse_rule
 from penstock.study.load import read_study
 from penstock.workload import metrics
 from penstock.workload.described import workload_of
@@ -257,6 +260,18 @@ def _of_spool(read: Callable[[Path], object], *beside: str) -> Any:
         yield feed
 
     return opened
+
+
+_RULES = (b"disk_busy{entity=vd*} > 90% for 5s then abort", b"memory_free<=1 GiB then note")
+
+
+def _rule(data: bytes) -> bool:
+    return bool(parse_rule(data.decode("utf-8", "replace")).metric)
+
+
+def _followed(spool: Path) -> None:
+    rules = [parse_rule("disk_busy > 90% for 1s"), parse_rule("memory_free > 1 B")]
+    Evaluator(rules, 1_000_000_000).feed(Follower(spool).look())
 
 
 def _events(spool: Path) -> None:
@@ -678,6 +693,12 @@ def all_targets() -> list[Target]:
             (PenstockError,),
         ),
         (
+            "spool-followed",
+            [_records(SAMPLE_DTYPE) + b"********\n" + _SERIES],
+            _of_spool(_followed, ".series"),
+            (PenstockError,),
+        ),
+        (
             "spool-requests",
             [_records(DISK_REQUEST_DTYPE, op=[0, 1, 2, 0] * 2) + b"********\n" + _NAMES],
             _of_spool(read_disk_log, ".files"),
@@ -727,6 +748,7 @@ def all_targets() -> list[Target]:
             lambda d: bool(disk_keys.patch_of(_said(d))),
             BadInput,
         ),
+        _plain("alert-rule", of.of_text(*_RULES), _rule, ValueError),
         _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
         _plain("study-file", _of_file(study), _study, BadInput, cost=60),
         _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),

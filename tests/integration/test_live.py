@@ -221,11 +221,11 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
         assert {"hot r001", "hot r002"} <= {v["name"] for v in used}
         assert all("cgroup_cpu_busy" in v["values"] for v in used[3:6])
         ended = {e["run_id"]: e for value in stream.of("ended") for e in value}
-        assert {i: e["valid"] for i, e in ended.items()} == {"r001": True, "r002": True}
+        assert ended.keys() == {"r001", "r002"}
+        assert {e["state"] for e in ended.values()} == {"finished"}
         files = [f for value in stream.of("patterns") for t in value for f in t["files"]]
-        assert any(f["class"] == "sequential" and f["path"].endswith("/f") for f in files), files[
-            -3:
-        ]
+        mine = [f for f in files if f["path"].endswith("/f") and f["direction"] == "write"]
+        assert {"consecutive", "sequential"} & {f["class"] for f in mine}, files[-3:]
         fired = [f for value in stream.of("found") for f in value if f["code"] == "alert-fired"]
         assert any("memory_available > 1 MiB" in f["text"] for f in fired)
         stream.until(lambda: stream.of("now")[-1] == [])

@@ -49,7 +49,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `profiles` | SHA-256 of each disk's profile, by disk |
 | `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
 | `place` | of a run in a guest: `guest` with its kernel and what it took of this host's processors (`host_cpu_ns`); of one on virtual nodes: `nodes` with addresses and disks, `put_up` (or `set` anew), and by disk `emulated` (the profile it was put up with) and `changed_before` (what was changed before this run) |
-| `state` | `finished`, `failed` (status other than 0, or a signal) or `timed-out` |
+| `state` | `finished`, `failed` (status other than 0, or a signal), `timed-out` or `aborted` (by an alert) |
 | `valid`, `reason` | whether the analysis uses the run, and why not |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
 | `losses` | by observer (`trace`, `layers`, `monitor`), events or samples lost |

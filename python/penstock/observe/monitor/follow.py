@@ -31,7 +31,9 @@ from penstock.spec.alert import METRICS
 
 Ints = npt.NDArray[np.int64]
 #: read at once; a look goes on until all is read
-_PIECE_BYTES = 8 << 20
+_PIECE_BYTES = 2 << 20
+#: times × series of one piece: a spool of samples is far from that
+_MOST_CELLS = 20_000_000
 _RATES = (
     ("read_bytes", "read_rate"),
     ("written_bytes", "write_rate"),
@@ -79,7 +81,8 @@ class Follower:
             records = self._records()
             if not len(records):
                 return found
-            found += self._values(*self._wide(records))
+            with np.errstate(all="ignore"):  # what cannot be computed is empty
+                found += self._values(*self._wide(records))
 
     def _records(self) -> npt.NDArray[Any]:
         try:
@@ -106,12 +109,14 @@ class Follower:
             try:
                 named = json.loads(line)
                 number = int(named["series"])
+                if number != self._series:
+                    raise ValueError(f"series {number} where {self._series} was expected")
                 source, metric, entity = (str(named[k]) for k in ("source", "metric", "entity"))
                 self._number.setdefault(source, {}).setdefault(metric, {})[entity] = number
                 if not named["cumulative"] and f"{source}_{metric}" in METRICS:
                     self._plain.append((f"{source}_{metric}", entity, number))
                 self._unit[number] = str(named["unit"])
-                self._series = max(self._series, number + 1)
+                self._series += 1
             except (ValueError, KeyError, TypeError) as error:
                 raise PenstockError(f"{self._spool}.series: a line names no series") from error
 
@@ -120,6 +125,10 @@ class Follower:
         if int(records["series"].max()) >= self._series:
             raise PenstockError(f"{self._spool}.series does not name all series")
         times, at = np.unique(records["t_ns"], return_inverse=True)
+        if len(times) * self._series > _MOST_CELLS:
+            raise PenstockError(
+                f"{self._spool}: samples of {self._series} series lie too far apart"
+            )
         wide = np.full((len(times), self._series), np.nan)
         wide[at, records["series"].astype(np.int64)] = records["value"]
         before = np.full((len(self._last), self._series), np.nan)
@@ -232,6 +241,7 @@ class Follower:
         cpus = max(1, len(self._number.get("cpu", {}).get("user", {})) - 1)
         numbers = self._number.get("cgroup", {}).get("cpu_time", {})
         for at, entity in enumerate(entities):
-            seconds = delta["cpu_time"][:, [at]] / _PER_SECOND[self._unit[numbers[entity]]]
+            per_second = _PER_SECOND.get(self._unit[numbers[entity]], np.nan)
+            seconds = delta["cpu_time"][:, [at]] / per_second
             put("cgroup_cpu_busy", [entity], percent_of(seconds, cpus * dt_s))
             put("cgroup_cpu_cores", [entity], seconds / dt_s)

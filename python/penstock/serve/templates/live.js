@@ -284,6 +284,7 @@ function took(told) {
   known.name = told.name;
   known.points.push(told);
   known.points.splice(0, Math.max(0, known.points.length - HISTORY));
+  if (last) known.gap = Math.max(known.gap || 0, told.utc_ms - last.utc_ms);
   known.seen = performance.now();
   sources.set(told.source, known);
 }
@@ -339,9 +340,9 @@ function drawSpark(line, points, metric, entity, limit) {
 
 function drawUse() {
   for (const [id, known] of sources) {
-    if (performance.now() - known.seen > 30000) sources.delete(id);
+    if (performance.now() - known.seen > Math.max(5000, 3 * (known.gap || 0))) sources.delete(id);
   }
-  keyed(at("sources"), [...sources], ([id]) => id, usePart, (part, [, known]) => {
+  keyed(at("sources"), [...sources].reverse(), ([id]) => id, usePart, (part, [, known]) => {
     const [title, list, rest] = part.children;
     put(title, known.name);
     const [rows, idle] = split(known, known.points[known.points.length - 1]);
@@ -545,5 +546,5 @@ async function stay(token) {
   }
 }
 
-setInterval(() => { drawRunning(); drawAge(); if (experiments.length) drawExperiments(); }, 1000);
+setInterval(() => { drawRunning(); drawUse(); if (experiments.length) drawExperiments(); }, 1000);
 withToken(stay);
