@@ -80,10 +80,11 @@ def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
         if r["metric"] in ("site_load", "scrape_success")
     }
     lost = {s: series[f"site-{s}", "site_load"]["lost"] for s in "ab"}
-    assert 17 <= lost["b"] <= 23, lost
-    assert lost["a"] <= 2, lost
-    gap_ns = series["site-b", "site_load"]["longest_gap_ns"]
-    assert 9.5e9 <= gap_ns <= 13e9
+    # 20 scrapes of 0.5 s, and what it takes until there is a connection again
+    assert 17 <= lost["b"] - lost["a"] <= 28, lost
+    assert lost["a"] <= 5, lost
+    assert 9.5e9 <= series["site-b", "site_load"]["longest_gap_ns"] <= 14e9
+    assert series["site-a", "site_load"]["longest_gap_ns"] < 5e9
     assert series["site-b", "site_load"]["verdict"] == "partial"
     # stamped by the sites' clocks: that of b is ahead until it is corrected
     points = found.points.to_pandas()
@@ -95,7 +96,8 @@ def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
     for which, number, shift in (("a", 0, 0), ("b", 1, 300 * MS)):
         site = stamps(f"site-{which}", "site_load")
         ours = stamps(f"site-{which}", "scrape_success")
-        apart = [s - ours[np.searchsorted(ours, s - shift, "right") - 1] for s in site]
+        # of each the scrape that it belongs to, half an interval away at most
+        apart = [s - ours[np.abs(ours - (s - shift)).argmin()] for s in site]
         corrected = np.median(apart) - told["after"][number]["offset_ns"]
         assert abs(np.median(apart) - shift) < 100 * MS
         assert abs(corrected) < 100 * MS
