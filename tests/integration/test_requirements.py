@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,11 @@ def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
         if r["metric"] in ("site_load", "scrape_success")
     }
     lost = {s: series[f"site-{s}", "site_load"]["lost"] for s in "ab"}
-    assert 17 <= lost["b"] <= 23, lost
-    assert lost["a"] <= 2, lost
-    gap_ns = series["site-b", "site_load"]["longest_gap_ns"]
-    assert 9.5e9 <= gap_ns <= 13e9
+    # 20 scrapes of 0.5 s, and what it takes until there is a connection again
+    assert 17 <= lost["b"] - lost["a"] <= 28, lost
+    assert lost["a"] <= 5, lost
+    assert 9.5e9 <= series["site-b", "site_load"]["longest_gap_ns"] <= 14e9
+    assert series["site-a", "site_load"]["longest_gap_ns"] < 5e9
     assert series["site-b", "site_load"]["verdict"] == "partial"
     # stamped by the sites' clocks: that of b is ahead until it is corrected
     points = found.points.to_pandas()
@@ -95,7 +97,8 @@ def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
     for which, number, shift in (("a", 0, 0), ("b", 1, 300 * MS)):
         site = stamps(f"site-{which}", "site_load")
         ours = stamps(f"site-{which}", "scrape_success")
-        apart = [s - ours[np.searchsorted(ours, s - shift, "right") - 1] for s in site]
+        # of each the scrape that it belongs to, half an interval away at most
+        apart = [s - ours[np.abs(ours - (s - shift)).argmin()] for s in site]
         corrected = np.median(apart) - told["after"][number]["offset_ns"]
         assert abs(np.median(apart) - shift) < 100 * MS
         assert abs(corrected) < 100 * MS
@@ -147,7 +150,7 @@ def test_mn_05_one_that_slows_the_program_down_is_found(environment: dict[str, s
 
 
 def test_mn_06_one_command_offline_and_no_root_for_exports(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Without any network: one command records; its first sample is there 5 s after its start at most."""
     out = tmp_path / "bundle"
@@ -159,11 +162,9 @@ def test_mn_06_one_command_offline_and_no_root_for_exports(
     first_s = (samples["t_ns"].min() - bundle.manifest["times"]["start_ns"]) / 1e9
     assert first_s <= 5
     # what was recorded is exported and drawn by somebody without rights
-    theirs = tmp_path / "theirs"
+    theirs = Path(tempfile.mkdtemp(prefix="penstock-nobody-"))
+    request.addfinalizer(lambda: shutil.rmtree(theirs))
     shutil.copytree(out, theirs / "run")
-    for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_uid == os.geteuid() and str(path).startswith(("/tmp/", "/var/tmp/")):
-            path.chmod(path.stat().st_mode | 0o011)
     for path in [theirs, *theirs.rglob("*")]:
         os.chown(path, NOBODY, NOBODY)
     words = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,34 @@ def test_a_file_twice_too_many_or_too_large_is_refused(
     assert (
         sorted(os.listdir(tmp_path)) == ["archive", "f.tar.zst", "state"] or not Path("o").exists()
     )
+
+
+def test_headers_have_an_end(store: Experiments, tmp_path: Path) -> None:
+    """A name of 300 MB of zeros takes 30 kB: it is refused before it is read."""
+    with (
+        pa.CompressedOutputStream(pa.OSFile("f.tar.zst", "wb"), "zstd") as out,
+        tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        head = tarfile.TarInfo("x/long")
+        head.type = tarfile.GNUTYPE_LONGNAME
+        head.size = 300 << 20
+        tar.addfile(head, io.BytesIO(bytes(300 << 20)))
+    assert Path("f.tar.zst").stat().st_size < 1 << 20
+    tracemalloc.start()
+    assert "a header of 314572800 bytes" in refused("import", "f.tar.zst", "-o", "o")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50 << 20
+
+
+def test_what_was_exported_into_it_is_not_exported_again(
+    store: Experiments, tmp_path: Path
+) -> None:
+    out = study(tmp_path / "out", {"t01": [1.0, 1.1]})
+    penstock("export", str(out), str(out / "x.tar.zst"))
+    first = (out / "x.tar.zst").read_bytes()
+    penstock("export", str(out), str(out / "x.tar.zst"))
+    assert (out / "x.tar.zst").read_bytes() == first
 
 
 def test_every_byte_that_is_changed_is_found_or_changes_nothing(

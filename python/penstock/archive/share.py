@@ -46,6 +46,7 @@ MOST_BYTES = 64 << 30
 _MOST_NAME = 1_000
 _MOST_DEPTH = 40
 _MOST_SUMS = 64 << 20
+_MOST_HEADER = 64 << 10
 _CHUNK = 1 << 20
 #: what `pack` writes itself, at the top
 _README, _CRATE, _SUMS = "README.md", "ro-crate-metadata.json", "SHA256SUMS"
@@ -71,7 +72,7 @@ def pack(
     if not selection.runs:
         raise BadInput(f"{selection.name}: found no valid run; expected one at least")
     name = _name_of(selection, target)
-    files, left_out = _files(selection)
+    files, left_out = _files(selection, target)
     manifests = _manifests(files)
     own: dict[str, bytes] = {}
     for path, source in files.items():
@@ -112,7 +113,7 @@ def _name_of(selection: Selection, target: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", said).strip(".-")[:100] or "runs"
 
 
-def _files(selection: Selection) -> tuple[dict[str, Path], list[str]]:
+def _files(selection: Selection, target: Path) -> tuple[dict[str, Path], list[str]]:
     """Every file by its place in the archive, in order, and what is no file."""
     if selection.kind == "treatment":
         roots = {f"runs/{_run_name(run)}/": run for run in selection.runs}
@@ -122,6 +123,7 @@ def _files(selection: Selection) -> tuple[dict[str, Path], list[str]]:
         roots = {"": selection.path}
     found: dict[str, Path] = {}
     left_out = []
+    own = target.resolve()  # what was exported into it before
     for prefix, root in roots.items():
         for top, folders, names in os.walk(root):
             folders[:] = sorted(f for f in folders if not f.startswith("."))
@@ -130,7 +132,7 @@ def _files(selection: Selection) -> tuple[dict[str, Path], list[str]]:
             for each in [*links, *names]:
                 path = Path(top, each)
                 place = prefix + path.relative_to(root).as_posix()
-                if each.startswith(".") or place.split("/")[0] in _OWN:
+                if each.startswith(".") or place.split("/")[0] in _OWN or path.resolve() == own:
                     continue
                 if path.is_symlink() or not path.is_file() or not _fit(place):
                     left_out.append(place)
@@ -327,7 +329,9 @@ def unpack(path: Path, output: Path | None = None) -> Path:
         with (
             pa.OSFile(str(path), "rb") as plain,
             pa.CompressedInputStream(plain, "zstd") as content,
-            tarfile.open(fileobj=cast(IO[bytes], _Bounded(content)), mode="r|") as tar,
+            tarfile.open(
+                fileobj=cast(IO[bytes], _Bounded(content)), mode="r|", tarinfo=_Member
+            ) as tar,
         ):
             return _take(tar, path, place, expected)
     except tarfile.TarError as error:
@@ -360,7 +364,8 @@ def _take(tar: tarfile.TarFile, path: Path, place: Path | None, expected: str) -
             top, _, inner = member.name.partition("/")
             if number >= MOST_FILES:
                 raise BadInput(f"{path}: found more than {MOST_FILES} files; expected that at most")
-            if not member.isreg() or not inner or not _fit(member.name) or top != (name or top):
+            plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+            if not plain or not inner or not _fit(member.name) or top != (name or top):
                 said = printable(member.name[:200])
                 raise BadInput(f"{path}: found {said!r}, no file beneath one directory; {expected}")
             if draft is None:
@@ -447,6 +452,23 @@ def _fit(name: str) -> bool:
             p and p not in (".", "..") and len(p.encode("utf-8", "replace")) <= 255 for p in parts
         )
     )
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose headers have an end: those of long names are read whole, before there is a name."""
+
+    def _proc_member(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
+        extended = self.type not in tarfile.SUPPORTED_TYPES or self.type in (
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            tarfile.SOLARIS_XHDTYPE,
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+        )
+        if extended and self.size > _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        made: tarfile.TarInfo = super()._proc_member(tarfile_)  # type: ignore[misc]
+        return made
 
 
 class _Bounded:
