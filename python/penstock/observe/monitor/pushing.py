@@ -55,8 +55,8 @@ def read_table(place: Path, table: str | None = None) -> pa.Table:
     try:
         if place.stat().st_size > MOST_BYTES:
             raise BadInput(f"{place}: found more than {MOST_BYTES} bytes; expected that at most")
-        with place.open("rb") as file:
-            return parsed(file, place.suffix, str(place))
+        with place.open("rb") as content:
+            return parsed(content, place.suffix, str(place))
     except OSError as error:
         raise BadInput(f"{place}: {error.strerror or error}") from None
 
@@ -69,9 +69,11 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
 
             table = pq.read_table(file)
         elif ending in (".jsonl", ".ndjson"):
-            import pyarrow.json
+            import pandas as pd
 
-            table = pyarrow.json.read_json(file)
+            # Arrow's own reader of JSON dies of some damaged files
+            frame = pd.read_json(file, lines=True, convert_dates=False)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
         elif ending == ".csv":
             import pyarrow.csv
 
@@ -80,7 +82,7 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
             found = ending or "no ending"
             raise BadInput(f"{name}: found {found}; expected .csv, .jsonl or .parquet")
         names = table.column_names
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, TypeError) as error:
         what = printable((str(error).splitlines() or [""])[0][:200])
         raise BadInput(f"{name}: {what}; expected a table") from None
     if not all(n.isprintable() for n in names):
