@@ -63,7 +63,7 @@ def test_disk_and_simulated_power_of_three_shards(ground: Ground) -> None:
     assert planted["a third line in the script"]
     assert planted["a figure with another value"]
     assert not ground.seen()["mounts"], "fails where a disk or a node is left"
-    drawn = (out / "shards.data.csv").read_text().splitlines()
+    drawn = (out / "shards.csv").read_text().splitlines()
     assert drawn[0].count("emulated power") == 3
 
 
