@@ -125,8 +125,10 @@ def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
             subprocess.run(fio, check=True, capture_output=True)
             server.penstock("monitor", "stop", "scraped")
             said = server.experiment("scraped")
-            frame = penstock.series("scraped", "position_bytes", server=server.url)
-            kept = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
+            kept = np.array([], np.int64)
+            if any(r["metric"] == "position_bytes" for r in server.series("scraped")):
+                frame = penstock.series("scraped", "position_bytes", server=server.url)
+                kept = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
             return kept, (said["end_ns"] - said["start_ns"]) / 1e9
     finally:
         exporter.kill()

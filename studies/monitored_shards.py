@@ -73,7 +73,7 @@ class Size:
     pair_builds: int
 
 
-FULL, QUICK = Size(20, 200_000, 8, 6, 4), Size(6, 40_000, 3, 2, 1)
+FULL, QUICK = Size(20, 200_000, 12, 6, 5), Size(6, 40_000, 3, 2, 1)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import json
 import os
 import pickle
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from penstock.analyse.blame import blamed
@@ -34,10 +36,12 @@ from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.alerts import Evaluator
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.gathering import checked_collectors
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
 from penstock.observe.monitor.follow import Follower
 from penstock.observe.monitor.points import Batch, checked
+from penstock.observe.monitor.pushing import batches_of, column_of, parsed, rows_where
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
@@ -651,6 +655,37 @@ _ANSWERS = (
 )
 
 
+def _pushed(ending: str) -> Any:
+    """All that is done with a file that is pushed, down to batches that a sink takes."""
+
+    def feed(data: bytes) -> bool:
+        table = parsed(io.BytesIO(data), ending, "fuzzed")
+        made = 0
+        for name in table.column_names[:5]:
+            with contextlib.suppress(BadInput):
+                values = column_of(rows_where(table, {}), name)
+                for batch in batches_of(values, metric="m", labels={}, each=2):
+                    checked(batch)
+                    made += 1
+        return made > 0
+
+    return feed
+
+
+def _parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", None]}), sink)
+    return sink.getvalue()
+
+
+def _collectors(data: bytes) -> bool:
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return bool(checked_collectors(said))
+
+
 def _remote_write(data: bytes) -> None:
     _points("remote_write")(unsnapped(data))
 
@@ -835,6 +870,23 @@ def all_targets() -> list[Target]:
                 b"join(rate(a), ratio(a, b), last)",
             ),
             lambda d: bool(derived(_RECORDED, "n", d.decode("utf-8", "replace")).series),
+            BadInput,
+        ),
+        *(
+            _plain(f"push-{ending}", make(*seeds), _pushed(f".{ending}"), BadInput, cost=8)
+            for ending, make, seeds in (
+                ("csv", of.of_text, (b"a,b,c\n1,x,0.5\n2,y,1.5\n", b"t,v\n1,\n2,3\n")),
+                ("jsonl", of.of_text, (b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n',)),
+                ("parquet", of.of_bytes, (_parquet(),)),
+            )
+        ),
+        _plain(
+            "collectors",
+            of.of_text(
+                b'{"d": {"type": "scrape", "targets": ["http://h:1/m"], "experiments": "x*"}}',
+                b'{"snmp": {"host": "h", "outlets": [{"oid": "1.3.6.1", "metric": "m"}]}}',
+            ),
+            _collectors,
             BadInput,
         ),
         _plain(

@@ -41,12 +41,13 @@ def missed(rows: list[record.Row]) -> list[str]:
 
 @missing("fio")
 def test_every_offset_is_there_in_the_order_of_its_request(ground: Ground) -> None:
-    rows, planted = monitored_offsets.study(ground.where / "out", 4 << 20, 200_000)
-    # how long a push took is a matter of the host
-    assert [m for m in missed(rows) if "pushed in" not in m] == []
+    rows, planted = monitored_offsets.study(ground.where / "out", 16 << 20, 200_000)
+    # how long a push took, and whether a scrape fell into so short a read, are matters of the host
+    own = [m for m in missed(rows) if "pushed in" not in m and "points kept" not in m]
+    assert own == []
     assert all(planted.values()), planted
     by_name = {(r["case"], r["metric"]): r for r in rows}
-    assert by_name["random read", "requests stored"]["value"] == 1024
+    assert by_name["random read", "requests stored"]["value"] == 4096
 
 
 @missing("prometheus-node-exporter", "/usr/lib/postgresql/15/bin/initdb")
@@ -62,7 +63,7 @@ def test_disk_and_simulated_power_of_three_shards(ground: Ground) -> None:
     assert planted["a third line in the script"]
     assert planted["a figure with another value"]
     assert not ground.seen()["mounts"], "fails where a disk or a node is left"
-    drawn = (out / "shards.data.csv").read_text().splitlines()
+    drawn = (out / "shards.csv").read_text().splitlines()
     assert drawn[0].count("emulated power") == 3
 
 

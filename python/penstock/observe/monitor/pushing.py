@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, printable
 from penstock.observe.monitor.door import Door, Unreachable
 from penstock.observe.monitor.points import (
     MOST_POINTS,
@@ -54,23 +55,39 @@ def read_table(place: Path, table: str | None = None) -> pa.Table:
     try:
         if place.stat().st_size > MOST_BYTES:
             raise BadInput(f"{place}: found more than {MOST_BYTES} bytes; expected that at most")
-        if place.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            return pq.read_table(place)
-        if place.suffix in (".jsonl", ".ndjson"):
-            import pyarrow.json
-
-            return pyarrow.json.read_json(place)
-        if place.suffix == ".csv":
-            import pyarrow.csv
-
-            return pyarrow.csv.read_csv(place)
+        with place.open("rb") as content:
+            return parsed(content, place.suffix, str(place))
     except OSError as error:
         raise BadInput(f"{place}: {error.strerror or error}") from None
-    except pa.ArrowException as error:
-        raise BadInput(f"{place}: {str(error).splitlines()[0]}; expected a table") from None
-    raise BadInput(f"{place}: found {place.suffix or 'no ending'}; expected .csv, .jsonl, .parquet")
+
+
+def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
+    """A table of an open file, by the ending of its name. BadInput where it is none."""
+    try:
+        if ending == ".parquet":
+            import pyarrow.parquet as pq
+
+            table = pq.read_table(file)
+        elif ending in (".jsonl", ".ndjson"):
+            import pandas as pd
+
+            # Arrow's own reader of JSON dies of some damaged files
+            frame = pd.read_json(file, lines=True, convert_dates=False)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        elif ending == ".csv":
+            import pyarrow.csv
+
+            table = pyarrow.csv.read_csv(file)
+        else:
+            found = ending or "no ending"
+            raise BadInput(f"{name}: found {found}; expected .csv, .jsonl or .parquet")
+        names = table.column_names
+    except (pa.ArrowException, OSError, ValueError, OverflowError, TypeError) as error:
+        what = printable((str(error).splitlines() or [""])[0][:200])
+        raise BadInput(f"{name}: {what}; expected a table") from None
+    if not all(n.isprintable() for n in names):
+        raise BadInput(f"{name}: found a column's name that is not printable; expected text")
+    return table
 
 
 def file_id_of(bundle: Path, path: str) -> int:
