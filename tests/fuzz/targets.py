@@ -39,10 +39,12 @@ from penstock.observe.monitor.collectors.collector import table_of, unit_of
 from penstock.observe.monitor.collectors.gathering import checked_collectors
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
+from penstock.observe.monitor.collectors.swift import rates
 from penstock.observe.monitor.follow import Follower
 from penstock.observe.monitor.points import Batch, checked
 from penstock.observe.monitor.pushing import batches_of, column_of, parsed, rows_where
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.monitor.swift_bandwidth import Bandwidth
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
 from penstock.observe.trace.foreign.importers import import_trace
@@ -604,6 +606,24 @@ def _plain(
     return Target(name, make, lambda _: stateless(feed), documented, cost)
 
 
+_OBJECT_PATHS = (b"/sdb1/12/AUTH_a/c/gr\xc3\xbcn.dat", b"/sdb1/12/a/c/o/\xff?x", b"/bwinfo")
+
+
+def _object_request(content: bytes) -> bool:
+    """A request of an object server with our filter: what it tells then is JSON, whatever was asked."""
+    path = content.decode("latin-1")
+    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_RANGE": path, "REMOTE_ADDR": path}
+
+    def app(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [b"x"]
+
+    one = Bandwidth(app, {})
+    b"".join(one(asked, lambda *_: None))
+    told = one({**asked, "PATH_INFO": "/osinfo", "REMOTE_ADDR": "127.0.0.1"}, lambda *_: None)
+    return bool(json.loads(b"".join(told)))
+
+
 _LINES = (
     b'disk,host=a,dev=sd\\ a busy=0.5,ops=3i,name="a \\"b\\", c",up=t 1700000000123456789\n'
     b"# a comment\npower,outlet=1 value=1.5\n\npower,outlet=1 watts=2.5,volts=230i 1700000003000000000\n",
@@ -812,6 +832,13 @@ def all_targets() -> list[Target]:
         ),
         _plain("http-answer", of.of_text(*_ANSWERS), _http_answer),
         _plain("line-protocol", of.of_text(*_LINES), _points("line_protocol", 5, 1)),
+        _plain(
+            "swift-bwinfo",
+            of.of_json({"sdb1": {"insta": 1.5, "mean1min": 2}, "sdb2": {"insta": None}}),
+            lambda d: bool(rates(d)),
+            BadInput,
+        ),
+        _plain("swift-request", of.of_text(*_OBJECT_PATHS), _object_request),
         _plain("graphite-lines", of.of_text(*_GRAPHITE), _points("graphite", 5)),
         _plain("graphite-pickle", of.of_bytes(*_PICKLES), _points("pickle", 5), ValueError),
         *(

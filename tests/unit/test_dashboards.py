@@ -334,7 +334,8 @@ RANGE = {"from": "2023-11-14T22:13:19.000Z", "to": "2023-11-14T22:13:30.000Z"}
 
 
 def ask(server: Server, path: str, said: Any, status: int = 200) -> Any:
-    answer = server.http.post(f"/grafana/{path}", json=said)
+    headers = {"Content-Type": "application/json"}
+    answer = server.http.post(f"/grafana/{path}", content=json.dumps(said), headers=headers)
     assert answer.status_code == status, answer.text
     return answer.json()
 
@@ -416,6 +417,15 @@ def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
             "before",
         ),
         ("query", {"range": RANGE, "targets": [{"target": "a;b"}] * 101}, 422, "100"),
+        ("query", {"range": RANGE, "targets": [{"target": "\ud800;x"}]}, 422, "unicode"),
+        ("query", {"range": {"from": "\ud800", "to": "y"}, "targets": []}, 400, "Unicode"),
+        ("search", {"target": "metrics;\ud800"}, 422, "unicode"),
+        (
+            "annotations",
+            {"range": RANGE, "annotation": {"query": "x", "a": "\ud800"}},
+            400,
+            "Unicode",
+        ),
         ("search", {"target": "rows;none;cluster"}, 404, "object-storage"),
         ("annotations", {"range": RANGE, "annotation": {"query": "none"}}, 404, "none"),
     ],

@@ -22,6 +22,7 @@ hosts:
     roles: [client, storage, manager]
     manager: {service: 1ms}
     memory: 512MiB
+    tenant: gold
     memory_soft: 256MiB
     cpuset: 0-1
     cpu_ratio: 0.5
@@ -94,6 +95,7 @@ def test_a_platform_in_numbers():
     assert (first.name, second.name) == ("data-0", "data-1")
     assert (first.memory_bytes, second.memory_bytes) == (512 << 20, 1 << 30)
     assert (first.memory_soft_bytes, first.cpuset, first.cpu_ratio) == (256 << 20, (0, 1), 0.5)
+    assert (first.tenant, second.tenant) == ("gold", "gold")
     disk = first.disks[0]
     assert disk.limits == Limits(read_bps=20e6, write_iops=500)
     assert disk.owner == (1000, 100)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
@@ -94,6 +95,12 @@ def application(
     )
     users = Users(lambda: kept().catalogue, ask_token=ask_token, open_reads=open_reads)
     app.add_middleware(Gate, token=token, names=names, users=users)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        # without the input: it may hold what no answer can say again, such as half a character or NaN
+        said = [{k: e[k] for k in ("type", "loc", "msg")} for e in error.errors()]
+        return Response(json.dumps({"detail": said}), 422, media_type="application/json")
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:

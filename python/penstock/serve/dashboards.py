@@ -7,6 +7,7 @@ an owner of experiments or whoever may read them is answered.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -256,13 +257,15 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
             what, _, name = _plain(target.target).partition(";")
             if what == MARKS and name:
                 marks = _marks(store().find(name, sees))
-                found.append({"refId": target.refId, **_table(marks, low, high)})
+                found.append({"refId": _whole(target.refId), **_table(marks, low, high)})
                 continue
             for line in _asked(store(), kept, target.target, sees):
                 inside = (line.utc_ns >= low) & (line.utc_ns <= high)
                 part = Line(line.name, line.utc_ns[inside], line.value[inside])
                 pairs = [[value, at] for at, value in _points(part, most)]
-                found.append({"target": line.name, "refId": target.refId, "datapoints": pairs})
+                found.append(
+                    {"target": line.name, "refId": _whole(target.refId), "datapoints": pairs}
+                )
         return found
 
     @api.post("/annotations", summary="Start, end, phases and notes of an experiment")
@@ -270,19 +273,35 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
         low, high = _range(said.range)
         if not said.annotation.query:
             return []
+        echo = _echo(said.annotation)
         found = store().find(said.annotation.query, _who(request).sees)
-        return [
-            {"annotation": said.annotation.model_dump(), **mark}
-            for mark in _marks(found)
-            if _within(mark, low, high)
-        ]
+        return [{"annotation": echo, **mark} for mark in _marks(found) if _within(mark, low, high)]
 
     return api
 
 
 def _plain(target: str) -> str:
     """A target as it was meant: the plugin escapes what variables hold as if it were a regular expression."""
-    return re.sub(r"\\(.)", r"\1", target)
+    return re.sub(r"\\(.)", r"\1", _whole(target))
+
+
+def _whole(text: str) -> str:
+    """A text that can be asked for and told of. BadInput for half a pair of surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput("found a text with half a character; expected Unicode") from None
+    return text
+
+
+def _echo(annotation: Annotation) -> dict[str, Any]:
+    """What Grafana wants back. BadInput for what is no JSON."""
+    said = annotation.model_dump()
+    try:
+        _whole(json.dumps(said, ensure_ascii=False, allow_nan=False))
+    except (ValueError, RecursionError):
+        raise BadInput("found an annotation that is no JSON; expected one") from None
+    return said
 
 
 def _within(mark: dict[str, Any], low: int, high: int) -> bool:
@@ -338,7 +357,7 @@ def _metric(store: Experiments, found: Experiment, metric: str) -> list[Line]:
 
 
 def _range(said: Range) -> tuple[int, int]:
-    low, high = moment_ns(said.from_), moment_ns(said.to)
+    low, high = (moment_ns(_whole(str(at))) for at in (said.from_, said.to))
     if low > high:
         raise BadInput("found a range that ends before it begins; expected from before to")
     return low, high

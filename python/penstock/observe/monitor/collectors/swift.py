@@ -14,6 +14,7 @@ import math
 import time
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,23 @@ from penstock.observe.monitor.points import Account, Closed, Sink, canonical_lab
 METRIC = "swift_bandwidth"
 MOST_SERVERS, MOST_DEVICES = 200, 256
 _MOST_BYTES = 1 << 20
+
+
+def rates(content: bytes) -> dict[str, float]:
+    """The rate of the last second of each device in a `bwinfo` [MB/s]. BadInput where it is none."""
+    try:
+        rows = list(json.loads(content).items())[:MOST_DEVICES]
+        return {str(d): float(v["insta"]) for d, v in rows if v["insta"] is not None}
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        what = str(error)[:100] or type(error).__name__
+        raise BadInput(f"found an answer that is no bwinfo ({what}); expected devices") from None
 
 
 class SwiftPoller:
@@ -97,10 +115,8 @@ class SwiftPoller:
         try:
             asked = urllib.request.Request(url, headers=headers)
             with self._opener.open(asked, timeout=self._timeout_s) as answer:
-                said = json.loads(answer.read(_MOST_BYTES))
-            rows = list(said.items())[:MOST_DEVICES]
-            return {str(d): float(v["insta"]) for d, v in rows if v["insta"] is not None}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                return rates(answer.read(_MOST_BYTES))
+        except (OSError, HTTPException, BadInput) as error:
             return f"{url}: {str(error) or type(error).__name__}"[:200]
 
     def _keep(self, utc_ns: int, found: list[dict[str, float] | str]) -> None:
