@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
@@ -584,3 +585,23 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
         assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
     finally:
         subprocess.run(["umount", home], check=True)
+
+
+@pytest.mark.parametrize(
+    "spoil", ["drop table tags", "alter table runs drop column owner", "drop table runs"]
+)
+def test_a_catalogue_that_lacks_something_is_told_in_one_line(
+    store: Experiments, spoil: str
+) -> None:
+    """Breaks where the database's own words, or a traceback, are all that one gets."""
+    store.start("x", "ada")
+    with store.catalogue._engine.begin() as connection:
+        if "owner" in spoil:
+            for index in sa.inspect(connection).get_indexes("runs"):
+                connection.execute(sa.text(f"drop index {index['name']}"))
+        connection.execute(sa.text(spoil))
+    with pytest.raises(
+        PenstockError, match=r"lacks a table or column .*penstock ls --rebuild"
+    ) as e:
+        store.listed("ada")
+    assert "\n" not in str(e.value)

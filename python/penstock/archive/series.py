@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.archive.completeness import check_manifest
+from penstock.archive.completeness import check_complete, check_manifest
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 
@@ -212,15 +212,19 @@ def names_a_time(column: str) -> bool:
     return _TIMES.match(_parted(column)[0]) is not None
 
 
-def of_selection(selection: Selection, table: str | None = None) -> Recorded:
+def of_selection(
+    selection: Selection, table: str | None = None, *, partial: bool = False
+) -> Recorded:
     """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
 
     `table`: `utilisation` (the default where there is one), `points` of an experiment,
     `samples`, `spark_tasks`, or
-    `io_events` (offsets by the number of the request). Raises BadInput where a run has none.
+    `io_events` (offsets by the number of the request). Raises BadInput where a run has none, and, unless
+    `partial` data will do, where what was recorded of one is not complete.
     """
     found: list[Recorded] = []
     for path in selection.runs:
+        check_complete(path, partial)
         found.append(_of_bundle(path, table, several=len(selection.runs) > 1))
     if not found:
         raise BadInput(f"{selection.name}: found no valid run; expected one")

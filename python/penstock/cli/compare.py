@@ -14,6 +14,9 @@ def command(
         help="A trace bundle, or a run or treatment of a study (OUT:r001, OUT:t01): the reference.",
     ),
     b: Path = typer.Argument(metavar="B", help="Another one; it may be of a different length."),
+    partial: bool = typer.Option(
+        False, "--partial", help="Take what is not complete, too (samples that were lost)."
+    ),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
     """Compare two traces: classes, requests, bytes, time and latency of each file, and what matters of it.
@@ -23,7 +26,7 @@ def command(
     """
     from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
-    from penstock.archive.completeness import check_manifest, reading
+    from penstock.archive.completeness import check_complete, reading
     from penstock.archive.selection import select
     from penstock.observe.trace.replay import distance_of
     from penstock.observe.trace.show.compare import show, show_replicates
@@ -42,7 +45,7 @@ def command(
             show(found)
         return
     for run in [run for side in named for run in side.replicates]:
-        check_manifest(run / "manifest.json")
+        check_complete(run, partial)
     over_runs = compare_replicates(*named)
     if as_json:
         print(json.dumps(over_runs.document()))

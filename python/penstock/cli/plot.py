@@ -69,6 +69,9 @@ def command(
     width: str = typer.Option(
         "double", help="single (3.5 inches), double (7.16), slide (10), or a number of inches."
     ),
+    partial: bool = typer.Option(
+        False, "--partial", help="Of runs: draw what is not complete, too (samples that were lost)."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the files' names as JSON."),
 ) -> None:
     """Draw one figure: of recorded series, of a study's tables, or of a trace.
@@ -81,7 +84,7 @@ def command(
     try:
         if kind is None or kind in FIGURE_KINDS:
             sources = [out, *beside]
-            asked = (series, phase, table, node, unit)
+            asked = (series, phase, table, node, unit, partial)
             target, files = _of_series(
                 sources, kind, output, asked, code, width=width, title=title, x=x or "", join=join
             )
@@ -119,7 +122,7 @@ def _of_series(
     sources: list[str],
     kind: str | None,
     output: Path | None,
-    asked: tuple[list[str], str | None, str | None, str, list[str]],
+    asked: tuple[list[str], str | None, str | None, str, list[str], bool],
     code: bool,
     *,
     width: str,
@@ -141,9 +144,9 @@ def _of_series(
         target = output or first.with_suffix(".svg")
         return target, shipped(chart, recorded, target.name, code)
     size_of(width)
-    globs, phase, table, node, units = asked
+    globs, phase, table, node, units, partial = asked
     column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
-    recorded = _read(sources, kind, table, column)
+    recorded = _read(sources, kind, table, column, partial)
     if units or node:
         pairs = [u.partition("=") for u in units]
         for name, equals, of in pairs:
@@ -196,7 +199,9 @@ def _default(source: str, kind: str) -> Path:
     return Path(f"{name}{kind}.svg")
 
 
-def _read(sources: list[str], kind: str, table: str | None, x: str | None) -> Recorded:
+def _read(
+    sources: list[str], kind: str, table: str | None, x: str | None, partial: bool
+) -> Recorded:
     from dataclasses import replace
 
     from penstock.archive import series
@@ -213,7 +218,7 @@ def _read(sources: list[str], kind: str, table: str | None, x: str | None) -> Re
             one = series.of_csv(download(source, series.MOST_BYTES), source, x)
         elif _holds_runs(source):
             requests = "io_events" if kind == "sequence" else None
-            one = series.of_selection(select(source), table or requests)
+            one = series.of_selection(select(source), table or requests, partial=partial)
         else:
             one = series.of_file(Path(source), x)
         if len(sources) > 1:

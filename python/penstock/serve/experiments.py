@@ -151,7 +151,8 @@ class SeriesModel(BaseModel):
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
-    507: {"description": "There is no room for it; nothing of it was kept."}
+    503: {"description": "The catalogue does not answer just now; ask again after Retry-After."},
+    507: {"description": "There is no room for it; nothing of it was kept."},
 }
 
 

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
+from penstock.errors import Away
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/nodes|/(?:traces|studies)/[0-9]+")
@@ -136,7 +137,10 @@ class Gate:
         words = "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
         if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
             client = scope["client"][0] if scope.get("client") else ""
-            who = await run_in_threadpool(self._users.who, _told(headers), client)
+            try:
+                who = await run_in_threadpool(self._users.who, _told(headers), client)
+            except Away as error:
+                return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if who is not None:
                 scope[_WHO] = who
                 if who.may_change or scope["method"] in ("GET", "HEAD"):
