@@ -14,7 +14,7 @@ needs=(
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
   setfattr:attr
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
-  zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
+  zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools /usr/lib/sysstat/sadc:sysstat
 )
 missing=()
 for need in "${needs[@]}"; do

@@ -170,12 +170,12 @@ def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:
 
 
 def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_path: Path) -> None:
-    """503 with Retry-After while the server of the catalogue is down, and all goes on when it is back: what
-    was acknowledged is there. Breaks where the connection of before is used for ever, or the answer is 500."""
+    """503 with Retry-After while its server is down; all goes on when it is back: what was acknowledged is
+    there. Breaks where the connection of before is used for ever, or the answer is 500."""
     from fastapi.testclient import TestClient
-    from penstock.serve.served import Served
 
     from penstock.serve.app import application
+    from penstock.serve.traces import Served
 
     place = Path(cluster.partition("unix_sock=")[2]).parent
 
