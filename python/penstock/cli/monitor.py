@@ -276,6 +276,8 @@ def _means(table: Any) -> list[dict[str, Any]]:
 def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    if receipt.get("died"):
+        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return
