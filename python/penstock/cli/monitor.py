@@ -94,6 +94,11 @@ def get(
     form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
         "csv", "--format", help="How it is written."
     ),
+    correct_clocks: bool = typer.Option(
+        False,
+        "--correct-clocks",
+        help="Times by the server's clock, where the sender's was measured against it.",
+    ),
     output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
     server: str = _SERVER,
 ) -> None:
@@ -101,7 +106,15 @@ def get(
     from penstock.observe.monitor.door import opened
     from penstock.writing import whole_file
 
-    said = {"metric": metric, "format": form, "type": kind, "phase": phase, "labels": label or None}
+    said: dict[str, Any] = {
+        "metric": metric,
+        "format": form,
+        "type": kind,
+        "phase": phase,
+        "labels": label or None,
+    }
+    if correct_clocks:
+        said["clocks"] = "corrected"
     parts = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
     if output is None:
         for part in parts:
@@ -200,7 +213,7 @@ def run(
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     import time
 
-    from penstock.observe.monitor.door import sampled
+    from penstock.observe.monitor.door import clocks, sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": _params(param)}
@@ -213,6 +226,7 @@ def run(
             experiment = door.start(name or Path(words[0]).name, **begun)
             try:
                 every_ns = round(interval * 1e9)
+                measured = [(time.time_ns(), door.clock())]
                 done = monitor_command(words, every_ns, output, quiet=as_json, signals=signals)
                 status, cut_short = done.finished.exit_status, done.interrupted is not None
                 shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -220,6 +234,15 @@ def run(
                 due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
                 for batch in sampled(done.result.tables, due, shift_ns):
                     door.write(experiment, batch)
+                measured.append((time.time_ns(), door.clock()))
+                known = [(at, offset) for at, offset in measured if offset is not None]
+                if known:
+                    door.write(experiment, clocks(known, ("samples", "utilisation")))
+                if any(offset.warns(every_ns) for _, offset in known):
+                    _say(
+                        "this host's clock is more than half an interval from the server's; "
+                        "get --correct-clocks takes that out"
+                    )
             finally:
                 door.stop(experiment, exit_status=status, aborted=cut_short)
     except BadInput:

@@ -305,6 +305,7 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
         type: Annotated[_Kind | None, Query()] = None,
         phase: Annotated[str | None, Query(max_length=1000)] = None,
         format: Annotated[_Format | None, Query()] = None,
+        clocks: Annotated[Literal["recorded", "corrected"] | None, Query()] = None,
     ) -> Response:
         said = {
             "metric": metric,
@@ -318,6 +319,7 @@ def _monex(store: Store, targets: Targets) -> APIRouter:
             "type": type,
             "phase": phase,
             "format": format,
+            "clocks": clocks,
         }
         options = {k: v for k, v in said.items() if v is not None}
         return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
