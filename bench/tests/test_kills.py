@@ -10,7 +10,7 @@ from bench import kills
 
 
 @pytest.mark.parametrize("victim", ["receiver", "scraper", "server"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_kill_loses_nothing_that_was_acknowledged(victim: str, seed: int) -> None:
     assert kills.killed(victim, seed) == []
 
