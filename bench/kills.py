@@ -101,7 +101,7 @@ def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
     acknowledged = []
 
     def send(address: list[Any], until: Callable[[], bool]) -> None:
-        with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=10) as http:
+        with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=PATIENCE_S) as http:
             while not until():
                 number = len(acknowledged)
                 try:
@@ -196,59 +196,52 @@ def server(rng: random.Random, home: Path) -> Faults:
     program = "from penstock.cli import main; main()"
     step = round(STEP_S * 1e9)
 
-    def begin(port: int) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-c", program, "serve", "--port", str(port)]
-        return subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
+    def begin() -> tuple[subprocess.Popen[str], str]:
+        """A server on any free port, and its address, which it prints once it can be asked."""
+        words = [sys.executable, "-c", program, "serve", "--port", "0"]
+        quiet = subprocess.DEVNULL
+        made = subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True
+        )
+        assert made.stdout is not None
+        return made, made.stdout.readline().partition("#")[0].strip()
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Counting) as free:
-        port = free.server_address[1]
     at = time.time_ns()
     told = {"metric": "m", "interval_ns": step}
     acknowledged: list[int] = []
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as http_:
 
-        def up() -> None:
-            def answers() -> bool:
-                with contextlib.suppress(httpx.HTTPError):
-                    return http_.get("/exp").is_success
-                return False
+    def push(http_: httpx.Client, number: int, place: int) -> bool:
+        said = {"source": "s", "number": number, "metric": "m", "accounts": [told]}
+        said |= {"utc_ns": [at + place * step], "float": [float(place)]}
+        with contextlib.suppress(httpx.HTTPError):
+            answer = http_.post("/api/v1/experiments/x/points", json=said)
+            if answer.status_code == 201:
+                acknowledged.append(place)
+                return True
+        return False
 
-            until(answers)
-
-        def push(number: int) -> bool:
-            # 25 steps are never sent: that is how long it was away
-            place = number if number < 10**6 else number - 10**6 + 25
-            said = {"source": "s", "number": number % 10**6, "metric": "m", "accounts": [told]}
-            said |= {"utc_ns": [at + place * step], "float": [float(place)]}
-            with contextlib.suppress(httpx.HTTPError):
-                answer = http_.post("/api/v1/experiments/x/points", json=said)
-                if answer.status_code == 201:
-                    acknowledged.append(place)
-                    return True
-            return False
-
-        process = begin(port)
-        try:
-            up()
+    process, url = begin()
+    try:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
             http_.post("/exp/x", json={"utc_time": seconds_text(at)}).raise_for_status()
-            number = int(push(0))
+            number = int(push(http_, 0, 0))
             threading.Timer(rng.uniform(0.0, 0.5), process.kill).start()
-            while push(number):
+            while push(http_, number, number):
                 number += 1
-            process.wait(PATIENCE_S)
-            process = begin(port)
-            up()
-            # the one that was not acknowledged may be there
+        process.wait(PATIENCE_S)
+        process, url = begin()
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
+            # the one that was not acknowledged may be there; 25 steps are never sent
             first = number + 1
             for more in range(30):
-                push(10**6 + first + more)
+                push(http_, first + more, first + more + 25)
             end = at + (first + 25 + 30) * step
             http_.put("/exp/x", json={"utc_time": seconds_text(end)}).raise_for_status()
             found = http_.get("/api/v1/experiments/x/series").json()
             answer = http_.get("/exp/x/data", params={"metric": "m"})
-        finally:
-            process.kill()
-            process.wait()
+    finally:
+        process.kill()
+        process.wait()
     there = {int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]}
     faults = [f"{n} was acknowledged and is gone" for n in acknowledged if n not in there]
     if not any(g["kind"] == "lost" and g["missing"] >= 24 for g in found["gaps"]):
