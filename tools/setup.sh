@@ -17,7 +17,7 @@ needs=(
   /usr/bin/swift-proxy-server:swift-proxy /usr/bin/swift-account-server:swift-account
   /usr/bin/swift-container-server:swift-container /usr/bin/swift-object-server:swift-object memcached:memcached
   transmission-daemon:transmission-daemon transmission-create:transmission-cli opentracker:opentracker
-  zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
+  zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools /usr/lib/sysstat/sadc:sysstat
 )
 missing=()
 for need in "${needs[@]}"; do

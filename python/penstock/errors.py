@@ -24,6 +24,10 @@ class Refused(PenstockError):  # noqa: N818 - reads as what it is
     """What was asked cannot be done as things stand: a node is frozen, a daemon will not. Exit status 1."""
 
 
+class Away(PenstockError):  # noqa: N818 - reads as what it is
+    """What is needed is not there just now, as a database whose server is down: to be tried again."""
+
+
 @dataclass(frozen=True)
 class Mistake:
     """One mistake in a file the user wrote."""

@@ -167,3 +167,43 @@ def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match="is the server up") as raised:
         Catalogue("postgresql+pg8000://u:secret@127.0.0.1:1/x")
     assert "secret" not in str(raised.value)
+
+
+def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_path: Path) -> None:
+    """503 with Retry-After while its server is down; all goes on when it is back: what was acknowledged is
+    there. Breaks where the connection of before is used for ever, or the answer is 500."""
+    from fastapi.testclient import TestClient
+
+    from penstock.serve.app import application
+    from penstock.serve.traces import Served
+
+    place = Path(cluster.partition("unix_sock=")[2]).parent
+
+    def server(*words: str) -> None:
+        line = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        line += [f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-l", f"{place}/log", *words]
+        subprocess.run(line, cwd=place, check=True, capture_output=True)
+
+    (tmp_path / "home").mkdir()
+    store = Experiments(Catalogue(url), tmp_path / "home")
+    app = application(Served([]), "token", store=lambda: store)
+    with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 5)) as http:
+        assert http.post("/exp/x", json={}).status_code == 201
+        said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [T0], "float": [1.0]}
+        assert http.post("/api/v1/experiments/x/points", json=said).status_code == 201
+        server("-m", "immediate", "stop")
+        try:
+            for answer in (
+                http.get("/exp"),
+                http.post("/exp/y", json={}),
+                http.post("/api/v1/experiments/x/points", json=said | {"number": 1}),
+                http.put("/exp/x"),
+            ):
+                assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+                assert "is its server up" in answer.json()["detail"]
+        finally:
+            server("-o", f"-k {place} -c listen_addresses='' -c fsync=off", "start")
+        assert http.post("/api/v1/experiments/x/points", json=said).json()["duplicate"]
+        assert http.post("/exp/y", json={}).status_code == 201
+        assert http.put("/exp/x").status_code == 201
+    assert not list((tmp_path / "home").glob("*/.*.new"))

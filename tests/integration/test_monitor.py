@@ -102,6 +102,33 @@ def test_a_disk_is_seen_by_its_own_counters(
     assert used.value.median() == pytest.approx(percent, abs=5)
 
 
+def test_what_a_killed_sampler_had_written_is_kept(tmp_path: Path, runtime: Path) -> None:
+    """Breaks where a kill of the sampler loses the whole run's samples, or the run is said to be complete."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    with Monitor(journal, tmp_path, 10_000_000) as watching:
+        watching.start(None, None, tmp_path)
+        assert watching._daemon is not None
+        until = time.monotonic() + 60
+        while (tmp_path / "samples.spool").stat().st_size == 0:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        os.kill(watching._daemon.pid, signal.SIGKILL)
+        time.sleep(0.5)
+        found = watching.stop()
+        assert found.receipt["died"]
+        assert found.receipt["complete"] == "partial"
+        assert found.receipt["missed"] >= 40
+        times = found.tables["samples"]["t_ns"].to_numpy()
+        assert 0 < len(np.unique(times)) == found.receipt["samples"]
+        assert times.max() <= before
+        # the next run has a sampler of its own
+        watching.start(None, None, tmp_path)
+        time.sleep(0.2)
+        assert "died" not in watching.stop().receipt
+    assert journal.open_entries() == []
+
+
 def test_one_sampler_serves_many_runs(monitor: Monitor, tmp_path: Path) -> None:
     for _ in range(2):
         monitor.start(None, {}, tmp_path, network=False)

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.clock_offset import Exchange, offset_of
+from penstock.host.clock_offset import Exchange, Offset, offset_of
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
@@ -706,6 +706,9 @@ def test_the_offset_of_a_clock_is_that_of_the_quickest_exchange() -> None:
         exchanges.append(Exchange(sent, sent + there + 300_000_000, sent + there + back))
     found = offset_of(exchanges)
     assert abs(found.offset_ns - 300_000_000) <= found.bound_ns
+    later = Offset(found.offset_ns + 5_000_000, found.bound_ns, 8)
+    assert found.drift(later) == 5_000_000 - 2 * found.bound_ns
+    assert later.drift(later) == 0
     assert found.bound_ns == min((e.received_ns - e.sent_ns + 1) // 2 for e in exchanges)
     with pytest.raises(BadInput, match="found 7 exchanges; expected at least 8"):
         offset_of(exchanges[:7])

@@ -27,6 +27,7 @@ import penstock
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
+from penstock.observe.monitor.door import Remote
 from penstock.observe.monitor.points import points
 from penstock.observe.monitor.targets import read_targets
 
@@ -457,6 +458,22 @@ def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
         )
         assert done.returncode == 1
         server.shutdown()
+
+
+def test_the_server_s_clock_is_compared_with_ours(server: Server, monkeypatch) -> None:
+    """On one host they are the same, and half a second off where ours is; breaks with the sign, or without
+    the time in the answer."""
+    door = Remote(str(server.http.base_url))
+    found = door.clock()
+    assert found is not None
+    assert found.exchanges >= 8
+    assert abs(found.offset_ns) <= found.bound_ns
+    real = time.time_ns
+    monkeypatch.setattr("penstock.host.clock_offset.time.time_ns", lambda: real() - 500_000_000)
+    found = door.clock()
+    assert found is not None
+    assert abs(found.offset_ns - 500_000_000) <= found.bound_ns
+    assert found.warns(S)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

@@ -15,15 +15,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Refused
+from penstock.host.clock_offset import Offset
+from penstock.observe.monitor.answers import answer
+from penstock.observe.monitor.door import clocks
 from penstock.observe.monitor.experiments import Experiments, Taken, Unknown
 from penstock.observe.monitor.export import as_bytes, joined, numbers_as_text
 from penstock.observe.monitor.moments import moment_ns, name_and_repeat, seconds_text
 from penstock.observe.monitor.points import Account, Batch, Closed, Event, checked, points
 from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.targets import Targets
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
@@ -310,6 +315,35 @@ def test_rows_are_joined_by_time_never_by_position(store: Experiments) -> None:
     assert found["c"].dropna().index.tolist() == [5, 6, 7]
 
 
+def test_times_are_by_the_store_s_clock_where_that_is_asked_for(store: Experiments) -> None:
+    """A sender whose clock is 300 ms ahead at the start and 310 ms at the end; breaks where the offset has
+    the wrong sign, or only one of the two counts."""
+    begun = store.start("x", "ada", at_ns=T0)
+    sink, ahead_ns = store.sink(begun), [300_000_000, 310_000_000]
+    times = [T0 + k * S + ahead_ns[0] + k * 1_000_000 for k in range(11)]
+    table = points(metric="m", utc_ns=times, float=[float(k) for k in range(11)])
+    sink.write(Batch("samples", 0, table))
+    sink.write(Batch("others", 0, points(metric="n", utc_ns=[T0 + 5], float=[1.0])))
+    measured = [
+        (times[0], Offset(-ahead_ns[0], 1000, 8)),
+        (times[10], Offset(-ahead_ns[1], 1000, 8)),
+    ]
+    sink.write(clocks(measured, ["samples"]))
+    store.stop(begun, at_ns=T0 + 10 * S)
+
+    def got(**options: str) -> list[str]:
+        said = {"metric": "m", **options}
+        parts = answer(store, Targets(), "x", "ada", said).parts
+        return [row.split(",")[0] for row in b"".join(parts).decode().splitlines()[1:]]
+
+    assert len(got()) == 10  # the last one is outside of the marks by the sender's clock
+    assert got(clocks="corrected") == [seconds_text(T0 + k * S) for k in range(11)]
+    with pytest.raises(BadInput, match="found no measured clock"):
+        got(metric="n", clocks="corrected")
+    with pytest.raises(BadInput, match="expected recorded or corrected"):
+        got(clocks="x")
+
+
 def test_nanoseconds_are_kept_and_rows_lie_inside_of_the_marks(store: Experiments) -> None:
     # a run of 250 ms at 100 Hz
     begun = store.start("x", "ada", at_ns=T0 + 7)
@@ -584,3 +618,23 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
         assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
     finally:
         subprocess.run(["umount", home], check=True)
+
+
+@pytest.mark.parametrize(
+    "spoil", ["drop table tags", "alter table runs drop column owner", "drop table runs"]
+)
+def test_a_catalogue_that_lacks_something_is_told_in_one_line(
+    store: Experiments, spoil: str
+) -> None:
+    """Breaks where the database's own words, or a traceback, are all that one gets."""
+    store.start("x", "ada")
+    with store.catalogue._engine.begin() as connection:
+        if "owner" in spoil:
+            for index in sa.inspect(connection).get_indexes("runs"):
+                connection.execute(sa.text(f"drop index {index['name']}"))
+        connection.execute(sa.text(spoil))
+    with pytest.raises(
+        PenstockError, match=r"lacks a table or column .*penstock ls --rebuild"
+    ) as e:
+        store.listed("ada")
+    assert "\n" not in str(e.value)

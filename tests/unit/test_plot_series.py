@@ -303,6 +303,42 @@ def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind
     assert [s.x.tolist() for s in found.series] == [[10 - first, 12 - first], [11 - first]]
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {
+            "experiment": {"verdict": "partial"},
+            "state": "ended",
+            "reason": "its series are partial: m",
+        },
+        {"receipts": {"monitor": {"complete": "partial", "samples": 60, "expected": 100}}},
+        {"receipts": {"monitor": {"complete": "unusable", "samples": 0, "expected": 100}}},
+    ],
+)
+def test_what_is_not_complete_is_not_drawn_unless_asked_for(tmp_path: Path, facts: dict) -> None:
+    """Breaks where lost samples go unseen into a figure or a comparison."""
+    from penstock.archive.completeness import check_complete
+
+    place = monitored(tmp_path / "B")
+    manifest = json.loads((place / "manifest.json").read_text())
+    (place / "manifest.json").write_text(json.dumps(manifest | facts))
+    with pytest.raises(BadInput, match=r"found (partial|unusable) data: .*--partial"):
+        of_selection(select(place))
+    assert of_selection(select(place), partial=True).series
+    target = tmp_path / "f.svg"
+    line = ["plot", str(place), "lines", "-o", str(target)]
+    refused = CliRunner().invoke(_build(), line)
+    assert isinstance(refused.exception, BadInput)
+    assert not target.exists()
+    drawn = CliRunner().invoke(_build(), [*line, "--partial"])
+    assert drawn.exit_code == 0, drawn.output
+    check_complete(place, True)
+    # a sample too few at a run's end is no loss
+    whole = {"receipts": {"monitor": {"complete": "partial", "samples": 9, "expected": 10}}}
+    (place / "manifest.json").write_text(json.dumps(manifest | whole))
+    check_complete(place, False)
+
+
 def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
     for number, shift in enumerate((0, 1, 2, 3, 50)):
         monitored(tmp_path / "OUT" / "runs" / f"r00{number + 1}", f"r00{number + 1}", shift)

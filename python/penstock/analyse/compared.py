@@ -183,7 +183,7 @@ def compared(
         if not partial:
             _check_complete(name, bundles)
         runs[name] = [run_name(b) for b in bundles]
-        measured[name] = [_of_run(b, STATISTICS[statistic], align, table) for b in bundles]
+        measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
     return _together(names, runs, measured, metrics, align)
 
 
@@ -235,7 +235,11 @@ def _check_complete(name: str, bundles: Sequence[Bundle]) -> None:
 
 
 def _of_run(
-    bundle: Bundle, statistic: Callable[[Array], float], align: str | None, table: str | None
+    bundle: Bundle,
+    statistic: Callable[[Array], float],
+    align: str | None,
+    table: str | None,
+    partial: bool,
 ) -> dict[Key, float]:
     found: dict[Key, float] = {}
     times = bundle.manifest.get("times") or {}
@@ -251,7 +255,7 @@ def _of_run(
     if not watched and align is None and table is None:
         return found  # a run that nobody watched has its responses
     one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
-    recorded = of_selection(one, table)
+    recorded = of_selection(one, table, partial=partial)
     # of several phases of one name the first
     stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
     if align is not None:

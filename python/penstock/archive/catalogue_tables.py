@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import Away, BadInput, PenstockError
 
 METADATA = sa.MetaData()
 #: the step of `penstock.archive.migrations` that the tables below are at
@@ -99,7 +100,45 @@ def opened(place: Path | str) -> sa.Engine:
     except PenstockError:
         engine.dispose()
         raise
+
+    def said(context: sa.engine.ExceptionContext) -> None:
+        told = _told(context)
+        if told is not None:
+            raise told from context.original_exception
+
+    sa.event.listen(engine, "handle_error", said)
     return engine
+
+
+#: how SQLite and PostgreSQL (SQLSTATE) say that a table or column is not there
+_LACKING = re.compile(r"no such (?:table|column)|has no column|\b42P01\b|\b42703\b")
+
+
+def _told(context: sa.engine.ExceptionContext) -> PenstockError | None:
+    """What an error of a database in use is to its user; None for one that the caller knows of."""
+    if isinstance(context.original_exception, sa.exc.IntegrityError) or isinstance(
+        context.sqlalchemy_exception, sa.exc.IntegrityError
+    ):
+        return None
+    text = " ".join(str(context.original_exception).split())[:300]
+    engine = context.engine
+    place = "the catalogue"
+    if engine is not None:
+        url = engine.url
+        place = url.database or place
+        if url.get_backend_name() != "sqlite":
+            place = url.render_as_string(hide_password=True)
+    if _LACKING.search(text):
+        advice = "expected those that penstock makes; remove it and run penstock ls --rebuild"
+        return PenstockError(f"{place}: it lacks a table or column ({text}); {advice}")
+    gone = (
+        isinstance(context.original_exception, OSError)
+        or "InterfaceError" in type(context.original_exception).__name__
+    )
+    # 57P: the server is being shut down or started
+    if context.is_disconnect or gone or "57P0" in text:
+        return Away(f"{place}: the catalogue does not answer ({text}); is its server up?")
+    return None
 
 
 def shown(place: Path | str) -> str:

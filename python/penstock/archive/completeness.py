@@ -76,6 +76,25 @@ def check_trace(bundle: Path) -> None:
         _check_table(path)
 
 
+def check_complete(bundle: Path, partial: bool) -> None:
+    """Raises BadInput for a run whose samples or points are not complete, unless `partial` data will do.
+
+    Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking.
+    """
+    manifest = check_manifest(bundle / "manifest.json")
+    told = (manifest.get("experiment") or {}).get("verdict")
+    why = ""
+    if told is None:
+        receipt = (manifest.get("receipts") or {}).get("monitor") or {}
+        lacking = int(receipt.get("expected", 0)) - int(receipt.get("samples", 0))
+        told = receipt.get("complete", "complete") if lacking > 1 else "complete"
+        why = f": {receipt.get('samples')} of {receipt.get('expected')} samples"
+    elif manifest.get("state") == "ended" and manifest.get("reason"):
+        why = f": {manifest['reason']}"
+    if told != "complete" and not partial:
+        raise BadInput(f"{bundle}: found {told} data{why}; expected complete ones, or --partial")
+
+
 def check_manifest(path: Path) -> dict[str, Any]:
     """What the manifest says. Raises BadInput if that is not the manifest of a bundle that we can read."""
     try:

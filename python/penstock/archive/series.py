@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.archive.completeness import check_manifest
+from penstock.archive.completeness import check_complete, check_manifest
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 
@@ -251,7 +251,11 @@ def names_an_index(column: str) -> bool:
 
 
 def of_selection(
-    selection: Selection, table: str | None = None, align: str | None = None
+    selection: Selection,
+    table: str | None = None,
+    align: str | None = None,
+    *,
+    partial: bool = False,
 ) -> Recorded:
     """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
 
@@ -259,10 +263,12 @@ def of_selection(
 
     `table`: `utilisation` (the default where there is one), `points` of an experiment,
     `samples`, `spark_tasks`, or
-    `io_events` (offsets by the number of the request). Raises BadInput where a run has none.
+    `io_events` (offsets by the number of the request). Raises BadInput where a run has none, and, unless
+    `partial` data will do, where what was recorded of one is not complete.
     """
     found: list[Recorded] = []
     for path in selection.runs:
+        check_complete(path, partial)
         one = _of_bundle(path, table, several=len(selection.runs) > 1)
         found.append(one if align is None else one.from_phase(align))
     if not found:

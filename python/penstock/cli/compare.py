@@ -35,7 +35,9 @@ def command(
         "--fail-on",
         help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit 3 where one differs so from A.",
     ),
-    partial: bool = typer.Option(False, "--partial", help="Take runs that are not complete, too."),
+    partial: bool = typer.Option(
+        False, "--partial", help="Take what is not complete, too (samples that were lost)."
+    ),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
     """Compare two traces or treatments, or two and more experiments: what differs, what is a tie.
@@ -55,18 +57,17 @@ def command(
         or statistic
         or table
         or fail_on
-        or partial
         or any(is_experiment(n) for n in named)
     ):
         _phases(named, metric, align, statistic or "mean", table, fail_on, partial, as_json)
         return
-    _two(Path(named[0]), Path(named[1]), as_json)
+    _two(Path(named[0]), Path(named[1]), partial, as_json)
 
 
-def _two(a: Path, b: Path, as_json: bool) -> None:
+def _two(a: Path, b: Path, partial: bool, as_json: bool) -> None:
     from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
-    from penstock.archive.completeness import check_manifest, reading
+    from penstock.archive.completeness import check_complete, reading
     from penstock.archive.selection import select
     from penstock.observe.trace.replay import distance_of
     from penstock.observe.trace.show.compare import show, show_replicates
@@ -85,7 +86,7 @@ def _two(a: Path, b: Path, as_json: bool) -> None:
             show(found)
         return
     for run in [run for side in named for run in side.replicates]:
-        check_manifest(run / "manifest.json")
+        check_complete(run, partial)
     over_runs = compare_replicates(*named)
     if as_json:
         print(json.dumps(over_runs.document()))

@@ -96,6 +96,11 @@ def get(
     form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
         "csv", "--format", help="How it is written."
     ),
+    correct_clocks: bool = typer.Option(
+        False,
+        "--correct-clocks",
+        help="Times by the server's clock, where the sender's was measured against it.",
+    ),
     output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
     server: str = _SERVER,
 ) -> None:
@@ -103,7 +108,15 @@ def get(
     from penstock.observe.monitor.door import opened
     from penstock.writing import whole_file
 
-    said = {"metric": metric, "format": form, "type": kind, "phase": phase, "labels": label or None}
+    said: dict[str, Any] = {
+        "metric": metric,
+        "format": form,
+        "type": kind,
+        "phase": phase,
+        "labels": label or None,
+    }
+    if correct_clocks:
+        said["clocks"] = "corrected"
     parts = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
     if output is None:
         for part in parts:
@@ -409,7 +422,7 @@ def run(
         return
     import time
 
-    from penstock.observe.monitor.door import sampled
+    from penstock.observe.monitor.door import clocks, sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": _params(param)}
@@ -421,9 +434,11 @@ def run(
             begun = {"facts": {"command": words}, **options}
             experiment = door.start(name or Path(words[0]).name, **begun)
             try:
+                every_ns = round(interval * 1e9)
+                measured = [(time.time_ns(), door.clock())]
                 done = monitor_command(
                     words,
-                    round(interval * 1e9),
+                    every_ns,
                     output,
                     quiet=as_json,
                     rules=rules,
@@ -440,6 +455,15 @@ def run(
                 due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
                 for batch in sampled(done.result.tables, due, shift_ns):
                     door.write(experiment, batch)
+                measured.append((time.time_ns(), door.clock()))
+                known = [(at, offset) for at, offset in measured if offset is not None]
+                if known:
+                    door.write(experiment, clocks(known, ("samples", "utilisation")))
+                if any(offset.warns(every_ns) for _, offset in known):
+                    _say(
+                        "this host's clock is more than half an interval from the server's; "
+                        "get --correct-clocks takes that out"
+                    )
             finally:
                 door.stop(experiment, exit_status=status, aborted=cut_short)
     except BadInput:
@@ -558,6 +582,8 @@ def _means(table: Any) -> list[dict[str, Any]]:
 def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    if receipt.get("died"):
+        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return

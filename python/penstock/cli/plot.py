@@ -32,6 +32,7 @@ class Asked:
     derive: list[str]
     align: str | None
     join: str
+    partial: bool
 
 
 def command(
@@ -105,6 +106,9 @@ def command(
     width: str = typer.Option(
         "double", help="single (3.5 inches), double (7.16), slide (10), or a number of inches."
     ),
+    partial: bool = typer.Option(
+        False, "--partial", help="Of runs: draw what is not complete, too (samples that were lost)."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the files' names as JSON."),
 ) -> None:
     """Draw one figure: of recorded series, of a study's tables, or of a trace.
@@ -117,7 +121,9 @@ def command(
     try:
         if kind is None or kind in FIGURE_KINDS:
             sources = [out, *beside]
-            asked = Asked(series, phase, table, node, unit, step, value, derive, align, join)
+            asked = Asked(
+                series, phase, table, node, unit, step, value, derive, align, join, partial
+            )
             target, files = _of_series(
                 sources, kind, output, asked, code, width=width, title=title, x=x or ""
             )
@@ -178,7 +184,7 @@ def _of_series(
     size_of(width)
     globs, table = asked.series, asked.table
     column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
-    recorded = _read(sources, kind, table, column, asked.align)
+    recorded = _read(sources, kind, table, column, asked.align, asked.partial)
     if asked.unit or asked.node:
         pairs = [u.partition("=") for u in asked.unit]
         for name, equals, of in pairs:
@@ -258,7 +264,12 @@ def _default(source: str, kind: str) -> Path:
 
 
 def _read(
-    sources: list[str], kind: str, table: str | None, x: str | None, align: str | None
+    sources: list[str],
+    kind: str,
+    table: str | None,
+    x: str | None,
+    align: str | None,
+    partial: bool,
 ) -> Recorded:
     from dataclasses import replace
 
@@ -279,7 +290,8 @@ def _read(
             chosen = selected(source)
             # an experiment has sequences among its points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
-            one = series.of_selection(chosen, table or (None if plain else "io_events"), align)
+            wanted = table or (None if plain else "io_events")
+            one = series.of_selection(chosen, wanted, align, partial=partial)
         else:
             one = series.of_file(Path(source), x)
         if align is not None and not _holds_runs(source):

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
 from penstock.archive.bundle import command_line
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import Away, BadInput, PenstockError
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.targets import Targets
@@ -111,6 +111,10 @@ def application(
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
         full = isinstance(error, experiments.NoRoom)
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
+
+    @app.exception_handler(Away)
+    async def away(_: Request, error: Away) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
     app.include_router(api.router(jobs.JobRegistry(), hub))
     experiments.opened(app, kept, wanted, gathering)

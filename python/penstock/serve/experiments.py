@@ -153,7 +153,8 @@ class SeriesModel(BaseModel):
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
-    507: {"description": "There is no room for it; nothing of it was kept."}
+    503: {"description": "The catalogue does not answer just now; ask again after Retry-After."},
+    507: {"description": "There is no room for it; nothing of it was kept."},
 }
 
 
@@ -309,6 +310,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         type: Annotated[_Kind | None, Query()] = None,
         phase: Annotated[str | None, Query(max_length=1000)] = None,
         format: Annotated[_Format | None, Query()] = None,
+        clocks: Annotated[Literal["recorded", "corrected"] | None, Query()] = None,
     ) -> Response:
         said = {
             "metric": metric,
@@ -322,6 +324,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             "type": type,
             "phase": phase,
             "format": format,
+            "clocks": clocks,
         }
         options = {k: v for k, v in said.items() if v is not None}
         return await run_in_threadpool(_answer, store, targets, name, _who(request), options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
+from penstock.errors import Away
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
@@ -114,6 +116,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                # by which who asks compares clocks (host/clock_offset.py)
+                headers["X-Penstock-Time"] = str(time.time_ns())
             await send(message)
 
         refusal = await self._refusal(scope, Headers(scope=scope))
@@ -140,7 +144,10 @@ class Gate:
         words = "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
         if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
             client = scope["client"][0] if scope.get("client") else ""
-            who = await run_in_threadpool(self._users.who, _told(headers), client)
+            try:
+                who = await run_in_threadpool(self._users.who, _told(headers), client)
+            except Away as error:
+                return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if who is not None:
                 scope[_WHO] = who
                 reads = scope["method"] in ("GET", "HEAD") or _READS.fullmatch(scope["path"])

@@ -36,6 +36,7 @@ from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read
 from penstock.campaign.hosts.tls import Authority, security
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
+from penstock.host.clock_offset import Exchange, Offset, offset_of
 from penstock.spec.study import Hosts, Worker
 
 _UP_WITHIN_S = 60.0
@@ -49,9 +50,8 @@ class _Host:
     process: subprocess.Popen[bytes]
     log: IO[bytes]
     address: str = ""
-    #: its monotonic clock minus ours, and how far off that may be [ns]
-    offset_ns: int = 0
-    bound_ns: int = 0
+    #: its monotonic clock minus ours, as it was last measured
+    clock: Offset = field(default_factory=lambda: Offset(0, 0, 0))
     waiting: list[tuple[PlannedRun, int]] = field(default_factory=list)
     repeat: list[tuple[PlannedRun, int]] = field(default_factory=list)
     task: Any = None
@@ -117,7 +117,7 @@ class HostConductor:
                 if host.now is None:
                     continue
                 if host.task.status in ("finished", "error"):
-                    outcomes += self._ended(host)
+                    outcomes += self._ended(host, client)
                 elif host.address not in alive or host.process.poll() is not None:
                     self._lost(host)
         return outcomes
@@ -146,7 +146,7 @@ class HostConductor:
                 )
         return any(h.now is not None for h in self._up.values())
 
-    def _ended(self, host: _Host) -> list[Outcome]:
+    def _ended(self, host: _Host, client: Any) -> list[Outcome]:
         assert host.now is not None
         run, number = host.now
         host.now = None
@@ -157,26 +157,17 @@ class HostConductor:
         if (self._out / "runs" / run.run_id).exists():
             set_aside(self._out, run.run_id)
         unpack(packed, self._out / "runs", run.run_id)
-        self._clocks(self._out / "runs" / run.run_id / "clocks.parquet", host)
+        before, host.clock = host.clock, clock_offset(client, host.address)
+        if drift := before.drift(host.clock):
+            told = f"its clock went {drift / 1e6:.3f} ms astray from ours in {run.run_id}"
+            self._say(f"{host.worker.name}: {told}; both offsets are in `clocks`")
+        _clocks(self._out / "runs" / run.run_id / "clocks.parquet", before, host.clock)
         outcome = Outcome(**said)
         self._attempts[run.run_id] = number
         self._listener.ended(run, outcome)
         if must_repeat(PriorAttempts(outcome, number)):
             host.repeat.append((run, number + 1))
         return [outcome]
-
-    def _clocks(self, path: Path, host: _Host) -> None:
-        """How the host's clock lies to ours, into the bundle's table of clocks."""
-        table = pq.read_table(path)
-        bounds = [b + host.bound_ns for b in table["offset_bound_ns"].to_pylist()]
-        for name, values in (
-            ("offset_ns", [host.offset_ns] * table.num_rows),
-            ("offset_bound_ns", bounds),
-        ):
-            at = table.schema.get_field_index(name)
-            kind = table.schema.field(at)
-            table = table.set_column(at, kind, pa.array(values, kind.type))
-        write_parquet(path, table)
 
     def _lost(self, host: _Host) -> None:
         """A host is gone: its run is set aside, and what is left of its block goes to another."""
@@ -277,7 +268,7 @@ class HostConductor:
             time.sleep(_LOOK_EVERY_S / 4)
         for name, host in self._up.items():
             host.address = by_name[name]
-            host.offset_ns, host.bound_ns = clock_offset(client, host.address)
+            host.clock = clock_offset(client, host.address)
 
     @staticmethod
     def _end(host: _Host) -> None:
@@ -305,19 +296,32 @@ def start_argv(worker: Worker) -> list[str]:
     return words
 
 
-def clock_offset(client: Any, address: str) -> tuple[int, int]:
-    """How far a host's monotonic clock is ahead of ours, and the bound on that [ns]: half the quickest of
-    some round trips (Cristian, Probabilistic clock synchronization, 1989)."""
-    best: tuple[int, int] | None = None
+def _clocks(path: Path, start: Offset, end: Offset) -> None:
+    """How the host's clock lay to ours before and after a run, into the bundle's table of clocks."""
+    table = pq.read_table(path)
+    points = [str(point) for point in table["point"].to_pylist()]
+    lay = [end if point == "end" else start for point in points]
+    bounds = table["offset_bound_ns"].to_pylist()
+    for name, values in (
+        ("offset_ns", [offset.offset_ns for offset in lay]),
+        ("offset_bound_ns", [b + o.bound_ns for b, o in zip(bounds, lay, strict=True)]),
+    ):
+        at = table.schema.get_field_index(name)
+        kind = table.schema.field(at)
+        table = table.set_column(at, kind, pa.array(values, kind.type))
+    write_parquet(path, table)
+
+
+def clock_offset(client: Any, address: str) -> Offset:
+    """How far a host's monotonic clock is ahead of ours."""
+    exchanges = []
     for _ in range(_CLOCK_TRIES):
         before = time.monotonic_ns()
         there = client.run(read_clock, workers=[address])[address]
         after = time.monotonic_ns()
-        bound = (after - before) // 2 + int(there["offset_bound_ns"])
-        if best is None or bound < best[1]:
-            best = (int(there["monotonic_ns"]) - (before + after) // 2, bound)
-    assert best is not None
-    return best
+        read = int(there["monotonic_ns"]), after, int(there["offset_bound_ns"])
+        exchanges.append(Exchange(before, *read))
+    return offset_of(exchanges)
 
 
 def _last_words(log: Path) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import plugins
 from penstock.errors import BadInput
+from penstock.observe.monitor.door import CLOCK
 from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
 from penstock.observe.monitor.export import MEDIA, as_bytes, joined
 from penstock.observe.monitor.points import Batch, canonical_labels, points
@@ -46,6 +49,10 @@ def answer(
         raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
     start_ns, end_ns = window(found, options.get("phase"))
     made, metric = data_of(store, targets, found, options, start_ns, end_ns)
+    if options.get("clocks", "recorded") == "corrected":
+        made = corrected(made, store.recorded(found, CLOCK), found.name)
+    elif options.get("clocks", "recorded") != "recorded":
+        raise BadInput(f"found clocks {options['clocks']!r}; expected recorded or corrected")
     labels, origin_ns = options.get("labels"), found.start_ns
     table = joined(made, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
     if table is None:
@@ -58,6 +65,37 @@ def answer(
         yield from parts
 
     return Answer(content(), MEDIA[wanted], found.state, table.totals)
+
+
+def corrected(made: Recorded, clock: Recorded, name: str) -> Recorded:
+    """Points on the store's clock: of each source that compared its own with it, by what it found before and
+    after, and in between by a straight line. BadInput where none of these sources did."""
+    offsets = {
+        labels_of(r["labels"]).get("source"): r["series_id"] for r in clock.series.to_pylist()
+    }
+    numbers = made.points["series_id"].to_numpy()
+    times = made.points["utc_ns"].to_numpy(zero_copy_only=False).copy()
+    known = False
+    for row in made.series.to_pylist():
+        mine = clock.points.filter(
+            pc.equal(clock.points["series_id"], offsets.get(row["source"], -1))
+        )
+        if not len(mine) or row["kind"] != "time":
+            continue
+        known = True
+        at, ahead_s = mine["utc_ns"].to_numpy(), mine["float"].to_numpy()
+        which = numbers == row["series_id"]
+        since = (times[which] - at[0]).astype(np.float64)
+        ahead_ns = np.interp(since, (at - at[0]).astype(np.float64), ahead_s * 1e9)
+        times[which] -= np.rint(ahead_ns).astype(times.dtype)
+    if not known:
+        raise BadInput(
+            f"found no measured clock of who sent this to {name}; expected recorded times"
+        )
+    column = made.points.schema.get_field_index("utc_ns")
+    field = made.points.schema.field(column)
+    moved = made.points.set_column(column, field, pa.array(times, field.type))
+    return replace(made, points=moved)
 
 
 def window(found: Experiment, phase: str | None) -> tuple[int, int]:

@@ -26,7 +26,8 @@ def derive(
     """Computes a series in each run and keeps it there; gives how many points each run has of it."""
     made = {}
     for run in runs:
-        series = of_selection(Selection(str(run), "run", run, [run]), table)
+        # what is kept beside its sources is as complete as they are
+        series = of_selection(Selection(str(run), "run", run, [run]), table, partial=True)
         found = derived.keep(Bundle.open(run), series, name, expression, unit)
         made[str(run)] = found.points
     return made

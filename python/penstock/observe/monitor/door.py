@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
+from penstock.host.clock_offset import Offset, measure
 from penstock.observe.monitor.points import Account, Batch
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ class Door(Protocol):
 
     def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
         """Its data, by the options of a request."""
+
+    def clock(self) -> Offset | None:
+        """How far the store's clock is ahead of ours; None where it is the same, or not told."""
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         """Experiments, by user, name, tag, state."""
@@ -113,6 +118,9 @@ class Local:
         from penstock.observe.monitor.targets import Targets
 
         return answer(self._store, Targets(), name, self._user, options).parts
+
+    def clock(self) -> Offset | None:
+        return None
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         self._store.resume()
@@ -171,6 +179,18 @@ class Remote:
 
     def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
         yield self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S).content
+
+    def clock(self) -> Offset | None:
+        import httpx
+
+        with httpx.Client(base_url=self._url, timeout=_ALIVE_S) as http:
+            try:
+                # the first makes the connection
+                if "X-Penstock-Time" not in http.get("/api").headers:
+                    return None
+                return measure(lambda: int(http.get("/api").headers["X-Penstock-Time"]))
+            except (httpx.HTTPError, KeyError, ValueError) as error:
+                raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         words = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
@@ -279,6 +299,11 @@ class Patient:
         """As `Door.write`."""
         self._done("write", name, batch)
 
+    def clock(self) -> Offset | None:
+        """As `Door.clock`."""
+        found: Offset | None = self._done("clock")
+        return found
+
     def _done(self, call: str, *words: Any, **options: Any) -> Any:
         if self._down:
             return None
@@ -288,6 +313,25 @@ class Patient:
             self._down = True
             print(f"penstock: {error}; nothing is recorded", file=sys.stderr)
             return None
+
+
+#: how far the clock of who sent the points of a source is ahead of the store's, and the bound on that
+CLOCK, CLOCK_BOUND = "clock_offset_seconds", "clock_offset_bound_seconds"
+
+
+def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Batch:
+    """Offsets of the store's clock to ours, each with our time of it, as points of these sources."""
+    from penstock.observe.monitor.points import canonical_labels, points
+
+    rows = [
+        (metric, canonical_labels({"source": source}), at, value / 1e9)
+        for source in sources
+        for at, offset in measured
+        for metric, value in ((CLOCK, -offset.offset_ns), (CLOCK_BOUND, offset.bound_ns))
+    ]
+    metric, labels, utc_ns, value = map(list, zip(*rows, strict=True))
+    table = points(metric=metric, labels=labels, utc_ns=utc_ns, float=value, unit="s")
+    return Batch(f"clock of {socket.gethostname()}", 0, table)
 
 
 def _account(account: Account) -> dict[str, Any]:

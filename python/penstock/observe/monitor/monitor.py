@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
@@ -53,6 +55,7 @@ class Monitor:
         self._daemon: Daemon | None = None
         self._spool: Path | None = None
         self._links: dict[str, float] = {}
+        self._begun_ns = 0
 
     def open(self) -> Monitor:
         """Starts the sampler without recording."""
@@ -78,6 +81,7 @@ class Monitor:
         self.open()
         assert self._daemon is not None
         self._spool = Path(out_dir) / "samples.spool"
+        self._begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         groups = {c: str(p) for c, p in cgroup.paths.items()} if cgroup is not None else {}
         self._daemon.call(
             "start",
@@ -98,8 +102,18 @@ class Monitor:
         """Ends the recording; gives its tables and receipt, and removes the spool."""
         if self._daemon is None or self._spool is None:
             raise PenstockError("the monitor was not started")
-        receipt = self._daemon.call("stop")
-        samples, receipt["used_ns"] = _of_use(read_samples(self._spool), receipt)
+        try:
+            receipt = self._daemon.call("stop")
+            taken = read_samples(self._spool)
+        except PenstockError:
+            if self._daemon.alive:
+                raise
+            # it was killed: what it had written is there, the rest of the run is missing
+            taken = read_samples(self._spool)
+            receipt = _of_the_dead(taken, self._begun_ns, self.interval_ns)
+            self._daemon.stop()
+            self._daemon = None
+        samples, receipt["used_ns"] = _of_use(taken, receipt)
         links = {**link_capacities(), **self._links}
         from penstock.observe.monitor.utilisation import (
             utilisation,  # pandas: not before the first run ended
@@ -153,6 +167,32 @@ def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, in
     times = np.unique(taken_ns)
     _, first = np.unique((times - start_ns) // interval_ns, return_index=True)
     return samples.filter(pa.array(np.isin(taken_ns, times[first]))), interval_ns
+
+
+def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str, Any]:
+    """The receipt of a sampler that was killed, from what it had written; its own cost nobody knows."""
+    own = samples.filter(pc.equal(samples["source"], "sampler"))
+    times = own["t_ns"].to_numpy()
+    late_ns = np.sort(own["value"].to_numpy()) if len(own) else np.zeros(1)
+    start_ns = int(times.min()) if len(times) else begun_ns
+    end_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    expected = (end_ns - start_ns) // interval_ns + 1
+    made = len(np.unique((times - start_ns) // interval_ns))
+    return {
+        "died": True,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "interval_ns": interval_ns,
+        "close_ns": interval_ns,
+        "beginning_ns": 0,
+        "samples": made,
+        "expected": expected,
+        "missed": max(0, expected - made),
+        **{
+            f"late_{name}_ns": int(np.quantile(late_ns, share, method="inverted_cdf"))
+            for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+        },
+    }
 
 
 def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:

@@ -31,6 +31,7 @@ OPTIONS = {
     "type": str,
     "phase": str,
     "format": str,
+    "clocks": str,
 }
 #: of a server elsewhere, rather than of what this one has stored
 ELSEWHERE = ("query", "measurement")

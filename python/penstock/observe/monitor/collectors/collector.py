@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,6 +154,9 @@ class Intake:
         self._lock = threading.Lock()
         self._reader: Any = native.PointReader(in_order=in_order)
         self._number = sink.next_number(source)
+        #: whether there was one of its name before, which a crash or a stop ended
+        self.began_anew = self._number > 0
+        self._told_anew = not self.began_anew
 
     def read(self, protocol: str, *words: Any) -> dict[str, int]:
         """Reads a message by a method of `PointReader`, keeps its points, gives what was refused, by reason.
@@ -227,6 +231,9 @@ class Intake:
     ) -> None:
         if not (table.num_rows or accounts or events):
             return
+        if not self._told_anew:
+            detail = f"the collector began anew after batch {self._number - 1}"
+            events = [*events, Event("restart", time.time_ns(), detail=detail)]
         batch = Batch(self.receipt.source, self._number, table, accounts, events)
         try:
             accepted = self._sink.write(batch)
@@ -236,6 +243,7 @@ class Intake:
             self.receipt.received -= table.num_rows
             raise
         self._number += 1
+        self._told_anew = True
         self._count(accepted, table.num_rows)
 
     def _count(self, accepted: Accepted, rows: int) -> None:

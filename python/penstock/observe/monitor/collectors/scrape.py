@@ -119,6 +119,8 @@ class Scraper:
         self.intake = Intake(self.name, sink, unit=unit_of)
         self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
         self._known = 0
+        #: what is known of new series before their number is: should we be killed, their gaps are seen
+        self._new: list[Account] = []
         self._ending = self._stopping = False
         # one clock for all: a step of the host's does not reach the points
         self._utc_ns = time.time_ns() - time.monotonic_ns()
@@ -211,6 +213,7 @@ class Scraper:
             for metric, labels in self._reader.known_from(self._known):
                 if metric.isprintable() and labels.isprintable():
                     target.seen[metric, labels] = target.due - 1
+                    self._new.append(Account(metric, labels, round(target.interval_s * 1e9)))
             self._known = self._reader.known
 
     async def _keep(self) -> None:
@@ -222,8 +225,9 @@ class Scraper:
                     # what cannot be kept waits here, then in the reader, which takes so much and no more
                     waiting = await asyncio.to_thread(self._tables, self._reader.take())
                 while waiting:
-                    await asyncio.to_thread(self.intake.keep, waiting[0])
-                    del waiting[0]
+                    new = tuple(self._new)
+                    await asyncio.to_thread(self.intake.keep, waiting[0], new)
+                    del waiting[0], self._new[: len(new)]
                 if ending:
                     await asyncio.to_thread(self.intake.keep, points(metric=[]), self._accounts())
                     return
@@ -253,7 +257,8 @@ class Scraper:
                 metric,
                 labels,
                 round(target.interval_s * 1e9),
-                expected=target.due - before,
+                # of what was due before a restart nobody knows: all the experiment counts then
+                expected=None if self.intake.began_anew else target.due - before,
                 late=target.late,
             )
             for target in self.targets

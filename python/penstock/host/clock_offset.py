@@ -14,11 +14,12 @@ LEAST_EXCHANGES = 8
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question for the time there: our clock before and after, theirs between [ns]."""
+    """One question for the time there: our clock before and after, theirs between, and its bound [ns]."""
 
     sent_ns: int
     there_ns: int
     received_ns: int
+    read_bound_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Offset:
         """Whether it is more than half an interval of sampling."""
         return abs(self.offset_ns) + self.bound_ns > interval_ns / 2
 
+    def drift(self, later: Offset) -> int:
+        """The least that it went astray until later [ns]; 0 where the bounds allow that it did not."""
+        return max(0, abs(later.offset_ns - self.offset_ns) - self.bound_ns - later.bound_ns)
+
 
 def offset_of(exchanges: Iterable[Exchange]) -> Offset:
     """By the exchange of the shortest round trip (Cristian, Probabilistic clock synchronization, 1989).
@@ -51,7 +56,8 @@ def offset_of(exchanges: Iterable[Exchange]) -> Offset:
         raise BadInput(
             f"found an answer {-trip} ns before its question; expected a clock that goes on"
         )
-    return Offset(best.there_ns - (best.sent_ns + trip // 2), (trip + 1) // 2, len(found))
+    bound = (trip + 1) // 2 + best.read_bound_ns
+    return Offset(best.there_ns - (best.sent_ns + trip // 2), bound, len(found))
 
 
 def measure(ask: Callable[[], int], exchanges: int = LEAST_EXCHANGES) -> Offset:

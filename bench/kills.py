@@ -1,0 +1,365 @@
+"""kill -9 during experiments: whether all that was acknowledged is there, and the gap is marked.
+
+The receiver of line protocol, the scraper, the server of experiments and the sampler of a monitored command
+are killed in turn, each at a moment of its own, and begun anew but for the sampler. Then the experiment is
+ended and its bundle read. Planted: points that were acknowledged and are taken out of the store before the
+experiment ends. Status 1 where anything is lost or not marked, or the plant is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.server
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import httpx
+
+from bench import record
+from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue
+from penstock.observe.monitor.collectors.http_push import InfluxReceiver
+from penstock.observe.monitor.collectors.running import Collecting
+from penstock.observe.monitor.collectors.scrape import Scraper
+from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.moments import seconds_text
+
+Faults = list[str]
+#: what comes at such an interval [s]
+STEP_S = 0.02
+#: how long something takes to begin again [s]
+PATIENCE_S = 180.0
+
+
+def store_in(home: Path) -> Experiments:
+    (home / "experiments").mkdir(exist_ok=True)
+    return Experiments(Catalogue(home / "archive.sqlite"), home / "experiments")
+
+
+def hold(kind: str, home: Path, url: str) -> None:
+    """The process that is killed: a collector at work on the experiment `x`."""
+    store = store_in(home)
+    sink = store.sink(store.find("x", "ada"))
+    if kind == "receiver":
+        collector: Any = InfluxReceiver("it", {"port": 0})
+    else:
+        collector = Scraper("it", {"targets": [url], "interval_s": STEP_S})
+    with Collecting({"it": collector}, sink):
+        print(json.dumps(getattr(collector, "address", None)), flush=True)
+        sys.stdin.read()
+
+
+@contextlib.contextmanager
+def held(kind: str, home: Path, url: str = "") -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    words = [sys.executable, __file__, "--hold", kind, str(home), url]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        try:
+            yield it, json.loads(it.stdout.readline())
+        finally:
+            if it.poll() is None and it.stdin is not None:
+                it.stdin.close()
+                it.wait(PATIENCE_S)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Waits for something that comes by itself."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError("it did not come")
+        time.sleep(0.02)
+
+
+def values_of(store: Experiments, ended: Experiment, metric: str) -> Counter[float]:
+    rows = store.recorded(ended, metric).points.to_pylist()
+    return Counter(r["float"] if r["float"] is not None else r["integer"] for r in rows)
+
+
+def restarts_of(ended: Experiment) -> int:
+    return Bundle.open(ended.path).table("gaps").to_pandas()["kind"].eq("restart").sum()
+
+
+def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
+    """A sender of one point after the other; what is not answered with 204 is sent again."""
+    store = store_in(home)
+    begun = store.start("x", "ada")
+    acknowledged = []
+
+    def send(address: list[Any], until: Callable[[], bool]) -> None:
+        with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=PATIENCE_S) as http:
+            while not until():
+                number = len(acknowledged)
+                try:
+                    answer = http.post("/write?db=x", content=f"m v={number} {time.time_ns()}\n")
+                except httpx.HTTPError:
+                    return
+                if answer.status_code == 204:
+                    acknowledged.append(number)
+
+    with held("receiver", home) as (it, address):
+        kill = threading.Timer(rng.uniform(0.0, 0.6), it.send_signal, [signal.SIGKILL])
+        send(address, lambda: bool(acknowledged))
+        kill.start()
+        send(address, lambda: False)
+        it.wait(PATIENCE_S)
+    before = len(acknowledged)
+    with held("receiver", home) as (_, address):
+        send(address, lambda: len(acknowledged) >= before + 20)
+    if plant:
+        path = next(begun.live.glob("*.batches"))
+        os.truncate(path, path.stat().st_size // 2)
+    ended = store.stop(begun)
+    found = values_of(store, ended, "m_v")
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not found[n]]
+    if not restarts_of(ended):
+        faults.append("the restart is not marked")
+    return faults
+
+
+class Counting(http.server.BaseHTTPRequestHandler):
+    """A target that counts how often it was asked."""
+
+    protocol_version = "HTTP/1.1"
+    count = 0
+
+    def do_GET(self) -> None:
+        type(self).count += 1
+        body = f"asked_total {type(self).count}\n".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def scraper(rng: random.Random, home: Path) -> Faults:
+    """A scraper at 50 Hz, killed and begun anew half a second later."""
+    store = store_in(home)
+    begun = store.start("x", "ada")
+    handler = type("Mine", (Counting,), {"count": 0})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    try:
+        with held("scraper", home, url) as (it, _):
+            until(lambda: any(True for _ in store.sink(begun).batches()))
+            time.sleep(rng.uniform(0.0, 0.6))
+            it.kill()
+            it.wait(PATIENCE_S)
+        kept = sum(1 for _ in store.sink(begun).batches())
+        time.sleep(0.5)
+        with held("scraper", home, url):
+            until(lambda: sum(1 for _ in store.sink(begun).batches()) >= kept + 3)
+        ended = store.stop(begun)
+    finally:
+        server.shutdown()
+        server.server_close()
+    faults = []
+    rows = [r for r in store.recorded(ended).series.to_pylist() if r["metric"] == "asked_total"]
+    gaps = Bundle.open(ended.path).table("gaps").to_pandas()
+    lost = gaps[(gaps.kind == "lost") & (gaps.end_utc_ns - gaps.start_utc_ns > 0.4e9)]
+    if not rows or rows[0]["stored"] + rows[0]["lost"] < rows[0]["expected"] * 0.9:
+        faults.append(f"what was due is not accounted for: {rows}")
+    if not len(lost):
+        faults.append("the gap of half a second is not marked")
+    if not (gaps.kind == "restart").any():
+        faults.append("the restart is not marked")
+    if ended.valid or not rows or rows[0]["verdict"] == "complete":
+        faults.append("it is said to be complete")
+    return faults
+
+
+def server(rng: random.Random, home: Path) -> Faults:
+    """The server of experiments: marks and numbered batches, each sent until it is acknowledged."""
+    environment = {**os.environ, "PENSTOCK_STATE": str(home)}
+    program = "from penstock.cli import main; main()"
+    step = round(STEP_S * 1e9)
+
+    def begin() -> tuple[subprocess.Popen[str], str]:
+        """A server on any free port, and its address, which it prints once it can be asked."""
+        words = [sys.executable, "-c", program, "serve", "--port", "0"]
+        quiet = subprocess.DEVNULL
+        made = subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True
+        )
+        assert made.stdout is not None
+        return made, made.stdout.readline().partition("#")[0].strip()
+
+    at = time.time_ns()
+    told = {"metric": "m", "interval_ns": step}
+    acknowledged: list[int] = []
+
+    def push(http_: httpx.Client, number: int, place: int) -> bool:
+        said = {"source": "s", "number": number, "metric": "m", "accounts": [told]}
+        said |= {"utc_ns": [at + place * step], "float": [float(place)]}
+        with contextlib.suppress(httpx.HTTPError):
+            answer = http_.post("/api/v1/experiments/x/points", json=said)
+            if answer.status_code == 201:
+                acknowledged.append(place)
+                return True
+        return False
+
+    process, url = begin()
+    try:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
+            http_.post("/exp/x", json={"utc_time": seconds_text(at)}).raise_for_status()
+            number = int(push(http_, 0, 0))
+            threading.Timer(rng.uniform(0.0, 0.5), process.kill).start()
+            while push(http_, number, number):
+                number += 1
+        process.wait(PATIENCE_S)
+        process, url = begin()
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
+            # the one that was not acknowledged may be there; 25 steps are never sent
+            first = number + 1
+            for more in range(30):
+                push(http_, first + more, first + more + 25)
+            end = at + (first + 25 + 30) * step
+            http_.put("/exp/x", json={"utc_time": seconds_text(end)}).raise_for_status()
+            found = http_.get("/api/v1/experiments/x/series").json()
+            answer = http_.get("/exp/x/data", params={"metric": "m"})
+    finally:
+        process.kill()
+        process.wait()
+    there = {int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]}
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if n not in there]
+    if not any(g["kind"] == "lost" and g["missing"] >= 24 for g in found["gaps"]):
+        faults.append("the gap is not marked")
+    return faults
+
+
+def sampler(rng: random.Random, home: Path) -> Faults:
+    """The sampler of a monitored command: the command goes on, and it is said what was lost."""
+    environment = {**os.environ, "PENSTOCK_STATE": str(home)}
+    program = "from penstock.cli import main; main()"
+    run = [sys.executable, "-c", program, "monitor"]
+    words = [
+        *run,
+        "run",
+        "-i",
+        str(STEP_S),
+        "--name",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 2; exit 5",
+    ]
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as it:
+        assert it.stdout is not None
+        it.stdout.readline()
+        time.sleep(0.3 + rng.uniform(0.0, 0.8))
+        for victim in samplers_of(it.pid):
+            os.kill(victim, signal.SIGKILL)
+        _, said = it.communicate(timeout=PATIENCE_S)
+    faults = []
+    if it.returncode != 5:
+        faults.append(f"status {it.returncode}: {said[-300:]}")
+    if "the sampler was killed" not in said:
+        faults.append(f"nothing is said of it: {said[-300:]!r}")
+    listed = subprocess.run(
+        [*run, "list", "--json"], env=environment, capture_output=True, text=True, check=True
+    )
+    (one,) = json.loads(listed.stdout)["experiments"]
+    if one["state"] != "ended":
+        faults.append(f"its experiment is {one['state']}")
+    got = [*run, "get", "x", "-m", "sampler_lateness"]
+    rows = subprocess.run(got, env=environment, capture_output=True, text=True, check=False).stdout
+    if len(rows.splitlines()) < 3:
+        faults.append("nothing of what was sampled before is there")
+    return faults
+
+
+def samplers_of(pid: int) -> list[int]:
+    """Daemons that this process started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+            if parent == pid and b"sampler" in words:
+                found.append(int(entry.name))
+    return found
+
+
+VICTIMS: dict[str, Callable[[random.Random, Path], Faults]] = {
+    "receiver": receiver,
+    "scraper": scraper,
+    "server": server,
+    "sampler": sampler,
+}
+
+
+def killed(victim: str, seed: int) -> Faults:
+    """What is wrong after one kill."""
+    with tempfile.TemporaryDirectory(prefix="penstock-kills-") as home:
+        return VICTIMS[victim](random.Random(seed), Path(home))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="how many, of all victims together")
+    parser.add_argument("--quick", action="store_true", help="one of each")
+    parser.add_argument("--only", choices=VICTIMS, help="one victim alone")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--hold", nargs=3, help=argparse.SUPPRESS)
+    record.option(parser)
+    asked = parser.parse_args()
+    if asked.hold:
+        hold(asked.hold[0], Path(asked.hold[1]), asked.hold[2])
+        return 0
+    victims = [asked.only] if asked.only else list(VICTIMS)
+    kills = len(victims) if asked.quick else asked.kills
+    right: Counter[str] = Counter()
+    of: Counter[str] = Counter()
+    for seed in range(kills):
+        victim = victims[seed % len(victims)]
+        faults = killed(victim, seed)
+        of[victim] += 1
+        right[victim] += not faults
+        for fault in faults[:5]:
+            print(f"{victim}, seed {seed}: {fault}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="penstock-kills-") as home:
+        gone = receiver(random.Random(0), Path(home), plant=True)
+    planted = {"points that were acknowledged and taken out": any("is gone" in g for g in gone)}
+    rows = [
+        record.share(f"kill -9 of the {v}", "penstock", "nothing lost, gap marked", right[v], of[v])
+        for v in victims
+        if of[v]
+    ]
+    if asked.json:
+        print(json.dumps({"rows": rows, "planted": planted}, indent=1))
+    else:
+        for row in rows:
+            print(f"{row['case']}: {row['metric']} {row['value']} ({row['verdict']})")
+        for what, seen in planted.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    record.keep(asked.record, rows, planted)
+    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(planted.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
