@@ -218,6 +218,7 @@ STUDY_FINDINGS = Table(
             name: f"penstock.analyse.assumptions:{name}"
             for name in ("scales", "kept_settings", "assumptions", "outliers")
         },
+        "hosts": "penstock.analyse.hosts:hosts",
         "surfaces": "penstock.analyse.optimum:surfaces",
         "aliased": "penstock.analyse.aliased:aliased",
         "stages": "penstock.analyse.aliased:stages",

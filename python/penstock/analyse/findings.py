@@ -30,6 +30,7 @@ CODES = {
     "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
+    "hosts": "how much hosts that made the runs differ, beside runs of one host",
     "surface": "where a response is best by its surface, and whether the surface fits",
     "desirability": "the setting that serves several responses best together",
     "effect-untold": "effects that cannot be told, because combinations have no valid run",
