@@ -45,6 +45,7 @@ CODES = {
     "stratum-untold": "factors with too few settings of their own to judge by",
     "residuals": "residuals that speak against what the intervals assume, and what other scales say",
     "outlier": "runs far from the others, and the effects without them",
+    "run-left-out": "runs that somebody left out, why, and what the effects are with them",
     "effect-bound": "what a not significant effect may still be",
     "time-scale": "disks that were slowed down, and what of the run was not",
     "time-scales-differ": "disks that are compared and do not share one time scale",
