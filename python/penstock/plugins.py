@@ -219,8 +219,9 @@ STUDY_FINDINGS = Table(
         "effects": "penstock.analyse.effect_findings:effects",
         **{
             name: f"penstock.analyse.assumptions:{name}"
-            for name in ("scales", "kept_settings", "assumptions", "outliers")
+            for name in ("scales", "kept_settings", "assumptions", "outliers", "left_out")
         },
+        "hosts": "penstock.analyse.hosts:hosts",
         "surfaces": "penstock.analyse.optimum:surfaces",
         "aliased": "penstock.analyse.aliased:aliased",
         "stages": "penstock.analyse.aliased:stages",

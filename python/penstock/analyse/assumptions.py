@@ -10,7 +10,7 @@ from penstock.analyse.bootstrap import wild
 from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of, fitted, usable
 from penstock.analyse.finding import Finding
-from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
 from penstock.design.plan import Plan, plan_from_json
@@ -193,9 +193,49 @@ def outliers(outcome: Outcome) -> Iterator[Finding]:
             f"{'They are' if len(runs) > 1 else 'It is'} kept; "
             f"{_without(outcome, plan, response, runs, scale)}.",
             {"table": "residuals", "response": response.name, "run_id": runs},
-            "Leave a run out only for a technical reason that is on record.",
+            "Leave a run out only for a technical reason: `penstock analyse OUT --leave-out RUN=REASON` puts "
+            "it on record.",
             "; ".join(f"{r.run_id}: {r.flag}" for r in flagged.itertuples()),
         )
+
+
+def left_out(outcome: Outcome) -> Iterator[Finding]:
+    """Runs that somebody left out, why, and what the effects are with them."""
+    plan = _plan(outcome)
+    runs = outcome.runs
+    if plan is None or runs is None or "reason" not in runs:
+        return
+    mine = runs["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)
+    if not mine.any():
+        return
+    said = [
+        f"{r['run_id']} ({str(r['reason'])[len(LEFT_OUT) :]})"
+        for r in runs[mine].to_dict("records")
+    ]
+    told = []
+    for response in outcome.responses:
+        scale = scale_of_effects(outcome, response)
+        try:
+            whole = effects(
+                runs.assign(valid=runs["valid"] | mine), plan, response.name, scale=scale
+            )
+            rest = effects(outcome.measured, plan, response.name, scale=scale)
+        except PenstockError:
+            continue
+        changed = sorted(_sure(whole) ^ _sure(rest))
+        words = [
+            f"{term_text(t)} {'is' if t in _sure(whole) else 'is not'} significant"
+            for t in changed[:_MOST_NAMED]
+        ]
+        told.append(f"for {response.name} {listed(words) if words else 'no verdict changes'}")
+    yield Finding(
+        "run-left-out",
+        "warning",
+        f"Left out for a technical reason: {listed(said)}. With "
+        f"{'them' if len(said) > 1 else 'it'} {listed(told) or 'nothing can be said'}.",
+        {"table": "runs", "run_id": list(runs.loc[mine, "run_id"].astype(str))},
+        "`penstock analyse OUT --take-back RUN` takes one in again.",
+    )
 
 
 def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str:

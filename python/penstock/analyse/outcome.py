@@ -18,6 +18,8 @@ from penstock.errors import BadInput
 from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
 from penstock.text import at_speed
 
+#: how the reason of a run begins that somebody left out of the analysis
+LEFT_OUT = "left out: "
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
 #: levels that mean nothing without their factor
 _SAYS_LITTLE = frozenset(

@@ -14,7 +14,7 @@ import pandas as pd
 
 from penstock.analyse.estimability import size_sentence
 from penstock.analyse.finding import Finding
-from penstock.analyse.outcome import Outcome
+from penstock.analyse.outcome import LEFT_OUT, Outcome
 from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import StragglerRun, in_words, straggler_runs
 from penstock.analyse.why import not_known, why
@@ -141,6 +141,7 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     if runs is None or "valid" not in runs:
         return
     bad = runs[~runs["valid"].fillna(False).astype(bool)]
+    bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)]
     failed = _failed(outcome, bad)
     for code, rows, severity, told, advice in (
         (

@@ -23,6 +23,7 @@ from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
 from penstock.campaign.frozen import read_campaign
+from penstock.campaign.left_out import left_out, without
 from penstock.campaign.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -90,7 +91,8 @@ def analyse(
     responses = [r.name for r in study.responses]
     judged = [rejudged_certificates(remeasured(b, study)) for b in bundles(out)]
     last = [each.bundle for each in judged]
-    runs = runs_table(last, factors, responses)
+    reasons = left_out(out)
+    runs = runs_table([without(b, reasons) for b in last], factors, responses)
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
     result = Analysis(out, runs.to_pandas(), notes=_on_certificates(judged))

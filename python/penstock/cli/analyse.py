@@ -27,6 +27,15 @@ def command(
         metavar="A=1,B=x",
         help="Only predict the responses at this setting, which need not have been run; repeatable.",
     ),
+    leave_out: list[str] = typer.Option(
+        [],
+        "--leave-out",
+        metavar="RUN=REASON",
+        help="Leave a run out for a technical reason, which stays on record; repeatable.",
+    ),
+    take_back: list[str] = typer.Option(
+        [], "--take-back", metavar="RUN", help="Take a run in again that was left out; repeatable."
+    ),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
     ),
@@ -59,6 +68,11 @@ def command(
         if reaches(found, fail_on):
             raise typer.Exit(3)
         return
+    if leave_out or take_back:
+        from penstock.campaign.left_out import put_on_record
+
+        known = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
+        put_on_record(runs.resolve(), leave_out, take_back, known)
     result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
         print(f"penstock: {note}", file=sys.stderr)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from penstock.analyse.optimum import surface_of, wanted
+from penstock.analyse.optimum import plan_of, surface_of, wanted
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.surface import At, Merit, best_setting, numbers_of
 from penstock.errors import PenstockError
@@ -127,16 +127,18 @@ def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
 def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """The surface of the response over its two weightiest numbers, the other factors where it is best."""
     try:
+        factors = {f.name: f for f in plan_of(outcome).factors}
+        numeric = [n for n in _by_share(outcome, response) if numbers_of(factors[n]) is not None]
+        curved = [n for n in numeric if len(factors[n].levels) > 2]
+        if len(numeric) < 2 or not (curved or wanted(outcome)):
+            raise NotDrawn(
+                "contours take two factors of numbers, one of them of three levels or more"
+            )
         found = surface_of(outcome, response)
         sign = 1.0 if response.better == "higher" else -1.0
         best = best_setting(Merit([found], lambda v: sign * v[0]))
     except PenstockError as error:
         raise NotDrawn(str(error)) from None
-    factors = {f.name: f for f in found.factors}
-    numeric = [n for n in _by_share(outcome, response) if numbers_of(factors[n]) is not None]
-    curved = [n for n in numeric if len(factors[n].levels) > 2]
-    if len(numeric) < 2 or not (curved or wanted(outcome)):
-        raise NotDrawn("contours take two factors of numbers, one of them of three levels or more")
     across, up = sorted(numeric[:2], key=[f.name for f in outcome.factors].index)
     grids = []
     for name in (across, up):

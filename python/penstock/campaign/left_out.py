@@ -1,0 +1,63 @@
+"""Runs that somebody left out of the analysis for a technical reason, on record beside the results.
+
+Nothing is removed: `left_out.json` of OUT names each run with its reason, the bundle stays as it is, and the
+findings tell what the effects are with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from penstock.analyse.outcome import LEFT_OUT
+from penstock.archive.bundle import Bundle
+from penstock.errors import BadInput
+from penstock.writing import whole_file
+
+FILE = "left_out.json"
+_LONGEST = 500
+
+
+def left_out(out: Path) -> dict[str, str]:
+    """Run → reason. BadInput for a file that says nothing of the kind."""
+    path = out / FILE
+    if not path.exists():
+        return {}
+    try:
+        said = json.loads(path.read_text())
+        return {str(run): str(reason) for run, reason in said.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise BadInput(f"{path}: {error}; expected run: reason") from error
+
+
+def put_on_record(out: Path, said: list[str], back: list[str], known: set[str]) -> None:
+    """Adds `RUN=REASON` of `said` and takes the runs of `back` away. BadInput for a run that is not there or
+    no reason; nothing is written then."""
+    found = left_out(out)
+    for text in said:
+        run, _, reason = text.partition("=")
+        run, reason = run.strip(), " ".join(reason.split())
+        if run not in known:
+            raise BadInput(
+                f"--leave-out: found run {run!r}; expected one of the study, such as r001"
+            )
+        if not reason or len(reason) > _LONGEST:
+            raise BadInput(
+                f"--leave-out {run}: found {'no' if not reason else 'too long a'} reason; expected "
+                f"RUN=REASON, what was technically wrong with it (at most {_LONGEST} letters)"
+            )
+        found[run] = reason
+    for run in back:
+        if run not in found:
+            raise BadInput(f"--take-back: found run {run!r}, which is not left out")
+        del found[run]
+    with whole_file(out / FILE) as draft:
+        draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def without(bundle: Bundle, reasons: dict[str, str]) -> Bundle:
+    """The bundle as it is analysed: not valid where it is left out."""
+    reason = reasons.get(str(bundle.manifest["run_id"]))
+    if reason is None or not bundle.manifest["valid"]:
+        return bundle
+    return Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": f"{LEFT_OUT}{reason}"})

@@ -1,0 +1,62 @@
+"""Runs of several hosts, hosts taken as random, beside statsmodels."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.analyse.hosts import host_variance, hosts
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import analyse
+from tests.unit.recorded_study import record, study_text
+
+
+def outcome_of(place: Path, spread: float, count: int = 4) -> Outcome:
+    """Eight blocks in turn on so many hosts."""
+    place.mkdir()
+    drawn = np.random.default_rng(5)
+    shift = spread * drawn.normal(size=count)
+    text = study_text(
+        {"a": "{levels: [x, y]}", "b": "{levels: [1, 2, 4]}"}, "{kind: full, replicates: 8}"
+    )
+    out = record(
+        place,
+        text,
+        lambda r: {"y": 50 + 3 * r.coded["a"] + shift[r.block % count] + drawn.normal()},
+    )
+    analyse(out, report=False)
+    runs = pd.read_parquet(out / "runs.parquet")
+    runs["host_id"] = [f"h{b % count}" for b in runs["replicate"]]
+    runs.to_parquet(out / "runs.parquet")
+    return Outcome.read(out)
+
+
+def test_variances_equal_those_of_statsmodels(tmp_path: Path) -> None:
+    import statsmodels.formula.api as smf
+
+    outcome = outcome_of(tmp_path / "far", 4.0)
+    found = host_variance(outcome, outcome.responses[0])
+    assert found is not None
+    runs = outcome.measured
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = smf.mixedlm("y ~ treatment_id", runs, groups=runs["host_id"]).fit(reml=True)
+    assert found.within**2 == pytest.approx(theirs.scale, rel=1e-3)
+    assert found.between**2 == pytest.approx(float(theirs.cov_re.iloc[0, 0]), rel=1e-2)
+
+
+def test_hosts_that_differ_are_a_warning_and_equal_ones_are_not(tmp_path: Path) -> None:
+    """Breaks where treatments or runs of one host are taken for what hosts differ by."""
+    (far,) = hosts(outcome_of(tmp_path / "far", 4.0))
+    (near,) = hosts(outcome_of(tmp_path / "near", 0.0))
+    assert (far.severity, near.severity) == ("warning", "info")
+    assert far.statement.startswith("4 hosts made the runs: y differs between hosts")
+    assert near.evidence["share"] < 0.2 < 0.5 < far.evidence["share"]
+
+
+def test_one_host_is_no_finding(tmp_path: Path) -> None:
+    assert not list(hosts(outcome_of(tmp_path / "one", 0.0, count=1)))
