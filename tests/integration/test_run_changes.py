@@ -137,6 +137,8 @@ def test_a_hook_that_fails_ends_the_campaign_with_its_words(tmp_path: Path) -> N
 
 def test_nodes_are_kept_unless_an_action_asks_for_new_ones(tmp_path: Path) -> None:
     path, out = study(tmp_path, cpus='cpus: "{jobs}",'), tmp_path / "out"
+    away = path.read_text().replace("{study_dir}/log", "/dev/null")
+    path.write_text(away.replace("{study_dir}/wrong", "/nothing/here"))
     steps = planned(tmp_path, path)
     done = run(tmp_path, "run", str(path), "-o", str(out))
     assert done.returncode == 0, done.stderr
