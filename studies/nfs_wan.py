@@ -124,7 +124,10 @@ def runs(
     place = out / f"nfs-wan-{name}{'-quick' if quick else ''}"
     said = [*designed(kind), *(["design.replicates=1", SMALL] if quick else []), *more]
     finish(STUDY, place, [w for one in said for w in ("--set", one)], quiet=True)
-    return pd.read_parquet(place / "runs.parquet")
+    table = pd.read_parquet(place / "runs.parquet")
+    # what `verify.sh` printed: the shortest of five round trips
+    trips = [place / "runs" / str(run_id) / "hook-verify.txt" for run_id in table["run_id"]]
+    return table.assign(round_trip_ms=[float(path.read_text()) for path in trips])
 
 
 # ---------------------------------------------------------------- the points
@@ -512,6 +515,12 @@ def judged(measured: dict[str, pd.DataFrame], quick: bool) -> dict[str, Any]:
             "runs": len(t),
             "valid": int(t["valid"].eq(True).sum()),
             **{r: [float(t[r].min()), float(t[r].max())] for r in RESPONSES},
+            "round_trip_ms": {
+                str(level): [float(mine.min()), float(mine.max())]
+                for level, mine in t.groupby("latency", observed=True)["round_trip_ms"]
+            }
+            if "round_trip_ms" in t
+            else {},
         }
         for name, t in measured.items()
     }
@@ -565,7 +574,8 @@ def show(said: dict[str, Any]) -> None:
     for name, row in said["runs"].items():
         console.print(
             f"{name}: {row['valid']} of {row['runs']} runs valid; MB/s written {row['write'][0]:.3g} to "
-            f"{row['write'][1]:.3g}, read {row['read'][0]:.3g} to {row['read'][1]:.3g}"
+            f"{row['write'][1]:.3g}, read {row['read'][0]:.3g} to {row['read'][1]:.3g}; round trips "
+            + ", ".join(f"{k} {a:.3g} to {b:.3g} ms" for k, (a, b) in row["round_trip_ms"].items())
         )
     for what, found in said["planted"].items():
         console.print(f"planted: {what}: {'reported' if found else 'NOT reported'}")

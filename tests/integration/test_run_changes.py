@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from penstock.host.journal import Journal
+
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
@@ -83,8 +85,13 @@ def manifests(out: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disk", ["profile: sata-ssd, time_scale: 20", "directory: plain"])
+def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
+    tmp_path: Path, disk: str
+) -> None:
     path, out = study(tmp_path), tmp_path / "out"
+    path.write_text(path.read_text().replace("profile: sata-ssd, time_scale: 20", disk))
+    (tmp_path / "plain").mkdir()
     steps = planned(tmp_path, path)
     done = run(tmp_path, "run", str(path), "-o", str(out))
     assert done.returncode == 0, done.stderr
@@ -100,8 +107,7 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(tmp_
         # data that is shared where the factor changes, or made anew where it does not, breaks this
         assert (before != now) == ("kind" in step["changed"])
     assert len(set(born)) == 1 + sum("kind" in s["changed"] for s in steps)
-    state = (tmp_path / "state" / "journal.jsonl").read_text().splitlines()
-    assert [line for line in state if '"planned"' in line and '"open"' in line] == []
+    assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
 
 
 def test_a_run_whose_levels_were_not_there_is_made_again(tmp_path: Path) -> None:
@@ -131,6 +137,8 @@ def test_a_hook_that_fails_ends_the_campaign_with_its_words(tmp_path: Path) -> N
 
 def test_nodes_are_kept_unless_an_action_asks_for_new_ones(tmp_path: Path) -> None:
     path, out = study(tmp_path, cpus='cpus: "{jobs}",'), tmp_path / "out"
+    away = path.read_text().replace("{study_dir}/log", "/dev/null")
+    path.write_text(away.replace("{study_dir}/wrong", "/nothing/here"))
     steps = planned(tmp_path, path)
     done = run(tmp_path, "run", str(path), "-o", str(out))
     assert done.returncode == 0, done.stderr

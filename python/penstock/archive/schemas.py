@@ -141,7 +141,7 @@ _TABLES = (
         "one phase of a run, as the conductor timed it or the program marked it",
         (*_RUN_KEY, "phase_id"),
         _columns("""
-            phase_id | text | | `prepare`, `attach` (disks and control group), `settle`, `rest` (declared idle time), `arm` (observers), `workload`, `disarm`, `detach`, `collect`; in a trace `workload` is the whole, and each line that the program writes to $PENSTOCK_MARKS begins a phase of that name
+            phase_id | text | | `change` (what changes of factors make necessary), `prepare`, `attach` (disks and control group), `hooks` (the study's own commands before a run), `settle`, `rest` (declared idle time), `arm` (observers), `workload`, `disarm`, `detach`, `collect`; in a trace `workload` is the whole, and each line that the program writes to $PENSTOCK_MARKS begins a phase of that name
             start_ns | i64 | ns | when it began, CLOCK_MONOTONIC
             end_ns | i64 | ns | when it ended
         """),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 #: phases whose time is the user's: what the conductor needs beyond them is its own
-USERS_PHASES = frozenset({"change", "prepare", "rest", "services", "workload"})
+USERS_PHASES = frozenset({"change", "hooks", "prepare", "rest", "services", "workload"})
 
 
 class Run(Protocol):

@@ -315,8 +315,10 @@ class HostExecutor:
                 self._out,
             )
             work.mounts = work.stage.mounts
-        with attempt.phase("change"):
-            self._hooks(work, (*work.step.actions, "apply"))
+        if work.resolved.hooks:
+            with attempt.phase("hooks"):
+                self._hooks(work, (*work.step.actions, "apply"))
+                work.verdict = self._hook(work, "verify")
 
     def _hooks(self, work: _Work, names: Sequence[str]) -> None:
         """Runs those of the study's hooks; PenstockError with the last words of one that fails."""
@@ -342,8 +344,6 @@ class HostExecutor:
     def settle(self, attempt: Attempt[PlannedRun]) -> None:
         """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
         work, wanted = self._at_hand(), self._study.settle
-        with attempt.phase("change"):
-            work.verdict = self._hook(work, "verify")
         with attempt.phase("settle"):
             plain = any(not d.emulated for d in work.resolved.disks)
             if wanted.sync and (plain or work.copied is not None):

@@ -66,7 +66,8 @@ class PreparedData:
             above = {disk: (elsewhere or {}).get(disk, self.root) for disk in disks}
             paths = {disk: above[disk] / key / disk for disk in disks}
             shutil.rmtree(place, ignore_errors=True)
-            for path in paths.values():
+            for path in paths.values():  # one that is elsewhere may hold what was made before
+                shutil.rmtree(path, ignore_errors=True)
                 path.mkdir(parents=True)
                 path.chmod(0o755)
             make(paths)
