@@ -43,7 +43,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
     # nor after the next boot
-    for unit in transmission-daemon opentracker; do
+    for unit in transmission-daemon opentracker memcached nfs-kernel-server rpcbind sysstat \
+      swift-proxy swift-account swift-container swift-object; do
       case " ${missing[*]} " in *" $unit "*) systemctl disable -q "$unit" 2>/dev/null || true ;; esac
     done
   else
