@@ -244,8 +244,8 @@ def swapped(means: Means, one: str = "guest", other: str = OBJECTS) -> Means:
 
 
 def noticed(real: Sequence[Shape], planted: Sequence[Shape]) -> bool | None:
-    """Whether a shape that is not missed in the real runs is in the planted ones; None if all are missed."""
-    open_ = [shape.letter for shape in real if shape.verdict != MISSED]
-    if not open_:
+    """Whether the planted runs miss the first shape, which swapped times always bend; None where it could
+    not be told, the real runs missing it themselves."""
+    if real[0].verdict == MISSED:
         return None
-    return any(shape.verdict == MISSED for shape in planted if shape.letter in open_)
+    return planted[0].verdict == MISSED
