@@ -187,9 +187,7 @@ def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
             if column == 0:
                 axes.set_ylabel(name if row == 0 else f"{name} (%)", fontsize=7.5)
             if row == 0:
-                axes.set_title(
-                    f"{NAMES[program]}, {scenario}: {one.waves} waves, {one.time_s:.3g} s"
-                )
+                axes.set_title(f"{scenario}: {one.waves} waves, {one.time_s:.3g} s", fontsize=8.5)
             style.grid(axes)
         grid[-1][column].set_xlabel("seconds since the program began")
     for row in grid:  # of all scenarios, once they are drawn
