@@ -5,8 +5,8 @@ names), puts Spark's event logs on the clock of the nodes' samples, ranks the si
 DFSIO and five queries, with ties, and says of the five shapes of the published table whether each is met or
 missed, and why, by waves. `--quick`: little data and one run of each. Runs whose certificate is not valid
 are left out unless `--invalid` is given. Planted: the same runs, and the published table, with the times of
-`guest` and `objects` under each other's name, which must be reported. Exit status 3 if a shape is missed, 1 if
-something failed or what was planted is not found.
+`guest` and `objects` under each other's name, which must be reported. Exit status 3 if a shape is missed, 1
+if something failed or what was planted is not found.
 
 The published table: IOStack, deliverable 2.1, table 3.3a.
 """
@@ -184,15 +184,14 @@ def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
                 x, y, where="post" if row == 0 else "pre", color=style.SERIES[row].colour, lw=1
             )
             axes.set_xlim(0, one.time_s)
-            axes.set_ylim(bottom=0)
             if column == 0:
                 axes.set_ylabel(name if row == 0 else f"{name} (%)", fontsize=7.5)
             if row == 0:
-                axes.set_title(
-                    f"{NAMES[program]}, {scenario}: {one.waves} waves, {one.time_s:.3g} s"
-                )
+                axes.set_title(f"{scenario}: {one.waves} waves, {one.time_s:.3g} s", fontsize=8.5)
             style.grid(axes)
         grid[-1][column].set_xlabel("seconds since the program began")
+    for row in grid:  # of all scenarios, once they are drawn
+        row[0].set_ylim(0, max(axes.dataLim.y1 for axes in row) * 1.05 or 1)
     return fig
 
 
