@@ -141,7 +141,8 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     if runs is None or "valid" not in runs:
         return
     bad = runs[~runs["valid"].fillna(False).astype(bool)]
-    bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)]
+    if "reason" in bad:
+        bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)]
     failed = _failed(outcome, bad)
     for code, rows, severity, told, advice in (
         (
