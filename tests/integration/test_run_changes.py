@@ -28,7 +28,7 @@ factors:
   kind:  {levels: [a, b], change: reformat}
   mount: {levels: [c, d], change: remount}
   jobs:  {levels: [1, 2]}
-design: {kind: full, replicates: 2, seed: 2, order: interleaved}
+design: {kind: full, replicates: 1, seed: 1, order: interleaved}
 platform:
   nodes: [{name: n, CPUS disks: [{name: data, profile: sata-ssd, time_scale: 20, size: 4MiB}]}]
 workload:
