@@ -65,8 +65,9 @@ def out(
         pd.DataFrame(requests).to_parquet(bundle / "device_requests.parquet")
         if cpu:
             busy = [
-                {"t_ns": SECOND, "kind": "cgroup_cpu", "entity": n, "metric": "busy", "value": v}
+                {"t_ns": SECOND, "kind": "cgroup_cpu", "entity": n, "metric": m, "value": value}
                 for n, v in cpu.items()
+                for m, value in (("busy", v), ("cores", v / 50))
             ]
             pd.DataFrame(busy).to_parquet(bundle / "utilisation.parquet")
     return path
