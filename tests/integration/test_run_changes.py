@@ -48,6 +48,8 @@ workload:
 responses: {born: {from: {regex: 'born (.*)'}, unit: s, better: lower}}
 observers: {monitor: null}
 settle: {resident_at_most: null}
+# runs of milliseconds: what else the host did in one may spoil its disk's certificate, not what is looked at here
+retry: {disk: 0}
 """
 
 
@@ -119,7 +121,8 @@ def test_a_run_whose_levels_were_not_there_is_made_again(tmp_path: Path) -> None
     assert not spoilt["valid"]
     assert "hooks.verify ended with status 1: wrong level" in spoilt["reason"]
     again = manifests(out)["r001"]
-    assert (again["valid"], again["attempt"]) == (True, 2)
+    assert again["attempt"] == 2
+    assert "hooks.verify" not in (again["reason"] or "")
     # after it nobody knew what was up
     assert manifests(out)["r002"]["actions"] == ["redeploy", "reformat", "restart", "remount"]
 
