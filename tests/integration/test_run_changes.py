@@ -48,7 +48,7 @@ workload:
 responses: {born: {from: {regex: 'born (.*)'}, unit: s, better: lower}}
 observers: {monitor: null}
 settle: {resident_at_most: null}
-# runs of milliseconds: what else the host did in one may spoil its disk's certificate, not what is looked at here
+# what else the host did in a run of milliseconds may spoil its certificate, not what is looked at here
 retry: {disk: 0}
 """
 
