@@ -48,9 +48,23 @@ PARTS = {
         "systems_on_disks",
     ),
     "Monitoring": (
+        "ingest",
+        "scraper",
+        "sampler",
+        "kills",
+        "live_delay",
+        "swift_monitor",
         "monitored_shards",
         "monitored_swarm",
         "monitored_offsets",
+        "scenarios",
+    ),
+    "Designs and their analysis": (
+        "designs",
+        "effect_intervals",
+        "identical",
+        "sequential",
+        "nfs_wan",
     ),
     "Studies and prediction": (
         "conductor",
