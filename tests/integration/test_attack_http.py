@@ -109,6 +109,7 @@ class Server:
         up = self.client.put_disk_up("service-5ms", place / "backing", place / "mount")
         self.known: dict[str, Any]
         self.known = {"cluster": "fuzzed", "node": "n-0", "network": "net", "path": "etc/hostname"}
+        self.known |= {"dashboard": "compute"}
         requests.post(
             f"{self.url}exp/attacked",
             headers={"Authorization": f"Bearer {self.token}"},
