@@ -169,7 +169,9 @@ def test_the_run_s_group_is_told_from_the_host(
     # from the first sample to the last, and the group did nothing outside
     assert spent_ns == pytest.approx(whole_ns, rel=0.05)
     assert spent_ns >= 0.38e9
-    used = result.tables["utilisation"].to_pandas().query("kind == 'cgroup_cpu' and metric == 'busy'")
+    used = (
+        result.tables["utilisation"].to_pandas().query("kind == 'cgroup_cpu' and metric == 'busy'")
+    )
     seconds = np.diff(np.unique(result.tables["samples"].column("t_ns").to_numpy())) / 1e9
     cpus = os.cpu_count() or 1
     assert float((used.value / 100 * seconds).sum()) * cpus == pytest.approx(

@@ -126,7 +126,9 @@ def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator
     receipt = (outcome.manifest(run_id).get("receipts") or {}).get("monitor") or {}
     if table is None or not receipt.get("cpus"):
         return
-    of_groups = (table["kind"].astype(str) == "cgroup_cpu") & (table["metric"].astype(str) == "busy")
+    of_groups = (table["kind"].astype(str) == "cgroup_cpu") & (
+        table["metric"].astype(str) == "busy"
+    )
     mine = table[of_groups & table["t_ns"].between(begin, end)]
     for node, rows in mine.groupby(mine["entity"].astype(str)):
         share = float(rows["value"].mean()) / 100
