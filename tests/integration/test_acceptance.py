@@ -1,4 +1,4 @@
-"""Acceptance case MA-09 of experiment monitoring: a minute at 100 Hz."""
+"""An acceptance case of experiment monitoring: a minute at 100 Hz."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.archive.bundle import Bundle
 pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.flaky(reruns=0)]
 
 
-def test_ma_09_a_minute_at_a_hundred_hertz(
+def test_a_minute_at_a_hundred_hertz(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     """6,000 samples, or the ones missed are counted; how late and how dear they were is printed."""

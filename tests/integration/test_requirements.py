@@ -1,4 +1,4 @@
-"""The requirements of an experiment monitoring framework (MonEx) that need a host: MN-03, -05, -06, -07.
+"""The requirements of an experiment monitoring framework (MonEx) that need a host.
 
 The others are in tests/unit/test_requirements.py.
 """
@@ -51,7 +51,7 @@ def penstock(*words: str, before: tuple[str, ...] = (), **how: Any) -> str:
     return done.stdout
 
 
-def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
+def test_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """One export has both sites; the offset is found and corrects stamps; the cut is a gap of one alone."""
@@ -107,7 +107,7 @@ def test_mn_03_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
 WORK = [sys.executable, "-c", "sum(i * i for i in range(2_000_000))"]
 
 
-def test_mn_05_what_sampling_adds_has_an_upper_bound(
+def test_what_sampling_adds_has_an_upper_bound(
     environment: dict[str, str], record_property: Any
 ) -> None:
     """In turns with and without; the upper 95 % bound is printed (goal 2 %; a busy host leaves it open)."""
@@ -143,13 +143,13 @@ class Burning:
         self._mine = []
 
 
-def test_mn_05_one_that_slows_the_program_down_is_found(environment: dict[str, str]) -> None:
+def test_one_that_slows_the_program_down_is_found(environment: dict[str, str]) -> None:
     """Planted: an observer that takes all processors is above the limit."""
     found = calibrate(WORK, lambda journal: Burning(), 6, limit=0.02)
     assert found.verdict == "above", found
 
 
-def test_mn_06_one_command_offline_and_no_root_for_exports(
+def test_one_command_offline_and_no_root_for_exports(
     environment: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Without any network: one command records; its first sample is there 5 s after its start at most."""
@@ -182,9 +182,7 @@ def test_mn_06_one_command_offline_and_no_root_for_exports(
     assert (theirs / "run.tar.zst").stat().st_size > 1000
 
 
-def test_mn_07_its_own_impact_stands_in_every_run(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_its_own_impact_stands_in_every_run(environment: dict[str, str], tmp_path: Path) -> None:
     """The sampler's own processor time, reads, bytes and lateness."""
     out = tmp_path / "bundle"
     penstock(*f"monitor run -i 0.05 -o {out} -- sleep 1".split())

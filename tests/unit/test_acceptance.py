@@ -1,4 +1,4 @@
-"""Acceptance cases of experiment monitoring that no other test has: MA-03, MA-05, MA-10."""
+"""Acceptance cases of experiment monitoring that no other test has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     running.end()
 
 
-def test_ma_03_a_quarter_of_a_second_at_a_hundred_hertz(server: Server) -> None:
+def test_a_quarter_of_a_second_at_a_hundred_hertz(server: Server) -> None:
     """Start and end are the nanoseconds that were sent; points at 100 Hz inside of them are 25 or 26 rows."""
     start, end = 1512056178_123456789, 1512056178_373456789
     begun = server.http.post("/exp/q", content='{"utc_time": 1512056178.123456789}')
@@ -38,7 +38,7 @@ def test_ma_03_a_quarter_of_a_second_at_a_hundred_hertz(server: Server) -> None:
     assert abs(len(rows) - 25) <= 1
 
 
-def test_ma_05_series_that_begin_late_and_end_early(
+def test_series_that_begin_late_and_end_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From 0, 3 and 5 s on, one of them to 7 s: empty cells outside, values on their own rows."""
@@ -58,7 +58,7 @@ def test_ma_05_series_that_begin_late_and_end_early(
     assert len(rows) == 12
 
 
-def test_ma_10_a_hundred_curves_from_a_file_and_from_a_server(
+def test_a_hundred_curves_from_a_file_and_from_a_server(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 curves in the SVG; the same bytes twice, from the archived file and from the live server."""

@@ -21,63 +21,63 @@ UNIT = "tests/unit"
 
 #: what is expected → the tests that would break
 CASES = {
-    "DA-01 published tables, every cell": {
+    "published tables, every cell": {
         f"{UNIT}/test_design.py": ["test_full_design_is_table_6_1", "test_fraction_is_table_6_2"]
     },
-    "DA-02 a flipped sign is refused": {
+    "a flipped sign is refused": {
         f"{UNIT}/test_design.py": ["test_one_flipped_sign_is_refused_by_name"]
     },
-    "DA-03 interactions are counted": {f"{UNIT}/test_design.py": ["test_interactions_are_counted"]},
-    "DA-04 choice of generators": {
+    "interactions are counted": {f"{UNIT}/test_design.py": ["test_interactions_are_counted"]},
+    "choice of generators": {
         f"{UNIT}/test_design.py": ["test_choice_of_generators"],
         f"{UNIT}/test_design_kinds.py": ["test_fractions_have_minimum_aberration"],
     },
-    "DA-05 smallest designs": {f"{UNIT}/test_design.py": ["test_smallest_design"]},
-    "DA-06 aliases in words": {f"{UNIT}/test_design.py": ["test_aliases_of_table_6_2"]},
-    "DA-07 known truth, fraction and foldover": {
+    "smallest designs": {f"{UNIT}/test_design.py": ["test_smallest_design"]},
+    "aliases in words": {f"{UNIT}/test_design.py": ["test_aliases_of_table_6_2"]},
+    "known truth, fraction and foldover": {
         f"{UNIT}/test_effects.py": [
             "test_known_truth_in_the_full_design",
             "test_known_truth_in_the_fraction",
         ],
         f"{UNIT}/test_augment.py": ["test_the_foldover_frees_the_main_effects_and_names_the_stage"],
     },
-    "DA-08 two factors, three replicates": {
+    "two factors, three replicates": {
         f"{UNIT}/test_effects.py": ["test_two_factors_three_replicates"]
     },
-    "DA-09 three factors": {f"{UNIT}/test_effects.py": ["test_three_factors"]},
-    "DA-10 one replicate, Lenth": {
+    "three factors": {f"{UNIT}/test_effects.py": ["test_three_factors"]},
+    "one replicate, Lenth": {
         f"{UNIT}/test_effects.py": ["test_one_replicate_is_judged_by_lenth"]
     },
-    "DA-11 power": {f"{UNIT}/test_design.py": ["test_power"]},
-    "DA-12 split-plot": {
+    "power": {f"{UNIT}/test_design.py": ["test_power"]},
+    "split-plot": {
         f"{UNIT}/test_strata.py": [
             "test_whole_plots_are_judged_by_whole_plots",
             "test_ignoring_whole_plots_would_call_it_significant",
         ]
     },
-    "DA-13 contrasts of unequal levels": {
+    "contrasts of unequal levels": {
         f"{UNIT}/test_effects_reference.py": ["test_contrasts_of_unequal_levels"],
         f"{UNIT}/test_design_kinds.py": ["test_contrasts_of_unequal_latencies"],
     },
-    "DA-14 coverage of 63 terms": {
+    "coverage of 63 terms": {
         f"{UNIT}/test_acceptance_cases.py": ["test_intervals_of_a_thousand_studies"]
     },
-    "DA-15 identical systems that drift": {
+    "identical systems that drift": {
         f"{UNIT}/test_acceptance_cases.py": ["test_identical_systems_of_a_thousand_studies"],
         "bench/tests/test_effect_intervals.py": ["test_a_wrong_analysis_is_found"],
     },
-    "DA-16 names and levels do not matter": {
+    "names and levels do not matter": {
         f"{UNIT}/test_effects.py": [
             "test_two_factors_three_replicates",
             "test_swapped_levels_change_signs_only",
         ]
     },
-    "DA-17 three kills of forty runs": {
+    "three kills of forty runs": {
         "tests/integration/test_campaign_policy.py": [
             "test_three_kills_leave_forty_runs_in_the_order_of_the_plan"
         ]
     },
-    "DA-18 repeated by cause, flagged and kept": {
+    "repeated by cause, flagged and kept": {
         "tests/integration/test_campaign_policy.py": [
             "test_what_goes_wrong_is_met_as_was_decided_before"
         ],
@@ -86,10 +86,10 @@ CASES = {
             "test_a_run_twenty_deviations_off_is_flagged_kept_and_told_both_ways"
         ],
     },
-    "DA-19 a straight line": {
+    "a straight line": {
         f"{UNIT}/test_effects_reference.py": ["test_a_straight_line_is_linear_and_nothing_else"]
     },
-    "DA-20 the plan says what it cannot tell": {
+    "the plan says what it cannot tell": {
         f"{UNIT}/test_design.py": ["test_aliases_of_table_6_2"]
     },
     "bad input: three million treatments": {

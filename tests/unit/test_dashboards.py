@@ -33,7 +33,7 @@ from tests.unit.test_experiment_server import Server
 
 S = 10**9
 T0 = 1_700_000_000 * S
-#: IOStack's oracle (MA-08): differences of one second, HZ 100, 4 processors
+#: IOStack's oracle: differences of one second, HZ 100, 4 processors
 TICKS = {
     "user": 120,
     "nice": 10,
@@ -193,7 +193,7 @@ def test_the_same_windows_for_any_disk() -> None:
     frame = uses([read, written], source="utilisation")
     (series,) = devices_of(frame).values()
     found = bwinfo(series)
-    # 1 to 360 MB/s, one second each: the oracle MA-13
+    # 1 to 360 MB/s, one second each: IOStack's oracle
     assert found["insta"] == 360e6
     assert [found[f"mean{k}min"] for k in (1, 2, 3, 5)] == [330.5e6, 300.5e6, 270.5e6, 210.5e6]
 

@@ -1,4 +1,4 @@
-"""Series computed from others (MN-28) and series on common times: against what NumPy gives, and refusals."""
+"""Series computed from others and series on common times: against what NumPy gives, and refusals."""
 
 from __future__ import annotations
 

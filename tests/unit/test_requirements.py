@@ -1,6 +1,6 @@
-"""The requirements of an experiment monitoring framework (MonEx), MN-01 … MN-10, that need no host.
+"""The requirements of an experiment monitoring framework (MonEx) that need no host.
 
-Those that need one (MN-03, -05, -06, -07's own cost) are in tests/integration/test_requirements.py.
+Those that need one are in tests/integration/test_requirements.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     running.end()
 
 
-def test_mn_01_experiments_of_one_and_of_several_users(store: Experiments) -> None:
+def test_experiments_of_one_and_of_several_users(store: Experiments) -> None:
     """Two users, five runs each: by user, name, tag and state; others' are hidden unless they are shared."""
     for user in ("ada", "bob"):
         for number in range(5):
@@ -72,7 +72,7 @@ def test_mn_01_experiments_of_one_and_of_several_users(store: Experiments) -> No
 SUT = "import sys\nprint(sum(range(int(open(sys.argv[1]).read()))))\nsys.exit(5)\n"
 
 
-def test_mn_02_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
+def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
     """Two lines more, no server to answer them: output, status and files of the program are the same."""
     (tmp_path / "sut.py").write_text(SUT)
     (tmp_path / "sut.conf").write_text("1000\n")
@@ -118,7 +118,7 @@ def test_mn_02_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> 
     assert [e["state"] for e in json.loads(listed.stdout)["experiments"]] == ["ended"]
 
 
-def test_mn_04_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Server) -> None:
+def test_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Server) -> None:
     """100 nodes × 200 metrics × 3 s into one server: every point is there (how fast: bench/ingest.py)."""
     assert server.http.post("/exp/many", json={"utc_time": T0 // S}).status_code == 201
     names = [f"m{n}" for n in range(200)]
@@ -151,7 +151,7 @@ def test_mn_04_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Ser
         ]
 
 
-def test_mn_07_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -> None:
+def test_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -> None:
     """A collector is taken away and put back, twice, while the experiment goes on."""
     begun = store.start("toggled", local_user())
     sink = store.sink(begun)
@@ -180,7 +180,7 @@ def test_mn_07_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -
     assert "scrape_duration_seconds" in found.series["metric"].to_pylist()
 
 
-def test_mn_08_a_sample_is_seen_while_the_experiment_runs(
+def test_a_sample_is_seen_while_the_experiment_runs(
     server: Server, record_property: pytest.FixtureRequest
 ) -> None:
     """A point that was acknowledged is in the next answer; how long that takes is printed (goal 2 s)."""
@@ -208,7 +208,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mn_09_figures_are_fit_for_publication(store: Experiments, kind: str) -> None:
+def test_figures_are_fit_for_publication(store: Experiments, kind: str) -> None:
     """Two quantities of three nodes: one column wide, fonts embedded, the same bytes again, by its spec."""
     at = np.arange(60.0)
     again = store.start("more", local_user(), at_ns=T0)
@@ -232,7 +232,7 @@ def test_mn_09_figures_are_fit_for_publication(store: Experiments, kind: str) ->
     assert Path("c.pdf").read_bytes() == content
 
 
-def test_mn_10_others_repeat_the_analysis(store: Experiments, tmp_path: Path) -> None:
+def test_others_repeat_the_analysis(store: Experiments, tmp_path: Path) -> None:
     """Another user, another directory, no network: the same figure and comparison from the one file alone."""
     at = np.arange(40.0)
     for level in (1.0, 1.1):

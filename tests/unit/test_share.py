@@ -68,7 +68,7 @@ def test_it_opens_without_penstock(store: Experiments, tmp_path: Path) -> None:
 def test_it_comes_back_as_it_was_and_draws_the_same_figure(
     store: Experiments, tmp_path: Path
 ) -> None:
-    """Moved to another directory, without the store, a figure has the same bytes (MN-10)."""
+    """Moved to another directory, without the store, a figure has the same bytes."""
     recorded(store)
     penstock("export", "x", "x.tar.zst")
     assert penstock("import", "x.tar.zst").output.strip() == str(tmp_path / "x.1")

@@ -152,7 +152,7 @@ def test_bytes_by_second_of_each_device() -> None:
 
 
 def test_a_ramp_of_six_minutes_through_the_filter() -> None:
-    # the values of MA-13: would break with another window, or a sample stamped at its begin
+    # the values of the oracle: would break with another window, or a sample stamped at its begin
     clock = Clock()
     app, _ = made(clock)
     ask(app, "GET", "/sdb1/1/a/c/none")
