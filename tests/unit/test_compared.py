@@ -155,7 +155,7 @@ def test_what_is_not_complete_is_compared_only_when_asked(store: Experiments) ->
 
 
 def test_the_published_table_gives_a_tie_and_a_last_place(tmp_path: Path) -> None:
-    """The published table with runs instead of means: see tests/unit/test_ranking.py for the published ones."""
+    """The published table with runs instead of means (the means: tests/unit/test_ranking.py)."""
     from penstock.analyse.ranking import Measured, order
 
     found = order([Measured("guest", 222.33, 2.50, 5), Measured("host", 218.96, 3.57, 5)])

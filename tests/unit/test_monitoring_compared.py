@@ -43,8 +43,7 @@ COMMANDS = [c for table in TABLES for row in table for cell in row for c in comm
 
 def test_the_tables_are_those_that_it_has() -> None:
     requirements, cases, tools = TABLES
-    assert [row[0].split()[0] for row in requirements] == [f"MN-{n:02}" for n in range(1, 11)]
-    assert [row[0].split()[0] for row in cases] == [f"MA-{n:02}" for n in range(1, 15)]
+    assert (len(requirements), len(cases)) == (10, 14)
     # the published table has so many + in each column
     assert [sum(row[k] == "+" for row in requirements) for k in range(1, 6)] == [6, 6, 2, 7, 5]
     assert all(len(row) == 6 for row in tools)
