@@ -7,7 +7,7 @@ import importlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -132,6 +132,23 @@ def _dictionary(indices: Any, texts: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(
         pa.array(indices, pa.int32()), pa.array(texts, pa.string())
     )
+
+
+async def due(interval_s: float, receipt: Receipt) -> AsyncIterator[int]:
+    """When each poll begins [ns since 1970]: poll k at t0 + k x interval, and never made up for.
+
+    Counts in the receipt what was `due`, and `missed` what could not begin as another one went on.
+    """
+    loop = asyncio.get_running_loop()
+    t0, k = loop.time(), 0
+    while True:
+        await asyncio.sleep(max(0.0, t0 + k * interval_s - loop.time()))
+        receipt.counted["due"] += 1
+        yield time.time_ns()
+        next_k = max(k + 1, int((loop.time() - t0) / interval_s))
+        receipt.counted["missed"] += next_k - k - 1
+        receipt.counted["due"] += next_k - k - 1
+        k = next_k
 
 
 class Intake:

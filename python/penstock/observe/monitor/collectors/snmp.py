@@ -8,12 +8,11 @@ made up for.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, only, setting
+from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 MOST_OUTLETS = 100
@@ -83,7 +82,6 @@ class SnmpPoller:
             )
         except Exception as error:  # pysnmp has no kind of its own for an address that is none
             raise PenstockError(f"{self.name}: {self._at[0]}: {error}") from None
-        self._due = 0
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
@@ -92,21 +90,15 @@ class SnmpPoller:
         self._engine.close_dispatcher()
         interval_ns = round(self._interval_s * 1e9)
         accounts = [
-            Account(metric, labels, interval_ns, expected=self._due)
+            Account(metric, labels, interval_ns, expected=self.intake.receipt.counted["due"])
             for metric, labels, _, _ in self._series
         ]
         await asyncio.to_thread(self.intake.keep, points(metric=[]), accounts)
-        self.intake.receipt.counted["due"] = self._due
         return self.intake.receipt
 
     async def _poll(self) -> None:
-        loop = asyncio.get_running_loop()
-        t0, k = loop.time(), 0
         receipt = self.intake.receipt
-        while True:
-            await asyncio.sleep(max(0.0, t0 + k * self._interval_s - loop.time()))
-            self._due += 1
-            utc_ns = time.time_ns()
+        async for utc_ns in due(self._interval_s, receipt):
             try:
                 await self._keep(utc_ns, await self._values())
             except PenstockError as error:
@@ -115,10 +107,6 @@ class SnmpPoller:
                     receipt.told.append(str(error))
                 if isinstance(error, Closed):
                     return
-            next_k = max(k + 1, int((loop.time() - t0) / self._interval_s))
-            receipt.counted["missed"] += next_k - k - 1
-            self._due += next_k - k - 1
-            k = next_k
 
     async def _values(self) -> list[float | None]:
         """Of each outlet, None where the device has none. PenstockError where it does not answer."""

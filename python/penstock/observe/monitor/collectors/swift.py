@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -19,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, only, setting
+from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 METRIC = "swift_bandwidth"
@@ -76,26 +75,19 @@ class SwiftPoller:
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
-        self._due = 0
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        interval_ns = round(self._interval_s * 1e9)
-        told = [Account(METRIC, s, interval_ns, expected=self._due) for s in sorted(self._seen)]
+        interval_ns, polls = round(self._interval_s * 1e9), self.intake.receipt.counted["due"]
+        told = [Account(METRIC, s, interval_ns, expected=polls) for s in sorted(self._seen)]
         await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
-        self.intake.receipt.counted["due"] = self._due
         return self.intake.receipt
 
     async def _poll(self) -> None:
-        loop = asyncio.get_running_loop()
-        t0, k = loop.time(), 0
         receipt = self.intake.receipt
-        while True:
-            await asyncio.sleep(max(0.0, t0 + k * self._interval_s - loop.time()))
-            self._due += 1
-            utc_ns = time.time_ns()
+        async for utc_ns in due(self._interval_s, receipt):
             found = await asyncio.gather(
                 *(asyncio.to_thread(self._ask, url) for url, _ in self._servers)
             )
@@ -104,10 +96,6 @@ class SwiftPoller:
             except Closed as error:
                 receipt.told.append(str(error))
                 return
-            next_k = max(k + 1, int((loop.time() - t0) / self._interval_s))
-            receipt.counted["missed"] += next_k - k - 1
-            self._due += next_k - k - 1
-            k = next_k
 
     def _ask(self, url: str) -> dict[str, float] | str:
         """The rate of each device [MB/s], or what is wrong."""
