@@ -256,17 +256,9 @@ def main() -> int:
         left_out = sum(second < seconds for second in LEFT_OUT)
         planted[f"{how}: {left_out} points that are never sent, and no other"] = lost == left_out
         planted[f"{how}: a line that is none"] = found.said["refused"] == 1
-    if asked.json:
-        print(json.dumps({"rows": rows, "planted": planted}, indent=1))
-    else:
-        for row in rows:
-            verdict = f" ({row['verdict']})" if "verdict" in row else ""
-            print(f"{row['case']}: {row['metric']} {row['value']:,.3g} {row['unit']}{verdict}")
-        for what, seen in planted.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    status = record.told(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
-    missed = any(row.get("verdict") == record.MISSED for row in rows)
-    return int(missed or not all(planted.values()))
+    return status
 
 
 if __name__ == "__main__":

@@ -350,15 +350,9 @@ def main() -> int:
         for v in victims
         if of[v]
     ]
-    if asked.json:
-        print(json.dumps({"rows": rows, "planted": planted}, indent=1))
-    else:
-        for row in rows:
-            print(f"{row['case']}: {row['metric']} {row['value']} ({row['verdict']})")
-        for what, seen in planted.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    status = record.told(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
-    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(planted.values()))
+    return status
 
 
 if __name__ == "__main__":

@@ -90,6 +90,27 @@ def option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def told(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> int:
+    """Prints the rows, and whether what was planted was found; gives the exit status.
+
+    That is 1 where a goal is missed or what was planted is not found.
+    """
+    if as_json:
+        print(json.dumps({"rows": list(rows), "planted": dict(planted)}, indent=1))
+    else:
+        several = len({one["engine"] for one in rows}) > 1
+        for one in rows:
+            engine = f"{one['engine']}: " if several else ""
+            value = one["value"] if isinstance(one["value"], str) else f"{one['value']:,.3g}"
+            verdict = f" ({one['verdict']})" if "verdict" in one else ""
+            found = f"{one['metric']} {value} {one['unit']}".rstrip()
+            print(f"{one['case']}: {engine}{found}{verdict}")
+        for what, seen in planted.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    missed = any(one.get("verdict") == MISSED for one in rows)
+    return int(missed or not all(planted.values()))
+
+
 def keep(
     name: str | None, rows: Sequence[Row], planted: Mapping[str, bool | None], about: str = ""
 ) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -188,18 +187,9 @@ def main() -> int:
         planted["half a second in which the sampler was stopped"] = 40 <= stopped <= 100
     for name in left_out:
         print(f"{name} is not installed, and left out", file=sys.stderr)
-    if asked.json:
-        print(json.dumps({"rows": rows, "planted": planted}, indent=1))
-    else:
-        for row in rows:
-            verdict = f" ({row['verdict']})" if "verdict" in row else ""
-            told = f"{row['metric']} {row['value']:.4g} {row['unit']}".rstrip()
-            print(f"{row['case']}: {row['engine']}: {told}{verdict}")
-        for what, seen in planted.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    status = record.told(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
-    missed_bar = any(row.get("verdict") == record.MISSED for row in rows)
-    return int(missed_bar or not all(planted.values()))
+    return status
 
 
 if __name__ == "__main__":
