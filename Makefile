@@ -50,10 +50,12 @@ image: ## the image `penstock` of Containerfile, by podman or buildah; BUILD_ARG
 	$(MAKE) wheel
 	$$tool build $(BUILD_ARGS) -t penstock .
 
-lint: build ## ruff, mypy --strict, import-linter, rustfmt, clippy
+lint: build ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	# tests, benches and studies are not typed throughout; what they name must be there all the same
+	! $(VENV)/bin/mypy --cache-dir .mypy_cache/tests --explicit-package-bases tests bench studies | grep 'Module has no attribute'
 	$(VENV)/bin/lint-imports --no-logo
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
@@ -70,6 +72,7 @@ SHORT  := --most-reruns 7 --most-skips 15 --most-retaken 60
 LONG   := --most-reruns 3 --most-skips 8 --most-retaken 20
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
+	$(PY) -m pytest tests studies/tests bench/tests --collect-only -qq
 	$(call beside,$(filter-out tests/model,$(BESIDE)) -m "not long")
 
 pytest: build ## the Python tests that are not long

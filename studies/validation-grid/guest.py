@@ -14,6 +14,7 @@ from cells import Cell
 
 import penstock
 from penstock.errors import PenstockError
+from penstock.host.guest_image import PATH
 from tests.guest import machine
 
 HERE = Path(__file__).parent
@@ -25,7 +26,7 @@ def run(cells: list[Cell], out: Path, workers: int) -> str:
     """Boots, runs the cells, gives what they printed. Raises PenstockError if the guest did not finish."""
     programs = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
     lacking = machine.missing()
-    lacking += [p for p in programs if not shutil.which(p, path=machine.PATH)]
+    lacking += [p for p in programs if not shutil.which(p, path=PATH)]
     if lacking:
         raise PenstockError(f"the guest needs {', '.join(lacking)}")
     transfer_s = sum(c.bytes / c.limit_bps + OVERHEAD_S for c in cells) / workers

@@ -14,10 +14,11 @@ import pytest
 import penstock
 from penstock.analyse.fidelity_counters import BEFORE_A_LIMIT, fidelity_of_counters
 from penstock.emulate.backends.counters import as_table
+from penstock.host.guest_image import PATH
 from tests.guest import machine
 
 PROGRAMS = ("fio", "mkfs.ext4", "tune2fs")
-LACKING = machine.missing() + [p for p in PROGRAMS if not shutil.which(p, path=machine.PATH)]
+LACKING = machine.missing() + [p for p in PROGRAMS if not shutil.which(p, path=PATH)]
 #: the counter of a direction
 MOVED = {"read": "read_bytes", "write": "written_bytes"}
 

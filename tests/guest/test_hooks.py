@@ -46,9 +46,7 @@ def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[
     shutil.move(inside.parent / "host", inside / "host")
     machine.carry_base(package, inside)
     native = Path(native_module())
-    shutil.copy(native, inside)
-    for library in machine._libraries(native):
-        shutil.copy(Path(library).resolve(), job / "python" / "shared" / Path(library).name)
+    machine.carry_extension(job, native, inside)
     (inside / "__init__.py").write_text('"""The host part and the programs, alone."""\n')
     here = Path(__file__).parent
     subprocess.run(
