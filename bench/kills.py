@@ -41,6 +41,8 @@ from penstock.observe.monitor.moments import seconds_text
 Faults = list[str]
 #: what comes at such an interval [s]
 STEP_S = 0.02
+#: how old what the sampler holds back may be [s]: it writes every half second, and may be a few steps late
+HELD_BACK_S = 0.5 + 5 * STEP_S
 #: how long something takes to begin again [s]
 PATIENCE_S = 180.0
 
@@ -274,6 +276,7 @@ def sampler(rng: random.Random, home: Path) -> Faults:
         time.sleep(0.3 + rng.uniform(0.0, 0.8))
         for victim in samplers_of(it.pid):
             os.kill(victim, signal.SIGKILL)
+        killed_s = time.time()
         _, said = it.communicate(timeout=PATIENCE_S)
     faults = []
     if it.returncode != 5:
@@ -288,8 +291,11 @@ def sampler(rng: random.Random, home: Path) -> Faults:
         faults.append(f"its experiment is {one['state']}")
     got = [*run, "get", "x", "-m", "sampler_lateness"]
     rows = subprocess.run(got, env=environment, capture_output=True, text=True, check=False).stdout
-    if len(rows.splitlines()) < 3:
+    times_s = [float(line.split(",")[0]) for line in rows.splitlines()[1:]]
+    if not times_s:
         faults.append("nothing of what was sampled before is there")
+    elif times_s[-1] < killed_s - HELD_BACK_S:
+        faults.append(f"the last {killed_s - times_s[-1]:.2f} s before the kill are gone")
     return faults
 
 

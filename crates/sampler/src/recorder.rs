@@ -109,7 +109,8 @@ impl Work {
         let cpu_before_ns = thread_cpu_ns();
         let start_ns = monotonic_ns();
         let mut schedule = Schedule::new(start_ns, interval_ns);
-        let mut flushed_ns = start_ns;
+        // the first samples go out at once: whoever is killed early leaves them
+        let mut flushed_ns = start_ns - FLUSH_EVERY_NS;
         loop {
             let now_ns = monotonic_ns();
             let Some(due) = schedule.take(now_ns) else {
