@@ -13,7 +13,6 @@ The published study: A. Saif, Experimental Methods for the Evaluation of Big Dat
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -29,11 +28,11 @@ for part in ("blackbox", "storage-layout", "heterogeneous"):
     sys.path.insert(0, str(HERE / part))
 sys.path.insert(0, str(HERE.parent))
 
+import running  # noqa: E402
 from claims import Claim, kept  # noqa: E402
 from drawing import save  # noqa: E402
 from hadoop_claims import job_claims, order_claims, planted, times_figure  # noqa: E402
 from jobs import Run, job_runs, terasort_runs  # noqa: E402
-from running import run_study  # noqa: E402
 from settings import SETTINGS, write_profiles  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
@@ -46,10 +45,10 @@ def measure(name: str, root: Path, quick: bool, invalid: bool) -> None:
     """Makes the runs of one study that are not there yet."""
     write_profiles(HERE / "heterogeneous" / "profiles")
     out = root / name
-    words = ["--resume"] if (out / "campaign.json").exists() else []
+    words = running.resumed(out)
     if quick:
         words += ["--quick", "--set", "design.replicates=1"]
-    run_study(HERE / f"hadoop-{name}.study.yaml", out, words, invalid=invalid)
+    running.run_study(HERE / f"hadoop-{name}.study.yaml", out, words, invalid=invalid)
 
 
 def show(name: str, found: list[Run]) -> None:
@@ -89,15 +88,8 @@ def show_claims(claims: list[Claim]) -> None:
 
 def main() -> int:
     """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options = running.options(__doc__, "hadoop", "little data, one replicate")
     options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default both")
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "hadoop")
-    options.add_argument("--quick", action="store_true", help="little data, one replicate")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
-    options.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
-    options.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(options)
     given = options.parse_args()
     if odd := [s for s in given.study if s not in STUDIES]:
         options.error(f"found the study {odd[0]}; expected {' or '.join(STUDIES)}")

@@ -9,7 +9,6 @@ that must hold does not, 1 if something failed or what was planted is not found.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
@@ -28,9 +27,9 @@ for part in ("blackbox", "storage-layout", "heterogeneous"):
     sys.path.insert(0, str(HERE / part))
 sys.path.insert(0, str(HERE.parent))
 
+import running  # noqa: E402
 from claims import Claim, kept  # noqa: E402
 from drawing import save  # noqa: E402
-from running import run_study  # noqa: E402
 from shares import WINDOWS, Asked, asked  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
@@ -122,22 +121,15 @@ def draw(found: list[Asked]) -> Figure:
 
 def main() -> int:
     """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "load-balance")
-    options.add_argument("--quick", action="store_true", help="short windows, one replicate")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
-    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
-    options.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(options)
+    options = running.options(__doc__, "load-balance", "short windows, one replicate")
     given = options.parse_args()
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = ["--resume"] if (out / "campaign.json").exists() else []
+            words = running.resumed(out)
             if given.quick:
                 words += ["--quick", *(w for change in QUICK for w in ("--set", change))]
-            run_study(STUDY, out, words, invalid=given.invalid)
+            running.run_study(STUDY, out, words, invalid=given.invalid)
         found, left_out = asked(out, invalid=given.invalid)
     except PenstockError as error:
         print(f"load-balance: {error}", file=sys.stderr)

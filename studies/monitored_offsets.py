@@ -14,7 +14,6 @@ is missed, something failed, or what was planted is not found.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -291,25 +290,10 @@ def figure(server: Server, out: Path) -> None:
     server.penstock("plot", out / "offsets.json", "-o", out / "offsets.png")
 
 
-def main() -> int:
-    """Exit status: 0 all lines are met, 1 otherwise."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument(
-        "-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-offsets"
-    )
-    options.add_argument("--quick", action="store_true", help="28 MiB")
-    options.add_argument("--json", action="store_true", help="the lines as one object")
-    record.option(options)
-    given = options.parse_args()
-    try:
-        rows, planted = study(given.out.resolve(), (28 if given.quick else 140) << 20)
-    except (PenstockError, OSError, subprocess.CalledProcessError) as error:
-        print(f"monitored-offsets: {error}", file=sys.stderr)
-        return 1
-    title = "Offsets by sequence"
-    record.keep(given.record, rows, planted, ABOUT)
-    return lines.ended(title, rows, planted, as_json=given.json)
+def sized(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
+    """The study in one of its two sizes."""
+    return study(out, (28 if quick else 140) << 20)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(lines.program("monitored-offsets", __doc__, ABOUT, "28 MiB", sized))

@@ -15,7 +15,6 @@ must be reported. Exit status 1 if a line is missed, something failed, or what w
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -449,23 +448,5 @@ def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
     return rows, planted
 
 
-def main() -> int:
-    """Exit status: 0 all lines are met or undecided, 1 otherwise."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-shards")
-    options.add_argument("--quick", action="store_true", help="shorter, two pairs")
-    options.add_argument("--json", action="store_true", help="the lines as one object")
-    record.option(options)
-    given = options.parse_args()
-    try:
-        rows, planted = study(given.out.resolve(), given.quick)
-    except (PenstockError, OSError, httpx.HTTPError, subprocess.SubprocessError) as error:
-        print(f"monitored-shards: {error}", file=sys.stderr)
-        return 1
-    title = "Disk and power of three shards (power is emulated)"
-    record.keep(given.record, rows, planted, ABOUT)
-    return lines.ended(title, rows, planted, as_json=given.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(lines.program("monitored-shards", __doc__, ABOUT, "shorter, two pairs", study))

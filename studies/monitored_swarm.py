@@ -14,7 +14,6 @@ planted is not found.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -25,13 +24,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pandas as pd
 
 import penstock
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
-from penstock.errors import PenstockError
 from penstock.host.netns import inside
 
 HERE = Path(__file__).resolve().parent
@@ -361,23 +358,7 @@ def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
     return rows, planted
 
 
-def main() -> int:
-    """Exit status: 0 all lines are met or undecided, 1 otherwise."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "monitored-swarm")
-    options.add_argument("--quick", action="store_true", help="10 peers, 700,000 bytes, one pair")
-    options.add_argument("--json", action="store_true", help="the lines as one object")
-    record.option(options)
-    given = options.parse_args()
-    try:
-        rows, planted = study(given.out.resolve(), given.quick)
-    except (PenstockError, OSError, httpx.HTTPError, subprocess.SubprocessError) as error:
-        print(f"monitored-swarm: {error}", file=sys.stderr)
-        return 1
-    title = f"A torrent of {(QUICK if given.quick else FULL).peers} peers"
-    record.keep(given.record, rows, planted, ABOUT)
-    return lines.ended(title, rows, planted, as_json=given.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        lines.program("monitored-swarm", __doc__, ABOUT, "10 peers, 700,000 bytes, one pair", study)
+    )

@@ -13,7 +13,6 @@ The published table: IOStack, deliverable 2.1, table 3.3a.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ for part in ("blackbox", "storage-layout", "heterogeneous", "scenarios"):
     sys.path.insert(0, str(HERE / part))
 sys.path.insert(0, str(HERE.parent))
 
+import running  # noqa: E402
 from drawing import save  # noqa: E402
 from judged import (  # noqa: E402
     MET,
@@ -50,7 +50,6 @@ from judged import (  # noqa: E402
     swapped,
 )
 from layout import SCENARIOS  # noqa: E402
-from running import run_study  # noqa: E402
 from scenario_runs import PROGRAMS, Ran, after, by_second, costs, rates, runs, times  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -216,21 +215,14 @@ def kept(found: Sequence[Ran], means: Means, judged: Sequence[Shape]) -> list[re
 
 def main() -> int:
     """Exit status: 0 nothing is missed, 1 something failed, 3 a shape is missed."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "scenarios")
-    options.add_argument("--quick", action="store_true", help="little data, one run of each")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
-    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
-    options.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(options)
+    options = running.options(__doc__, "scenarios", "little data, one run of each")
     given = options.parse_args()
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = ["--resume"] if (out / "campaign.json").exists() else []
+            words = running.resumed(out)
             words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
-            run_study(STUDY, out, words, invalid=given.invalid)
+            running.run_study(STUDY, out, words, invalid=given.invalid)
         found, left_out = runs(out, invalid=given.invalid)
     except (PenstockError, OSError) as error:
         print(f"scenarios: {error}", file=sys.stderr)

@@ -23,6 +23,11 @@ SCRIPTS = sorted(
     for path in (ROOT / folder).glob("*.py")
     if path.name not in NO_BENCH
 )
+#: what several programs share: options, and what is kept
+PROGRAMS = {
+    "running.options(": "studies/heterogeneous/running.py",
+    "lines.program(": "studies/monitored/lines.py",
+}
 
 
 @pytest.fixture(scope="module", name="measurements")
@@ -87,6 +92,9 @@ def test_a_result_says_what_made_it(file: Path) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_every_bench_and_study_has_a_quick_size_and_writes_results(script: Path) -> None:
     source = script.read_text("utf-8")
+    for shared, file in PROGRAMS.items():
+        if shared in source:
+            source += (ROOT / file).read_text("utf-8")
     assert '"--quick"' in source
     assert "record.option(" in source
     assert "record.keep(" in source

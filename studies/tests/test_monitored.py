@@ -131,13 +131,14 @@ def test_packets_of_a_port_are_counted_once_and_others_are_not() -> None:
 
 
 def test_a_missed_line_or_a_failure_that_is_not_found_ends_with_1(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.argv", ["it"])
     met = lines.line("a", "b", 1, "s", True, "at most 2 s")
     missed = lines.line("a", "c", 3, "s", False, "at most 2 s")
 
     def ended(rows: list[record.Row], planted: dict[str, bool]) -> int:
-        return lines.ended("t", rows, planted, as_json=False)
+        return lines.program("it", "Told.", "", "less", lambda *_: (rows, planted))
 
     assert ended([met], {"p": True}) == 0
     assert ended([met, missed], {"p": True}) == 1
