@@ -7,7 +7,7 @@ stream of snappy-java; neither is the frame format of the same name.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,25 @@ MOST_LINE = 64 << 20
 MOST_TOTAL = 16 << 30
 _MOST_BLOCK = 64 << 20
 _LZ4, _SNAPPY, _ZSTD, _GZIP = b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+
+
+def placed(
+    parts: Iterable[Path], expected: str, notes: list[str]
+) -> Iterator[tuple[Path, int, bytes]]:
+    """Each line of the files in turn, with its file and number (from 1); `notes` gets which of them are cut.
+
+    Raises BadInput, which says what was `expected`, where a file cannot be read.
+    """
+    for part in parts:
+        lines = Lines(part)
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):
+                yield part, number, line
+        except OSError as error:
+            raise BadInput(f"{part}: {error.strerror or error}; expected {expected}") from None
+        if lines.truncated:
+            notes.append(f"{part.name} ends in the middle, after {number} lines")
 
 
 class Lines:

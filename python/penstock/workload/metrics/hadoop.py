@@ -18,7 +18,7 @@ import pandas as pd
 
 from penstock.errors import BadInput
 from penstock.workload.metrics import Readings
-from penstock.workload.metrics.compressed import Lines
+from penstock.workload.metrics.compressed import placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
     counted,
@@ -76,23 +76,17 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _lines(path: Path, job: _Job) -> Iterator[tuple[str, bytes]]:
-    for part in _parts(path) if path.is_dir() else [path]:
-        lines = Lines(part)
-        number = 0
-        job.end_part()
-        try:
-            for number, line in enumerate(lines, 1):
-                if number == 1 and line == b"Avro-Binary":
-                    raise BadInput(
-                        f"{part}: found Avro's binary form; expected JSON "
-                        "(mapreduce.jobhistory.jhist.format: json)"
-                    )
-                if line.strip() and line != b"Avro-Json":
-                    yield f"{part}:{number}", line
-        except OSError as error:
-            raise BadInput(f"{part}: {error.strerror or error}; expected a job history") from None
-        if lines.truncated:
-            job.notes.append(f"{part.name} ends in the middle, after {number} lines")
+    parts = _parts(path) if path.is_dir() else [path]
+    for part, number, line in placed(parts, "a job history", job.notes):
+        if number == 1:
+            job.end_part()
+            if line == b"Avro-Binary":
+                raise BadInput(
+                    f"{part}: found Avro's binary form; expected JSON "
+                    "(mapreduce.jobhistory.jhist.format: json)"
+                )
+        if line.strip() and line != b"Avro-Json":
+            yield f"{part}:{number}", line
 
 
 class _Job:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from penstock.errors import BadInput
 from penstock.workload.metrics import Readings
-from penstock.workload.metrics.compressed import Lines
+from penstock.workload.metrics.compressed import Lines, placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
     counted,
@@ -78,17 +78,9 @@ def _lines(path: Path, log: _Log) -> Iterator[bytes]:
         numbers = [int(_ROLLED.match(p.name).group(1)) for p in parts]  # type: ignore[union-attr]
         if numbers and numbers != list(range(1, numbers[-1] + 1)):
             log.notes.append(f"parts of the rolled log are missing: found {numbers}")
-    for part in parts:
-        lines = Lines(part)
-        number = 0
-        try:
-            for number, line in enumerate(lines, 1):
-                log.place = f"{part}:{number}"
-                yield line
-        except OSError as error:
-            raise BadInput(f"{part}: {error.strerror or error}; expected an event log") from None
-        if lines.truncated:
-            log.notes.append(f"{part.name} ends in the middle, after {number} events")
+    for part, number, line in placed(parts, "an event log", log.notes):
+        log.place = f"{part}:{number}"
+        yield line
 
 
 class _Log:
