@@ -300,7 +300,7 @@ def evidence(**more: object) -> Evidence:
         "last_line": "",
         "oom_kills": 0,
         "node_faults": (),
-        "cache_fault": "",
+        "state_faults": (),
         "data_altered": False,
         "fidelity_faults": (),
         "lost_events": 0,
@@ -330,7 +330,7 @@ def test_a_good_run_is_valid() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ({"cache_fault": "data: 5 % resident"}, "5 % resident"),
+        ({"state_faults": ("data: 5 % resident",)}, "5 % resident"),
         ({"fidelity_faults": ("data: late",)}, "data: late"),
         ({"lost_events": 1}, "lost 1 of 101 events"),
         ({"lost_events": 1, "unplaced_faults": 1}, "lost 1 of 101 events"),
@@ -349,7 +349,7 @@ def test_what_may_pass_is_invalid_and_repeatable(fault: dict[str, object], reaso
 @pytest.mark.parametrize(
     ("fault", "times"),
     [
-        ({"cache_fault": "data: 5 % resident"}, 0),
+        ({"state_faults": ("data: 5 % resident",)}, 0),
         ({"fidelity_faults": ("data: late",)}, 3),
         ({"lost_events": 1}, 1),
         ({"missed_samples": 2, "fidelity_faults": ("data: late",)}, 3),

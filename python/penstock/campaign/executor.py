@@ -495,11 +495,7 @@ class HostExecutor:
             if claims.exists() and work.mounts:
                 self._write_agreement(work, claims)
             bundle.write_table("clocks", pa.Table.from_pylist(work.observation.clocks))
-            told = [
-                *filter(None, [work.verdict, work.undrained]),
-                *doubted(witnessed, "traced"),
-                *doubted(reported, "fio"),
-            ]
+            told = [*doubted(witnessed, "traced"), *doubted(reported, "fio")]
             judgement = self._judge(work, finished, told)
             responses, judgement = self._responses(work, finished, judgement)
         bundle.write_table("phases", _phases_table(attempt))
@@ -617,7 +613,15 @@ class HostExecutor:
                 and self._prepared.forget_if_altered(
                     work.prepared, contents=work.resolved.mutates == "contents"
                 ),
-                cache_fault=work.settled.fault if work.settled else "",
+                state_faults=tuple(
+                    fault
+                    for fault in (
+                        work.settled.fault if work.settled else "",
+                        work.verdict,
+                        work.undrained,
+                    )
+                    if fault
+                ),
                 fidelity_faults=(*seen.fidelity_faults, *told),
                 lost_events=int(seen.losses.get("trace", 0)),
                 kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),

@@ -21,7 +21,8 @@ class Evidence:
     last_line: str
     oom_kills: int
     node_faults: tuple[str, ...]
-    cache_fault: str
+    #: in what it did not begin as was declared: page cache, write-back, levels
+    state_faults: tuple[str, ...]
     data_altered: bool
     fidelity_faults: tuple[str, ...]
     lost_events: int
@@ -54,7 +55,7 @@ def judge(evidence: Evidence) -> Judgement:
     if evidence.data_altered:
         reason = "the command changed the prepared data, which all runs share; say mutates: true"
         return Judgement("finished", False, reason, False)
-    faults = [evidence.cache_fault] if evidence.cache_fault else []
+    faults = list(evidence.state_faults)
     causes = ["state"] * bool(faults) + ["disk"] * bool(evidence.fidelity_faults)
     faults += evidence.fidelity_faults
     served = len(faults)

@@ -206,7 +206,10 @@ class RetryFile(Part):
     """How often a run is made again, by what makes it invalid; decided before its responses are read."""
 
     state: int = Field(
-        1, ge=0, le=10, description="It did not begin in the declared state of the page cache."
+        1,
+        ge=0,
+        le=10,
+        description="It did not begin in the declared state: page cache, write-back, levels.",
     )
     disk: int = Field(
         1, ge=0, le=10, description="An emulated disk did not deliver what was asked of it."
