@@ -14,6 +14,7 @@ needs=(
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
   setfattr:attr rpc.nfsd:nfs-kernel-server rpcbind:rpcbind
   prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter collectd:collectd-core influxd:influxdb
+  victoria-metrics:victoria-metrics carbon-cache:graphite-carbon graphite-manage:graphite-web
   /usr/bin/swift-proxy-server:swift-proxy /usr/bin/swift-account-server:swift-account
   /usr/bin/swift-container-server:swift-container /usr/bin/swift-object-server:swift-object memcached:memcached
   transmission-daemon:transmission-daemon transmission-create:transmission-cli opentracker:opentracker
@@ -44,7 +45,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
     # nor after the next boot
     for unit in transmission-daemon opentracker memcached nfs-kernel-server rpcbind sysstat \
-      swift-proxy swift-account swift-container swift-object; do
+      swift-proxy swift-account swift-container swift-object carbon-cache victoria-metrics; do
       case " ${missing[*]} " in *" $unit "*) systemctl disable -q "$unit" 2>/dev/null || true ;; esac
     done
   else

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,6 +45,25 @@ def test_it_is_asked_and_then_killed(
         assert done.exit_status == 3
         assert (tmp_path / "out").read_text() == "ended\n"
     stop.close()
+
+
+def test_each_process_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails where one that is in the process group and in the control group is asked twice."""
+    line = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with (
+        subprocess.Popen(line, stdout=subprocess.PIPE, start_new_session=True) as child,
+        subprocess.Popen(["sleep", "60"], start_new_session=True) as apart,
+    ):
+        assert child.stdout is not None
+        inner = int(child.stdout.readline())
+        asked: list[int] = []
+        kill, pidfd = os.kill, os.pidfd_open(child.pid)
+        monkeypatch.setattr(os, "kill", lambda pid, what: (asked.append(pid), kill(pid, what)))
+        group: Any = SimpleNamespace(pids=lambda: [child.pid, inner, apart.pid])
+        launching._terminate(child, group, pidfd)
+        os.close(pidfd)
+        assert [p.wait() for p in (child, apart)] == [-signal.SIGTERM] * 2
+        assert asked == [apart.pid]
 
 
 def test_one_stop_ends_several_and_those_that_begin_after_it(tmp_path: Path) -> None:

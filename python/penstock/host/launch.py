@@ -250,12 +250,14 @@ def _asked(stop: Stop) -> bool:
 
 
 def _terminate(child: subprocess.Popen[bytes], cgroup: RunCgroup | None, pidfd: int) -> None:
-    """SIGTERM to all of it, and some time to end."""
+    """SIGTERM to all of it, once to each process, and some time to end."""
+    pids = cgroup.pids() if cgroup is not None else ()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGTERM)
-    for pid in cgroup.pids() if cgroup is not None else ():
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGTERM)
+            if os.getpgid(pid) != child.pid:
+                os.kill(pid, signal.SIGTERM)
     _exits(pidfd, STOPPED_WITHIN_S)
 
 
