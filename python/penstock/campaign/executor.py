@@ -29,6 +29,7 @@ from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems, undrained
 from penstock.campaign.stage import CommandLine, Stage, Used
+from penstock.campaign.undo_hook import UndoHook
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.changes import Changes, Step
 from penstock.design.plan import PlannedRun
@@ -120,8 +121,7 @@ class HostExecutor:
         self._made: list[Entry] = []
         self._stages: dict[str, Stage] = {}
         self._changes = Changes(study.factors, plan_rows or to_make)
-        #: the run whose `undo` is still to be run
-        self._to_undo: ResolvedRun | None = None
+        self._undo_hook = UndoHook(journal, study.name, work_dir)
         self._recorder: Recorder | None = None
         self._facts: dict[str, Any] = {}
         self._now: _Work | None = None
@@ -189,31 +189,13 @@ class HostExecutor:
         place = _place(resolved)
         if "redeploy" in step.actions and step.changed and place in self._stages:
             self._stages.pop(place).stop()
-        if "undo" in resolved.hooks:
-            self._to_undo = resolved
+        self._undo_hook.owe(resolved)
         self._stage(resolved).change(resolved, step.actions)
 
     def _undo(self) -> None:
         """The study's `undo`, on this host, where any run was begun."""
-        resolved, self._to_undo = self._to_undo, None
-        if resolved is None:
-            return
-        filling = resolved.filling({}, self._work_dir)
-        log = self._work_dir / "undo.log"
-        with create_run_cgroup("undo", None, self._journal) as cgroup:
-            finished = launch(
-                filling.line(resolved.hooks["undo"]),
-                cgroup,
-                log,
-                log.with_suffix(".err"),
-                extra_env=filling.texts(resolved.env),
-                cwd=self._work_dir,
-                timeout_s=resolved.timeout_s,
-                user=resolved.user,
-            )
-        if finished.exit_status != 0:
-            words = last_line(log.with_suffix(".err")) or last_line(log) or "it said nothing"
-            self._say(f"hooks.undo ended with status {finished.exit_status}: {words}")
+        if trouble := self._undo_hook.pay():
+            self._say(f"warning: {trouble}")
 
     def _prepare_data(self, run: PlannedRun, work: _Work) -> None:
         resolved = work.resolved
