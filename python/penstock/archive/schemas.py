@@ -710,6 +710,7 @@ _TABLES = (
             value | f64 | response's | the first response
             best_so_far | f64 | response's | the best of this and earlier runs
             spent_alpha | f64 | | alpha spent at the look before its stage
+            screening_ended | text | | why screening ended before its stage: the rule and what it saw; empty otherwise
         """),
     ),
     TableSchema(

@@ -442,6 +442,12 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         elif _as_name(level) not in names.factors[factor]:
             expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
             source.mistake((*path, factor), f"{level}", expected)
+    if said.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
+        source.mistake(
+            ("design", "sequential", "stop"),
+            "decided, without design.detect",
+            "detect: the difference of level means that matters, in percent of the mean",
+        )
     if said and design_repeats(document) < 2:
         source.mistake(
             ("design", "sequential"),

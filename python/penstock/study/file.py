@@ -175,6 +175,11 @@ class SequentialFile(Part):
         "pocock",
         description="How alpha is shared over the looks: much early, or nearly all at the end.",
     )
+    stop: Literal["rivals", "decided"] = Field(
+        "rivals",
+        description="When screening ends: no active effect has a plausible rival; decided: also where each "
+        "effect is clear of the difference `detect` or within it.",
+    )
     search: Literal["gaussian-process", "trees", "optuna"] = Field(
         "gaussian-process", description="What chooses settings after screening."
     )
