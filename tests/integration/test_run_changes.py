@@ -105,6 +105,11 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
         levels = found[step["run_id"]]["levels"]
         log += [*step["actions"], f"apply {levels['kind']} {levels['mount']} {levels['jobs']}"]
     assert (tmp_path / "log").read_text().splitlines() == [*log, "undo"]
+    for manifest in found.values():
+        (state,) = manifest["device_state"].values()
+        assert "in_flight" in state
+        if "profile" in disk:
+            assert state == {"in_flight": 0, "dirty_bytes": 0.0, "credits": {}}
     born = [(out / "runs" / s["run_id"] / "stdout.txt").read_text() for s in steps]
     for before, now, step in zip(born, born[1:], steps[1:], strict=False):
         # data that is shared where the factor changes, or made anew where it does not, breaks this

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, directory_bytes, partial_path
-from penstock.archive.receipts import unplaced_faults
+from penstock.archive.receipts import device_faults, unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.device_state import State, discard
 from penstock.campaign.guest_stage import GuestStage
 from penstock.campaign.host_stage import HostStage
 from penstock.campaign.judgement import Evidence, Judgement, judge
@@ -72,6 +73,9 @@ class _Work:
     stage: Stage | None = None
     used: Used = field(default_factory=Used)
     settled: Settled | None = None
+    #: of each disk's device, what the run found it to be
+    devices: dict[str, State] = field(default_factory=dict)
+    discarded: dict[str, int] = field(default_factory=dict)
     #: what `verify` found wrong, and what was still to be written back
     verdict: str = ""
     undrained: str = ""
@@ -330,6 +334,9 @@ class HostExecutor:
             plain = any(not d.emulated for d in work.resolved.disks)
             if wanted.sync and (plain or work.copied is not None):
                 sync_file_systems(work.backing.values())
+            if wanted.discard:
+                plain_disks = [d.disk_id for d in work.resolved.disks if not d.emulated]
+                work.discarded = discard({i: work.backing[i] for i in plain_disks})
             if wanted.dirty_at_most_bytes is not None:
                 sync_file_systems([self._out, *work.backing.values()])
                 work.undrained = undrained(wanted.dirty_at_most_bytes)
@@ -346,7 +353,9 @@ class HostExecutor:
         with attempt.phase("arm"):
             assert self._recorder is not None
             assert work.stage is not None
-            work.stage.begin(work.bundle.path)
+            work.devices = work.stage.begin(work.bundle.path)
+            for disk_id, freed in work.discarded.items():
+                work.devices.setdefault(disk_id, {})["discarded_bytes"] = freed
             self._recorder.start(work.stage.watched(), work.bundle.path)
             where = self._recorder.live()
             if self._said is not None:
@@ -498,6 +507,7 @@ class HostExecutor:
             repeatable=judgement.repeatable,
             causes=list(judgement.causes),
             resident_share=work.settled.resident_share if work.settled else {},
+            device_state=work.devices,
             losses=work.observation.losses,
             receipts=work.observation.receipts,
             responses={n: {"value": m.value, "unit": m.unit} for n, m in responses.items()},
@@ -599,7 +609,7 @@ class HostExecutor:
                 and self._prepared.forget_if_altered(
                     work.prepared, contents=work.resolved.mutates == "contents"
                 ),
-                cache_fault=work.settled.fault if work.settled else "",
+                cache_fault="; ".join(self._state_faults(work)),
                 fidelity_faults=(*seen.fidelity_faults, *told),
                 lost_events=int(seen.losses.get("trace", 0)),
                 kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),
@@ -609,6 +619,12 @@ class HostExecutor:
                 alert=work.alert,
             )
         )
+
+    def _state_faults(self, work: _Work) -> list[str]:
+        """Where the run did not find the state that the study declares."""
+        found = [work.settled.fault] if work.settled and work.settled.fault else []
+        at_most = self._study.settle.in_flight_at_most
+        return found if at_most is None else [*found, *device_faults(work.devices, at_most)]
 
     def _responses(
         self, work: _Work, finished: Finished, judgement: Judgement

@@ -263,6 +263,10 @@ class Settle(_Frozen):
     resident_at_least: float | None = None
     #: of the whole host, still to be written back; None: not looked at
     dirty_at_most_bytes: int | None = None
+    #: requests in flight on a disk's device; None: noted, and no reason to make the run again
+    in_flight_at_most: int | None = None
+    #: free space of the file systems of plain disks is discarded
+    discard: bool = False
     idle_s: float = 0.0
 
 

@@ -552,6 +552,21 @@ def _guest(source: Source, document: dict[str, Any], base_dir: FilePath) -> None
 
 def _settle(source: Source, document: dict[str, Any]) -> None:
     settle = _mapping(document, "settle")
+    nodes = _mapping(document, "platform").get("nodes")
+    disks = [
+        disk
+        for node in (nodes if isinstance(nodes, list) else [])
+        if isinstance(node, dict) and isinstance(node.get("disks"), list)
+        for disk in node["disks"]
+    ]
+    if settle.get("discard") is True and not any(
+        isinstance(d, dict) and "directory" in d for d in disks
+    ):
+        source.mistake(
+            ("settle", "discard"),
+            "no disk with a directory to discard the free space of",
+            "a disk with `directory`: what is emulated has no such space",
+        )
     if settle.get("resident_at_least") is not None and settle.get("resident_at_most") is not None:
         source.mistake(
             ("settle", "resident_at_least"),

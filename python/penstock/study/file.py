@@ -540,6 +540,16 @@ class SettleFile(Part):
     dirty_at_most: Size | None = Field(
         None, description="Bytes of this host still to be written back at the start: at most."
     )
+    in_flight_at_most: int | None = Field(
+        None,
+        ge=0,
+        le=1_000_000,
+        description="Requests in flight on the device of each disk at the start: at most. What is found is "
+        "noted in any case.",
+    )
+    discard: bool = Field(
+        False, description="Discard the free space of file systems of plain disks first (fstrim)."
+    )
     idle: Duration = Field("0s", description="Quiet time before each run.")
 
 
