@@ -227,6 +227,7 @@ STUDY_FINDINGS = Table(
         "stages": "penstock.analyse.aliased:stages",
         "confirmed": "penstock.analyse.ledger:confirmed",
         "slowed": "penstock.analyse.time_scale:slowed",
+        "devices": "penstock.analyse.device_start:devices",
         "tails": "penstock.analyse.tails:tails",
         **{
             name: f"penstock.analyse.study_findings:{name}"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,11 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
         levels = found[step["run_id"]]["levels"]
         log += [*step["actions"], f"apply {levels['kind']} {levels['mount']} {levels['jobs']}"]
     assert (tmp_path / "log").read_text().splitlines() == [*log, "undo"]
+    for manifest in found.values():
+        (state,) = manifest["device_state"].values()
+        assert "in_flight" in state
+        if "profile" in disk:
+            assert state == {"in_flight": 0, "dirty_bytes": 0.0, "credits": {}}
     born = [(out / "runs" / s["run_id"] / "stdout.txt").read_text() for s in steps]
     for before, now, step in zip(born, born[1:], steps[1:], strict=False):
         # data that is shared where the factor changes, or made anew where it does not, breaks this
@@ -154,3 +160,28 @@ def test_nodes_are_kept_unless_an_action_asks_for_new_ones(tmp_path: Path) -> No
     # a change of jobs alone is set on the nodes that are up
     assert put_up == {s["run_id"]: "up" if s["actions"] else "set" for s in steps}
     assert set(put_up.values()) == {"up", "set"}
+
+
+def test_what_hooks_did_before_a_kill_is_put_right_by_undo(tmp_path: Path) -> None:
+    path, out = study(tmp_path), tmp_path / "out"
+    waits = "touch {study_dir}/begun; sleep 60; echo born $(cat {data}/born)"
+    path.write_text(path.read_text().replace("echo born $(cat {data}/born)", waits))
+    state = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    environment = {**os.environ, **state}
+    child = subprocess.Popen(
+        [*PENSTOCK, "run", str(path), "-o", str(out)], env=environment, stderr=subprocess.DEVNULL
+    )
+    while not (tmp_path / "begun").exists():
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.kill()
+    child.wait()
+    assert (tmp_path / "log").read_text().splitlines()[-1].startswith("apply")
+    back = run(tmp_path, "undo", "--json")
+    assert back.returncode == 0, back.stdout
+    undone = [u for u in json.loads(back.stdout)["undone"] if u["kind"] == "command"]
+    assert [(u["target"], u["outcome"]) for u in undone] == [("hooks.undo of changes", "undone")]
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "undo"
+    assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
+    # a campaign that was put right owes nothing more
+    assert run(tmp_path, "undo").stdout == "Nothing to undo.\n"

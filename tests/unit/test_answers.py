@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.question import direction, kind
+from penstock.analyse.why import not_known
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
 from penstock.report import figures, style
@@ -49,6 +50,18 @@ def told(out: Path) -> Result:
     app = typer.Typer()
     app.command()(command)
     return CliRunner().invoke(app, [str(out)])
+
+
+def test_a_trace_is_not_advised_where_there_can_be_none(tmp_path: Path) -> None:
+    out = three_disks().write(tmp_path / "out")
+    analyse(out, report=False)
+    told = str(not_known(Outcome.read(out)))
+    assert "`trace: {mode: trace}` under `observers`" in told
+    with open(out / "study.yaml", "a") as study:
+        study.write("guest: {}\n")
+    told = str(not_known(Outcome.read(out)))
+    assert "why (calls inside a guest are not traced)" in told
+    assert "under `observers`" not in told
 
 
 def test_command_tells_answer_and_table(tmp_path: Path) -> None:

@@ -139,6 +139,35 @@ def test_what_is_planted_is_found(browser: Browser, out: Path) -> None:
     assert height(browser) > TEN_SCREENS
 
 
+def test_the_treatments_of_four_factors_are_all_seen_at_1200_px(
+    browser: Browser, tmp_path: Path
+) -> None:
+    out = write_example(tmp_path / "out", events=400)
+    write_report(out)
+    shown(browser, out / "report.html", 1200)
+    browser.value(OPEN_ALL)
+    boxes = "[...document.querySelectorAll('#answer .scroll')]"
+    assert browser.value(f"{boxes}.length") == 2
+    assert set(browser.value(f"{boxes}.map(t => t.scrollWidth - t.clientWidth)")) == {0}
+    # a table that is wider scrolls in its box, which shows it, to the end of the last column
+    browser.value(
+        f"{boxes}[0].querySelectorAll('tr').forEach(row => {{"
+        "for (let i = 0; i < 12; i++) row.append(row.lastElementChild.cloneNode(true));"
+        "row.lastElementChild.textContent = 'the very last'; })"
+    )
+    assert browser.value(f"{boxes}[0].scrollWidth - {boxes}[0].clientWidth") > 100
+    assert overhang(browser) == 0
+    style = f"getComputedStyle({boxes}[0])"
+    assert browser.value(f"{style}.overflowX") == "auto"
+    assert browser.value(f"{style}.backgroundImage.split('gradient(').length") == 5
+    browser.value(f"{boxes}[0].scrollLeft = 1e6")
+    left = (
+        f"{boxes}[0].getBoundingClientRect().right - "
+        f"{boxes}[0].querySelector('tbody tr').lastElementChild.getBoundingClientRect().right"
+    )
+    assert browser.value(left) >= -1
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_trace_s_table_of_files_is_not_cut_off(browser: Browser, out: Path, width: int) -> None:
     shown(browser, out / "runs" / "r001" / "report.html", width)

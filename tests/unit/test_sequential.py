@@ -7,76 +7,21 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from penstock.analyse.adaptive import active_at, next_stage
 from penstock.analyse.effects import effects
 from penstock.analyse.ledger import confirmed, ledger
-from penstock.analyse.outcome import Outcome
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
 from penstock.campaign.limits import Used
 from penstock.design.augment import make_step
-from penstock.design.plan import Plan, coded_matrix, make_plan
+from penstock.design.plan import coded_matrix, make_plan
 from penstock.design.sequential import level, looks, spent
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
-from penstock.spec.study import Limits, Study
-from penstock.study.load import read_study
-
-NAMES = list("ABCDE")
-
-
-def study_of(
-    sequential: str, names: list[str] = NAMES, fraction: int = 2, design: str = ""
-) -> Study:
-    factors = "\n".join(f'  "{n}": {{levels: [low, high]}}' for n in names)
-    kind = f"{{fraction: {fraction}}}" if fraction else "full"
-    text = f"""penstock: 1
-name: plain
-question: Which?
-factors:
-{factors}
-design: {{kind: {kind}, seed: 9, sequential: {sequential}{design}}}
-platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {" ".join(f"{{{n}}}" for n in names)}'}}
-responses: {{took: {{from: wall_s, unit: s, better: lower}}}}
-"""
-    return read_study(text.encode(), Path("plain.study.yaml"))
-
-
-def table_of(plan: Plan, took: dict[str, float]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "run_id": r.run_id,
-                "treatment_id": r.treatment_id,
-                "replicate": r.replicate,
-                **r.levels,
-                "took": took[r.run_id],
-                "wall_s": 1.0,
-                "valid": True,
-            }
-            for r in plan.rows
-        ]
-    )
-
-
-def played(study: Study, model, noise: float = 0.5, seed: int = 1) -> tuple[Plan, pd.DataFrame]:
-    """A whole study against a model of its response."""
-    drawn = np.random.default_rng(seed)
-    first, stages, took = make_plan(study), [], {}
-    while True:
-        plan = with_stages(first, study, stages)
-        for r in plan.rows:
-            if r.run_id not in took:
-                took[r.run_id] = model(r.coded) + noise * drawn.normal()
-        runs = table_of(plan, took)
-        stage = next_stage(plan, study, runs)
-        if stage is None:
-            return plan, runs
-        stages.append(stage)
+from penstock.spec.study import Limits
+from tests.unit.played_studies import NAMES, outcome_of, played, study_of, table_of
 
 
 @pytest.mark.parametrize("rule", ["pocock", "obrien-fleming"])
@@ -233,13 +178,6 @@ def test_nothing_is_chosen_by_too_few_runs() -> None:
     runs = table_of(plan, {r.run_id: 1.0 for r in plan.rows}).assign(valid=False)
     with pytest.raises(PenstockError, match="nothing to choose"):
         next_stage(plan, study, runs)
-
-
-def outcome_of(tmp_path: Path, study: Study, plan: Plan, runs: pd.DataFrame) -> Outcome:
-    (tmp_path / "study.yaml").write_text(study.source_text)
-    (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
-    runs.to_parquet(tmp_path / "runs.parquet")
-    return Outcome.read(tmp_path)
 
 
 def test_the_ledger_says_what_each_run_bought(tmp_path: Path) -> None:

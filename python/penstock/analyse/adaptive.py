@@ -1,7 +1,8 @@
 """What a sequential study runs next, by what it has measured: a function of its plan and its runs table.
 
 Screening looks at nested fractions, each twice the last, for as long as an active effect has a plausible
-rival or nothing is active (`design/sequential.py` says at which level). Then a model of the runs chooses
+rival or nothing is active (`design/sequential.py` says at which level), or until all is decided where the
+study says so (`screen_rule.py`). Then a model of the runs chooses
 settings that are expected to be better than the best so far (expected improvement; Jones, Schonlau & Welch,
 Journal of Global Optimization 13, 1998), or one of the best once more where that is worth more; search ends
 when no run is expected to be worth a thousandth of the response. Last, the chosen and the default setting are
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.analyse.effects import effects
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
+from penstock.analyse.screen_rule import decide
 from penstock.design.augment import Step, make_step, questions, term_of, word_of
 from penstock.design.plan import Plan
 from penstock.design.sequential import level, looks
@@ -86,15 +88,16 @@ def next_stage(plan: Plan, study: Study, runs: pd.DataFrame) -> Stage | None:
         return None
     state = _state(plan, study, said, runs)
     searched = sum(len(s["treatments"]) for s in plan.stages if s["purpose"] == "optimise")
+    spent, ended = 0.0, ""
     if not searched:
-        stage = _screen(state)
+        stage, spent, ended = _screen(state)
         if stage is not None:
             return stage
     if searched < said.search_runs and state.left > 0:
         stage = _search(state, min(said.search_runs - searched, state.left))
         if stage is not None:
-            return stage
-    return _confirm(state)
+            return replace(stage, spent=spent, ended=ended)
+    return replace(_confirm(state), spent=spent, ended=ended)
 
 
 def _state(plan: Plan, study: Study, said: Sequential, runs: pd.DataFrame) -> _State:
@@ -118,31 +121,35 @@ def _numbers(plan: Plan, levels: dict[str, str]) -> list[int]:
 # ---------------------------------------------------------------- screening
 
 
-def _screen(state: _State) -> Stage | None:
-    """The next nested fraction, None where screening has ended."""
+def _screen(state: _State) -> tuple[Stage | None, float, str]:
+    """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
     plan, said = state.plan, state.said
     if not plan.two_level:
-        return None
+        return None, 0.0, ""
     names = [f.name for f in plan.factors]
     matrix, labels = designed(plan, [stage_from_json(bare(s)) for s in plan.stages])
     first = sum(s == 1 for s in labels)
     at = looks(len(names), first)
     rows = len(np.unique(matrix, axis=0))
     if rows not in at:
-        return None
+        return None, 0.0, ""
     look = at.index(rows)
     alpha = level(said.alpha, at, look, said.spending)
     table = effects(state.data, plan, state.response.name)
     active = active_at(table, names, alpha)
     asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
     doubted = [q for q in asked if q.plausible]
-    if look + 1 == len(at) or (active and not doubted):
-        return None
+    if look + 1 == len(at):
+        return None, alpha, "it was the last look"
+    if active and not doubted:
+        return None, alpha, "no active effect has a plausible rival"
+    if verdict := _decided(state, table, alpha, [term_of(q.term, names) for q in doubted]):
+        return None, alpha, verdict
     if rows * plan.replicates > state.left:
-        return None
+        return None, alpha, "twice the rows are more runs than are left"
     whole = [s for s in _doublings(matrix, labels, asked, names) if len(s.rows) == rows]
     if not whole:
-        return None
+        return None, alpha, "no step gives another whole fraction"
     step = max(whole, key=lambda s: (_short(s), len(s.broken)))
     if doubted:
         said_of = [
@@ -154,7 +161,22 @@ def _screen(state: _State) -> Stage | None:
     else:
         why = f"no effect shows yet at the level of this look ({alpha:.3g})"
     treatments = tuple(levels_of(plan, row) for row in step.rows)
-    return Stage("augment", step.kind, treatments, plan.replicates, why, spent=alpha)
+    return Stage("augment", step.kind, treatments, plan.replicates, why, spent=alpha), alpha, ""
+
+
+def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str]) -> str:
+    """What the rule that the study declared says where it ends screening, else empty.
+
+    Rivals of an effect that is too small to matter are not asked about.
+    """
+    detect = state.study.design.detect
+    if state.said.stop != "decided" or detect is None:
+        return ""
+    bound = detect * abs(float(state.y.mean()))
+    found = decide(table, [f.name for f in state.plan.factors], alpha, bound)
+    if found is None or found.undecided or set(doubted) & set(found.beyond):
+        return ""
+    return found.words(alpha, state.response.unit)
 
 
 def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:

@@ -21,11 +21,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import linalg, stats
+from scipy import linalg, special, stats
 
 from penstock.analyse import strata
 from penstock.analyse.scale import LINEAR, LOG, scaled
@@ -455,7 +456,25 @@ def _independent(terms: list[Term], cells: _Cells) -> bool:
     size = np.sqrt(np.diag(gram))
     if not np.all(size > 0):
         return False
-    return float(np.linalg.eigvalsh(gram / np.outer(size, size))[0]) > _INDEPENDENT
+    gram /= np.outer(size, size)
+    return _least_bound(gram, columns.shape[1]) > _INDEPENDENT or (
+        float(np.linalg.eigvalsh(gram)[0]) > _INDEPENDENT
+    )
+
+
+def _least_bound(gram: Values, first: int) -> float:
+    """No eigenvalue of a symmetric matrix of diagonal 1 is below this, which costs little where its `first`
+    columns are nearly orthogonal to each other and to the others.
+
+    Gershgorin's circles hold those of the first, Weyl's inequality what couples them to the others.
+    """
+    most = float((np.abs(gram[:first, :first]).sum(axis=1) - 1).max(initial=0.0))
+    coupling = float(np.linalg.norm(gram[:first, first:]))
+    if most + coupling >= 1:
+        return -math.inf
+    others = gram[first:, first:]
+    least = float(np.linalg.eigvalsh(others)[0]) if len(others) else 1.0
+    return min(1 - most, least) - coupling
 
 
 def _mixed_in(terms: list[Term], cells: _Cells) -> list[str]:
@@ -530,7 +549,7 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
     known = df > 0 and bool(np.isfinite(covariance).all())
     if known and np.all(np.diag(covariance) > 0):
         row["f_value"] = float(q @ np.linalg.solve(covariance, q)) / width
-        row["p_value"] = float(stats.f.sf(row["f_value"], width, df))
+        row["p_value"] = float(special.fdtrc(width, df, row["f_value"]))
     elif known:
         row["p_value"] = 0.0 if ss > 0 else 1.0
     elif fit.groups:
@@ -544,12 +563,18 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
     return row
 
 
+@lru_cache(maxsize=64)
+def _student(confidence: float, df: float) -> float:
+    """Half width of a two-sided interval in standard errors."""
+    return float(stats.t.ppf((1 + confidence) / 2, df))
+
+
 def _interval(q: float, variance: float, df: float, confidence: float) -> dict[str, Any]:
     found: dict[str, Any] = {"coefficient": q, "effect": 2 * q}
     if df <= 0:
         return found
     error = math.sqrt(variance)
-    half = float(stats.t.ppf((1 + confidence) / 2, df)) * error
+    half = _student(confidence, df) * error
     return found | {
         "standard_error": error,
         "ci_low": q - half,

@@ -64,6 +64,7 @@ CODES = {
     "fidelity-not-honoured": "emulated disks did not deliver what their profile asks",
     "fidelity-host-saturated": "the host could not keep up with an emulated disk",
     "fidelity-undecided": "too few requests to judge an emulated disk",
+    "device-not-at-rest": "runs that began while a device was still busy, or its credits not as stated",
     "tail-doubted": "the program saw another 99th percentile than was due from its disk",
     "observer-lost": "observers lost events or samples",
     "observer-cost": "processor time that the observers took",

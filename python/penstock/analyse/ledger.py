@@ -22,6 +22,7 @@ COLUMNS = (
     "value",
     "best_so_far",
     "spent_alpha",
+    "screening_ended",
 )
 
 
@@ -58,6 +59,7 @@ def ledger(outcome: Outcome) -> pd.DataFrame | None:
                 "value": float(value),
                 "best_so_far": best,
                 "spent_alpha": float(stage.get("spent", 0.0)),
+                "screening_ended": str(stage.get("ended", "")),
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -97,7 +97,7 @@ def predictions_at(outcome: Outcome, at: Mapping[str, float | str]) -> list[dict
                 "value": there.value, "ci_low": there.low, "ci_high": there.high,
                 "run_low": there.run_low, "run_high": there.run_high,
                 "lack_of_fit_p": lack.p if lack is not None else None,
-                "made": made_there(outcome, at), "scale": found.scale,
+                "made": made_there(outcome, at), "scale": found.scale, "power": found.power,
             }
         )  # fmt: skip
     if not rows:
@@ -231,7 +231,7 @@ def _weighed(
     for number, found in enumerate(surfaces, start=1):
         row = found.row(found.coded(at))
         values = found.draws(seed=number) @ row
-        drawn.append(np.exp(np.minimum(values, 700)) if found.scale == "log" else values)
+        drawn.append(np.vectorize(found.natural)(values))
     low, high = np.quantile(overall(drawn, said), [0.025, 0.975])
     best = _row(ALL, "chosen", at, "desirability, 0 to 1", None)
     yield best | {"value": float(overall(middle, said)), "ci_low": low, "ci_high": high}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, stats
 
 from penstock.errors import PenstockError
 
@@ -15,6 +16,8 @@ LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
 SCALES = (LINEAR, LOG, BOX_COX, RANK)
 #: from this ratio of treatment means on, differences say only that the largest is large
 HUNDREDFOLD = 100.0
+#: Box-Cox powers that are looked at, either side of 0
+MOST_POWER = 3.0
 
 IN_WORDS = {
     LINEAR: "as measured (differences)",
@@ -47,6 +50,44 @@ def scaled(
             return np.asarray(np.log(values))
         return np.asarray((values**power - 1) / power)
     raise PenstockError(f"found scale {scale}; expected one of {', '.join(SCALES)}")
+
+
+def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating[Any]]) -> float:
+    """The Box-Cox power of largest likelihood for values about a linear model (Box & Cox 1964, their (8)).
+
+    `columns`: runs × coefficients of the model. PenstockError where a value is not above 0, or where the
+    model leaves nothing over.
+    """
+    if not np.all(values > 0):
+        raise PenstockError(
+            f"found a value of {values.min():g}; expected all above 0 for the scale {BOX_COX}"
+        )
+    if columns.shape[1] >= len(values):
+        raise PenstockError("nothing to choose a Box-Cox power by: the model fits every run")
+    basis = np.linalg.qr(columns)[0]
+    relative = values / np.exp(
+        np.log(values).mean()
+    )  # of geometric mean 1, where the Jacobian is 1
+
+    def spread(power: float) -> float:
+        moved = np.log(relative) if abs(power) < 1e-6 else (relative**power - 1) / power
+        rest = moved - basis @ (basis.T @ moved)
+        return float(rest @ rest)
+
+    found = optimize.minimize_scalar(spread, bounds=(-MOST_POWER, MOST_POWER), method="bounded")
+    return float(found.x)
+
+
+def unscaled(value: float, scale: str, power: float | None = None) -> float:
+    """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale."""
+    if scale == BOX_COX and power is not None and abs(power) >= 1e-6:
+        base = 1 + power * value
+        if base <= 0:
+            return 0.0 if power > 0 else math.inf
+        value = math.log(base) / power
+    elif scale not in (LOG, BOX_COX):
+        return value
+    return math.exp(value) if value < 700 else math.inf
 
 
 def usual_scale(runs: pd.DataFrame, response: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from scipy import optimize, stats
 from penstock.analyse import strata
 from penstock.analyse.effects import Fit, fitted
 from penstock.analyse.polynomials import values_of
-from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, RANK, power_beside, scaled, unscaled
 from penstock.analyse.terms import Numbers, Values
 from penstock.design.plan import Plan
 from penstock.errors import BadInput, PenstockError
@@ -40,7 +40,7 @@ _DRAWS = 2000
 _RIDGE = 0.05
 COLUMNS = (
     "response", "term", "coefficient", "standard_error", "ci_low", "ci_high", "p_value", "df",
-    "sum_of_squares", "df_error", "scale",
+    "sum_of_squares", "df_error", "scale", "power",
 )  # fmt: skip
 OPTIMUM_COLUMNS = (
     "response", "what", "at", "nature", "value", "ci_low", "ci_high", "run_low", "run_high",
@@ -87,6 +87,8 @@ class Surface:
     tests: list[Test] = field(default_factory=list)
     #: products of two factors that the runs do not determine
     left_out: list[str] = field(default_factory=list)
+    #: of a Box-Cox scale
+    power: float | None = None
 
     def coded(self, at: Mapping[str, float | str]) -> list[Values]:
         """The columns of each factor at a setting. BadInput for a factor or level that there is not, or a
@@ -126,10 +128,8 @@ class Surface:
         return Predicted(*(self.natural(v) for v in ends))
 
     def natural(self, value: float) -> float:
-        """A value on the scale of the fit as the response itself."""
-        if self.scale != LOG:
-            return value
-        return math.exp(value) if value < 700 else math.inf
+        """A value on the scale of the fit as the response itself: what half of the runs are below."""
+        return unscaled(value, self.scale, self.power)
 
     def draws(self, count: int = _DRAWS, seed: int = 1) -> Values:
         """Coefficients that the runs allow, draws × coefficients: multivariate t."""
@@ -194,16 +194,25 @@ def _effect_code(levels: int) -> Values:
 
 
 def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Surface:
-    """The surface of a response over the valid runs. PenstockError where it cannot be fitted."""
-    if scale not in (LINEAR, LOG):
+    """The surface of a response over the valid runs. PenstockError where it cannot be fitted.
+
+    On a Box-Cox scale the power is that of largest likelihood for this surface.
+    """
+    if scale == RANK:
         raise PenstockError(
-            f"a surface is of values or their logarithms; {response} is on the scale of {IN_WORDS[scale]}"
+            f"a surface is of values, their logarithms or a power of them; {response} is on the scale of "
+            f"{IN_WORDS[scale]}"
+        )
+    if any(row.strip for row in plan.rows):
+        raise PenstockError(
+            "a surface of runs in a strip-plot is not worked out: settings share errors in two directions; "
+            "expected order: interleaved or split-plot (effects.parquet has the exact tests)"
         )
     if plan.stages:
         from penstock.analyse.staged import designed_part
 
         runs, plan = designed_part(runs, plan)
-    fit = fitted(runs, plan, response, scale)
+    fit = fitted(runs, plan, response, LINEAR if scale == BOX_COX else scale)
     levels = fit.design.levels
     columns = [
         np.vstack([_columns(f, level.name) for level in f.levels])[levels[:, j]]
@@ -227,11 +236,15 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
         made = np.hstack([made, block])
         names += [_name(plan.factors, term)] * block.shape[1]
     x = np.hstack([made[fit.design.of_run], blocks_of])
+    power = None
+    if scale == BOX_COX:
+        power = power_beside(fit.y, x)
+        fit = replace(fit, y=scaled(fit.y, scale, power))
     found = _least_squares(fit, x)
     kept = made.shape[1]
     built = Surface(
         response, scale, plan.factors, terms, found[0][:kept], found[1][:kept, :kept], found[2],
-        found[3], names, [], left_out,
+        found[3], names, [], left_out, power,
     )  # fmt: skip
     if fit.groups:
         return built
@@ -371,6 +384,7 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     table["response"], table["scale"] = found.response, found.scale
+    table["power"] = math.nan if found.power is None else found.power
     numeric = [c for c in COLUMNS if c not in ("response", "term", "scale", "df")]
     return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64"})
 

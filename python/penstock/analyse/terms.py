@@ -62,11 +62,14 @@ def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
     found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
     for j, factor in enumerate(plan.factors):
         places = {level.name: i for i, level in enumerate(factor.levels)}
-        column = data[factor.name].astype(str).map(places)
-        if column.isna().any():
-            strange = data[factor.name][column.isna()].iloc[0]
+        code, names = pd.factorize(
+            data[factor.name].astype(str)
+        )  # 10 texts, not 100,000, are looked up
+        number = np.array([*(places.get(str(name), -1) for name in names), -1])[code]
+        if (number < 0).any():
+            strange = data[factor.name].iloc[int(np.argmax(number < 0))]
             raise PenstockError(f"{strange!r} is no level of {factor.name}")
-        found[:, j] = column.to_numpy(dtype=np.int64)
+        found[:, j] = number
     return found
 
 

@@ -432,6 +432,9 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
         return
     if not slow.traced:
         if _is_of_time(outcome.responses[0]) and _differ(outcome):
+            if "guest" in outcome.study:
+                yield "why (calls inside a guest are not traced)"
+                return
             advice = "" if _asks_for_trace(outcome) else _WHAT_TRACES_TELL
             yield f"why (these runs were not traced{advice})"
         return

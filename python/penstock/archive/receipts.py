@@ -1,12 +1,31 @@
-"""What observers say of themselves in a run's manifest."""
+"""What observers and devices say of themselves in a run's manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+#: between what credits are stated to be and what is read some may flow in
+_CREDITS_WITHIN = 1e-3
+
 
 def unplaced_faults(receipt: Mapping[str, Any]) -> int:
     """Page faults that a tracer could not place in a file, because the mappings were being changed."""
     probes = receipt.get("per_probe") or {}
     return int((probes.get("faults") or {}).get("lost_unresolved", 0))
+
+
+def device_faults(states: Mapping[str, Mapping[str, Any]], at_most: int = 0) -> list[str]:
+    """What of `device_state` is not as it should be when a run begins, in words."""
+    found = []
+    for disk_id, state in states.items():
+        left = state.get("in_flight")
+        if left is not None and left > at_most:
+            on = f" on {state['device']}" if "device" in state else ""
+            found.append(f"{disk_id}: requests in flight{on} at the start: {left}, not {at_most}")
+        for what, (there, stated) in (state.get("credits") or {}).items():
+            if abs(there - stated) > _CREDITS_WITHIN * max(stated, 1.0):
+                found.append(
+                    f"{disk_id}: credits ({what}) at the start: {there:.6g}, not {stated:.6g} as stated"
+                )
+    return found

@@ -710,6 +710,7 @@ _TABLES = (
             value | f64 | response's | the first response
             best_so_far | f64 | response's | the best of this and earlier runs
             spent_alpha | f64 | | alpha spent at the look before its stage
+            screening_ended | text | | why screening ended before its stage: the rule and what it saw; empty otherwise
         """),
     ),
     TableSchema(
@@ -794,7 +795,8 @@ _TABLES = (
             df | i64 | | degrees of freedom
             sum_of_squares | f64 | scale's² | of a test
             df_error | f64 | | degrees of freedom of what it is judged by
-            scale | text | | the scale of the fit, `linear` or `log`
+            scale | text | | the scale of the fit, `linear`, `log` or `box-cox`
+            power | f64 | | the Box-Cox power, of largest likelihood for this surface; null on other scales
         """),
     ),
     TableSchema(

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, directory_bytes, partial_path
-from penstock.archive.receipts import unplaced_faults
+from penstock.archive.receipts import device_faults, unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.device_state import State, discard
 from penstock.campaign.guest_stage import GuestStage
 from penstock.campaign.host_stage import HostStage
 from penstock.campaign.judgement import Evidence, Judgement, judge
@@ -29,6 +30,7 @@ from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems, undrained
 from penstock.campaign.stage import CommandLine, Stage, Used
+from penstock.campaign.undo_hook import UndoHook
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.changes import Changes, Step
 from penstock.design.plan import PlannedRun
@@ -71,6 +73,9 @@ class _Work:
     stage: Stage | None = None
     used: Used = field(default_factory=Used)
     settled: Settled | None = None
+    #: of each disk's device, what the run found it to be
+    devices: dict[str, State] = field(default_factory=dict)
+    discarded: dict[str, int] = field(default_factory=dict)
     #: what `verify` found wrong, and what was still to be written back
     verdict: str = ""
     undrained: str = ""
@@ -120,8 +125,7 @@ class HostExecutor:
         self._made: list[Entry] = []
         self._stages: dict[str, Stage] = {}
         self._changes = Changes(study.factors, plan_rows or to_make)
-        #: the run whose `undo` is still to be run
-        self._to_undo: ResolvedRun | None = None
+        self._undo_hook = UndoHook(journal, study.name, work_dir)
         self._recorder: Recorder | None = None
         self._facts: dict[str, Any] = {}
         self._now: _Work | None = None
@@ -189,31 +193,13 @@ class HostExecutor:
         place = _place(resolved)
         if "redeploy" in step.actions and step.changed and place in self._stages:
             self._stages.pop(place).stop()
-        if "undo" in resolved.hooks:
-            self._to_undo = resolved
+        self._undo_hook.owe(resolved)
         self._stage(resolved).change(resolved, step.actions)
 
     def _undo(self) -> None:
         """The study's `undo`, on this host, where any run was begun."""
-        resolved, self._to_undo = self._to_undo, None
-        if resolved is None:
-            return
-        filling = resolved.filling({}, self._work_dir)
-        log = self._work_dir / "undo.log"
-        with create_run_cgroup("undo", None, self._journal) as cgroup:
-            finished = launch(
-                filling.line(resolved.hooks["undo"]),
-                cgroup,
-                log,
-                log.with_suffix(".err"),
-                extra_env=filling.texts(resolved.env),
-                cwd=self._work_dir,
-                timeout_s=resolved.timeout_s,
-                user=resolved.user,
-            )
-        if finished.exit_status != 0:
-            words = last_line(log.with_suffix(".err")) or last_line(log) or "it said nothing"
-            self._say(f"hooks.undo ended with status {finished.exit_status}: {words}")
+        if trouble := self._undo_hook.pay():
+            self._say(f"warning: {trouble}")
 
     def _prepare_data(self, run: PlannedRun, work: _Work) -> None:
         resolved = work.resolved
@@ -348,6 +334,9 @@ class HostExecutor:
             plain = any(not d.emulated for d in work.resolved.disks)
             if wanted.sync and (plain or work.copied is not None):
                 sync_file_systems(work.backing.values())
+            if wanted.discard:
+                plain_disks = [d.disk_id for d in work.resolved.disks if not d.emulated]
+                work.discarded = discard({i: work.backing[i] for i in plain_disks})
             if wanted.dirty_at_most_bytes is not None:
                 sync_file_systems([self._out, *work.backing.values()])
                 work.undrained = undrained(wanted.dirty_at_most_bytes)
@@ -364,7 +353,9 @@ class HostExecutor:
         with attempt.phase("arm"):
             assert self._recorder is not None
             assert work.stage is not None
-            work.stage.begin(work.bundle.path)
+            work.devices = work.stage.begin(work.bundle.path)
+            for disk_id, freed in work.discarded.items():
+                work.devices.setdefault(disk_id, {})["discarded_bytes"] = freed
             self._recorder.start(work.stage.watched(), work.bundle.path)
             where = self._recorder.live()
             if self._said is not None:
@@ -512,6 +503,7 @@ class HostExecutor:
             repeatable=judgement.repeatable,
             causes=list(judgement.causes),
             resident_share=work.settled.resident_share if work.settled else {},
+            device_state=work.devices,
             losses=work.observation.losses,
             receipts=work.observation.receipts,
             responses={n: {"value": m.value, "unit": m.unit} for n, m in responses.items()},
@@ -613,15 +605,7 @@ class HostExecutor:
                 and self._prepared.forget_if_altered(
                     work.prepared, contents=work.resolved.mutates == "contents"
                 ),
-                state_faults=tuple(
-                    fault
-                    for fault in (
-                        work.settled.fault if work.settled else "",
-                        work.verdict,
-                        work.undrained,
-                    )
-                    if fault
-                ),
+                state_faults=tuple(self._state_faults(work)),
                 fidelity_faults=(*seen.fidelity_faults, *told),
                 lost_events=int(seen.losses.get("trace", 0)),
                 kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),
@@ -631,6 +615,13 @@ class HostExecutor:
                 alert=work.alert,
             )
         )
+
+    def _state_faults(self, work: _Work) -> list[str]:
+        """Where the run did not find the state that the study declares."""
+        settled = work.settled.fault if work.settled else ""
+        at_most = self._study.settle.in_flight_at_most
+        devices = [] if at_most is None else device_faults(work.devices, at_most)
+        return [fault for fault in (settled, *devices, work.verdict, work.undrained) if fault]
 
     def _responses(
         self, work: _Work, finished: Finished, judgement: Judgement

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.campaign.device_state import State
 from penstock.campaign.disk_observation import DiskObservation
 from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.emulate.disks.recorded import Recorded
@@ -69,8 +70,9 @@ class GuestStage(Stage):
         """The host alone: what a guest's emulated processor takes says nothing of the program inside."""
         return Watched(scope=None, group=None)
 
-    def begin(self, spool: Path) -> None:
-        """Nothing: its disks are not emulated here."""
+    def begin(self, spool: Path) -> dict[str, State]:
+        """Nothing: its disks are not emulated here, and empty when it boots."""
+        return {}
 
     def run(
         self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.campaign.device_state import State, of_device
 from penstock.campaign.disk_observation import DiskObservation, observation_of
 from penstock.emulate.disks.recorded import Recorded
 from penstock.host.launch import Finished, Stop
@@ -61,7 +62,7 @@ class UpDisk(Protocol):
 class Disks(Protocol):
     """The disks of a place: those of a host (`LiveDisks`), or of a cluster (`Cluster`)."""
 
-    def begin(self, spool: Path) -> None: ...
+    def begin(self, spool: Path) -> dict[str, dict[str, Any]]: ...
     def events(self) -> list[dict[str, Any]]: ...
 
 
@@ -130,12 +131,13 @@ class Stage(ABC):
     ) -> Mapping[str, Recorded]:
         """What the disks leave of the run; `changes`: what was changed since they were put up."""
 
-    def begin(self, spool: Path) -> None:
-        """Disks count from zero, and record in `spool`."""
+    def begin(self, spool: Path) -> dict[str, State]:
+        """Disks count from zero, and record in `spool`; the state of each device that the run finds."""
         disks = self._disks()
         assert disks is not None
         self._spool, self._began_ns = spool, time.monotonic_ns()
-        disks.begin(spool)
+        found = disks.begin(spool)
+        return {i: found.get(i) or of_device(at) for i, at in self.mounts.items()}
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """What the disks counted and logged, what was changed in the run, and how true the disks were."""

@@ -18,15 +18,23 @@ def command(
         "--all",
         help="Also what daemons keep up on purpose, such as disks up without a study.",
     ),
+    forgotten: str | None = typer.Option(
+        None,
+        "--forget",
+        metavar="ID",
+        help="Give up one change that cannot be taken back, by the id it failed with: it stays.",
+    ),
 ) -> None:
     """Put the host back after a crash: mounts, control groups, processes, settings, directories.
 
-    Only what penstock itself made, and only where the command that made it is dead.
+    Only what penstock itself made, and only where the command that made it is dead. What a study's hooks
+    changed is put right by its own `undo`.
     """
     from penstock.host.journal import Journal
-    from penstock.host.undo import undo
+    from penstock.host.undo import forget, undo
 
-    done = undo(Journal(), everything=everything)
+    journal = Journal()
+    done = [forget(journal, forgotten)] if forgotten else undo(journal, everything=everything)
     failed = [u for u in done if u.outcome == "failed"]
     if as_json:
         print(json.dumps({"undone": [vars(u) for u in done], "failed": len(failed)}))
@@ -35,6 +43,7 @@ def command(
     else:
         for u in done:
             note = f" ({u.note})" if u.note else ""
+            note += f" [id {u.id}]" if u.outcome == "failed" else ""
             print(f"{u.outcome:<7} {u.kind:<10} {u.target}{note}")
         counts = Counter(u.outcome for u in done)
         print(", ".join(f"{n} {outcome}" for outcome, n in counts.items()), file=sys.stderr)

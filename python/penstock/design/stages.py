@@ -52,6 +52,8 @@ class Stage:
     reasons: tuple[str, ...] = ()
     #: alpha that a sequential study spent on the look before this stage
     spent: float = 0.0
+    #: why the screening of a sequential study ended before this stage: the rule and what it saw
+    ended: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

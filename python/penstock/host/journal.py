@@ -43,6 +43,7 @@ Kind = Literal[
     "loop",
     "netns",
     "recording",
+    "command",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
 from penstock.host import loop, processes
 from penstock.host.announce import forget_dead
 from penstock.host.cgroup import kill_members, remove_groups, text_of
+from penstock.host.command import run_planned
 from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
 from penstock.host.journal import KINDS, Entry, Journal
@@ -21,13 +22,15 @@ from penstock.host.processes import Identity, boot_id
 from penstock.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
-_OF_THE_BOOT = set(KINDS) - {"directory", "file"}
+_OF_THE_BOOT = set(KINDS) - {"directory", "file", "command"}
 
-#: processes first, then what they hold; directories only when nothing is mounted in them any more
+#: processes first, then a study's own command, while what it was made on is still there, then what they
+#: hold; directories only when nothing is mounted in them any more
 _ORDER = (
     "process",
     "cgroup",
     "recording",
+    "command",
     "setting",
     "netns",
     "mount",
@@ -79,6 +82,20 @@ def put_back(entry: Entry, journal: Journal) -> Undone:
     return _reverse(entry, journal)
 
 
+def forget(journal: Journal, which: str) -> Undone:
+    """Closes the entry `which` of a dead owner and takes nothing back; BadInput where there is none."""
+    with journal.undoing():
+        for entry in journal.open_entries():
+            if entry.id == which and not entry.owner.alive:
+                journal.undone(entry)
+                note = "forgotten: it stays as it is"
+                return Undone(entry.id, entry.kind, entry.target, entry.run, "left", note)
+    raise BadInput(
+        f"found no change '{which}' of a dead command in {journal.path}; expected an `id` that "
+        "`penstock undo` gave"
+    )
+
+
 def _may_take(entry: Entry, own: bool, everything: bool) -> bool:
     if not entry.owner.alive:
         return True
@@ -104,7 +121,10 @@ def _reverse(entry: Entry, journal: Journal) -> Undone:
         outcome, note = "gone", "an earlier boot"
     else:
         try:
-            outcome, note = _REVERSALS[entry.kind](entry)
+            if entry.kind == "command":
+                outcome, note = run_planned(entry, journal)
+            else:
+                outcome, note = _REVERSALS[entry.kind](entry)
         except (OSError, PenstockError) as error:
             outcome, note = "failed", str(error)
     if outcome != "failed":

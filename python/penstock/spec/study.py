@@ -80,12 +80,14 @@ class Sequential(_Frozen):
 
     `runs` is the most that it makes in all; `search_runs` how many of them look for a better setting, by
     `search`; `confirm` how many pairs of the chosen and the `default` setting end it; the shares of `alpha`
-    that each look spends follow `spending`.
+    that each look spends follow `spending`. With `stop: decided` screening also ends where every effect is
+    clear of ±`detect` or within it.
     """
 
     runs: int
     alpha: float = 0.05
     spending: Literal["pocock", "obrien-fleming"] = "pocock"
+    stop: Literal["rivals", "decided"] = "rivals"
     search: Literal["gaussian-process", "trees", "optuna"] = "gaussian-process"
     search_runs: int = 0
     confirm: int = 5
@@ -261,6 +263,10 @@ class Settle(_Frozen):
     resident_at_least: float | None = None
     #: of the whole host, still to be written back; None: not looked at
     dirty_at_most_bytes: int | None = None
+    #: requests in flight on a disk's device; None: noted, and no reason to make the run again
+    in_flight_at_most: int | None = None
+    #: free space of the file systems of plain disks is discarded
+    discard: bool = False
     idle_s: float = 0.0
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from penstock.design.generators import NoFraction, largest_fraction, parse_generator
 from penstock.design.kinds.base import Asked
 from penstock.plugins import DESIGNS, WORKLOAD_PARSERS
-from penstock.spec.names import BUILT_IN, RESERVED, listed, name_fault, suggestion
+from penstock.spec.names import BUILT_IN, OF_STORE, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
 from penstock.spec.study import Factor, Level
+from penstock.spec.template import names_in
 from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
 from penstock.study.references import Names, level_names, level_values, templates
@@ -137,6 +138,15 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
+def _undo(source: Source, text: str, names: Names) -> None:
+    """It runs on this host when all nodes and disks may be gone."""
+    for name in names_in(text):
+        if name in names.disks or name == OF_STORE or "." in name:
+            path: Path = ("workload", "hooks", "undo")
+            expected = "a command that needs no disk or store: they may be gone when it runs"
+            source.mistake_in(path, f"{{{name}}}", f"the directory '{{{name}}}'", expected)
+
+
 def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
     workload = _mapping(document, "workload")
     on = _on(source, ("workload", "on"), workload.get("on"), names)
@@ -149,7 +159,9 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
             where = () if key == "prepare" else on
             templates(source, ("workload", "quick", key), quick, names, disks=True, on=where)
     for key, text in _mapping(workload, "hooks").items():
-        templates(source, ("workload", "hooks", key), text, names, disks=True, on=on)
+        found = templates(source, ("workload", "hooks", key), text, names, disks=True, on=on)
+        if key == "undo" and found is not None:
+            _undo(source, text, names)
     passed = workload.get("pass_env")
     for i, key in enumerate(passed if isinstance(passed, list) else []):
         if isinstance(key, str) and key.strip() and not _VARIABLE.fullmatch(key):
@@ -430,6 +442,12 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         elif _as_name(level) not in names.factors[factor]:
             expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
             source.mistake((*path, factor), f"{level}", expected)
+    if said.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
+        source.mistake(
+            ("design", "sequential", "stop"),
+            "decided, without design.detect",
+            "detect: the difference of level means that matters, in percent of the mean",
+        )
     if said and design_repeats(document) < 2:
         source.mistake(
             ("design", "sequential"),
@@ -534,6 +552,21 @@ def _guest(source: Source, document: dict[str, Any], base_dir: FilePath) -> None
 
 def _settle(source: Source, document: dict[str, Any]) -> None:
     settle = _mapping(document, "settle")
+    nodes = _mapping(document, "platform").get("nodes")
+    disks = [
+        disk
+        for node in (nodes if isinstance(nodes, list) else [])
+        if isinstance(node, dict) and isinstance(node.get("disks"), list)
+        for disk in node["disks"]
+    ]
+    if settle.get("discard") is True and not any(
+        isinstance(d, dict) and "directory" in d for d in disks
+    ):
+        source.mistake(
+            ("settle", "discard"),
+            "no disk with a directory to discard the free space of",
+            "a disk with `directory`: what is emulated has no such space",
+        )
     if settle.get("resident_at_least") is not None and settle.get("resident_at_most") is not None:
         source.mistake(
             ("settle", "resident_at_least"),

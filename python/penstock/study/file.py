@@ -175,6 +175,11 @@ class SequentialFile(Part):
         "pocock",
         description="How alpha is shared over the looks: much early, or nearly all at the end.",
     )
+    stop: Literal["rivals", "decided"] = Field(
+        "rivals",
+        description="When screening ends: no active effect has a plausible rival; decided: also where each "
+        "effect is clear of the difference `detect` or within it.",
+    )
     search: Literal["gaussian-process", "trees", "optuna"] = Field(
         "gaussian-process", description="What chooses settings after screening."
     )
@@ -537,6 +542,16 @@ class SettleFile(Part):
     )
     dirty_at_most: Size | None = Field(
         None, description="Bytes of this host still to be written back at the start: at most."
+    )
+    in_flight_at_most: int | None = Field(
+        None,
+        ge=0,
+        le=1_000_000,
+        description="Requests in flight on the device of each disk at the start: at most. What is found is "
+        "noted in any case.",
+    )
+    discard: bool = Field(
+        False, description="Discard the free space of file systems of plain disks first (fstrim)."
     )
     idle: Duration = Field("0s", description="Quiet time before each run.")
 

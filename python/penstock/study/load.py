@@ -315,5 +315,7 @@ def _settle(file: StudyFile, document: dict[str, Any]) -> Settle:
         dirty_at_most_bytes=parse_size(settle.dirty_at_most)
         if settle.dirty_at_most is not None
         else None,
+        in_flight_at_most=settle.in_flight_at_most,
+        discard=settle.discard,
         idle_s=parse_duration(settle.idle),
     )

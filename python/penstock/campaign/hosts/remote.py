@@ -49,10 +49,10 @@ class _HostAtWork:
         path = base / f"{said.study_id}.study.yaml"
         study = read_study(said.text.encode(), path, base_dir=base)
         self.place = state_dir() / "hosts" / f"{said.study_id}-{said.host}"
-        shutil.rmtree(self.place, ignore_errors=True)
-        (self.place / "runs").mkdir(parents=True)
         journal = Journal()
         undo(journal)
+        shutil.rmtree(self.place, ignore_errors=True)
+        (self.place / "runs").mkdir(parents=True)
         (self.place / "work").mkdir()
         self.said: list[str] = []
         self.live = Announcement("study", study.name, study_id=said.study_id, host=said.host)

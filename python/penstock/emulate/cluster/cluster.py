@@ -287,9 +287,10 @@ class Cluster:
         """The same with the cluster's own: `jain_index` of the nodes that wanted processors."""
         return self._ask("status")
 
-    def begin(self, spool: Path) -> None:
-        """A run begins: disks count from zero, and record in `spool` what a certificate needs."""
-        self._ask("begin", spool=str(spool.absolute()))
+    def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
+        """A run begins: disks count from zero, and record in `spool` what a certificate needs; the state that
+        it finds, by disk_id."""
+        return dict(self._ask("begin", spool=str(spool.absolute())).get("state") or {})
 
     def end(
         self, spool: Path, changes: Sequence[Mapping[str, Any]] | None = None

@@ -241,8 +241,7 @@ class Supervisor:
 
     def begin(self, cluster: str, spool: str) -> dict[str, Any]:
         """A run begins: disks count from zero and record what a certificate needs."""
-        self._cluster(cluster).disks.begin(Path(spool))
-        return {}
+        return {"state": self._cluster(cluster).disks.begin(Path(spool))}
 
     def end(self, cluster: str, spool: str) -> dict[str, Any]:
         """The run has ended: by disk its counters, facts, and its tables as files of `spool`."""

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
 from penstock.emulate.backends.base import Cause, limits_dict
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.disks.beginning import beginning
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, Values
@@ -74,6 +75,14 @@ class LiveDisk:
         with contextlib.suppress(PenstockError):
             return {"limits": limits_dict(self.up.read_back())} if known is None else known()
         return {}
+
+    def beginning(self) -> dict[str, Any] | None:
+        """The state that a run finds, which has begun on it; None where only the kernel knows."""
+        if self.page is None:
+            return None
+        with contextlib.suppress(PenstockError):
+            return beginning(self.up.stats(), self.spec.profile or {}, self._in_force())
+        return None
 
     def recorded(self, changes: Sequence[Mapping[str, Any]]) -> Recorded:
         """What it leaves of a run, which has ended; `changes`: those of it."""
@@ -169,11 +178,16 @@ class LiveDisks:
         """A node's disks with their counters."""
         return {name: disk.status() for name, disk in self.of(node).items()}
 
-    def begin(self, spool: Path) -> None:
-        """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on."""
+    def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
+        """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on.
+
+        Gives the state that the run finds, by disk_id, of the disks that know it.
+        """
         for disk in self:
             disk.up.begin(spool)
             disk.begun = True
+        found = {disk.disk_id: disk.beginning() for disk in self}
+        return {disk_id: state for disk_id, state in found.items() if state is not None}
 
     def end(self, changes: Sequence[Mapping[str, Any]]) -> dict[str, Recorded]:
         """The run has ended: by disk_id what each disk leaves of it, of those that it was begun on.
