@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
 from penstock.observe.monitor.door import Remote
+from penstock.observe.monitor.lacking import of_headers, verdict_of
 from penstock.observe.monitor.points import points
 from penstock.observe.monitor.targets import read_targets
 
@@ -214,6 +216,81 @@ def test_options_of_one_call_do_not_leak_into_the_next(server: Server) -> None:
     assert first.splitlines()[0] == "duration,a,b"
     assert server.get("leak", metric="named", type="timestamp", labels=["x"]).text != first
     assert server.get("leak", metric="named").text == first
+
+
+LACKS = "m: partial, 6 of 10 points; 4 lost in 1 gap, the longest 5 s"
+
+
+def ten_points(server: Server, name: str, lost: range = range(0)) -> None:
+    """One of `whole`, ten seconds of a series `m` at 1 s without those of `lost`, and `n`, which has all."""
+    server.http.post(f"/exp/{name}", json={"utc_time": T0 // S})
+    for number, (metric, lacks) in enumerate((("m", lost), ("n", range(0)))):
+        at = [i for i in range(10) if i not in lacks]
+        told = {"metric": metric, "interval_ns": S, "expected": 10}
+        times = [T0 + i * S for i in at]
+        assert server.push(name, number, times, at, metric, accounts=[told]).status_code == 201
+    server.http.put(f"/exp/{name}", json={"utc_time": T0 // S + 9})
+
+
+def test_what_is_not_complete_is_given_and_told(server: Server, tmp_path: Path) -> None:
+    """On stderr, in a warning, in a header; breaks where rows are held back, or nothing is said."""
+    ten_points(server, "lacks", range(4, 8))
+    ten_points(server, "whole")
+
+    answer = server.get("lacks", metric="m")
+    assert (answer.status_code, len(answer.text.splitlines())) == (200, 7)
+    assert answer.headers["X-Penstock-Verdict"] == "partial"
+    (row,) = json.loads(answer.headers["X-Penstock-Lacking"])["series"]
+    assert (row["series"], row["stored"], row["expected"], row["lost"]) == ("m", 6, 10, 4)
+    for name, metric in (("lacks", "n"), ("whole", "m")):
+        fine = server.get(name, metric=metric).headers
+        assert (fine["X-Penstock-Verdict"], "X-Penstock-Lacking" in fine) == ("complete", False)
+
+    words = ("monitor", "get", "lacks", "-m", "m")
+    told = server.cli(*words)
+    assert (told.returncode, told.stdout) == (0, answer.text)
+    assert told.stderr == f"penstock: 1 series is not complete\npenstock: {LACKS}\n"
+    here = server.cli(*words, PENSTOCK_SERVER="")  # the same store without a server
+    assert (here.stdout, here.stderr) == (told.stdout, told.stderr)
+    asked = server.cli(*words, "--partial")
+    assert (asked.stdout, asked.stderr) == (answer.text, "")
+    assert server.cli("monitor", "get", "lacks", "-m", "n").stderr == ""
+
+    with pytest.warns(penstock.PartialData, match="4 lost in 1 gap"):
+        frame = penstock.series("lacks", "m", server=server.url)
+    assert len(frame) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(penstock.series("lacks", "m", server=server.url, partial=True)) == 6
+        assert len(penstock.series("lacks", "n", server=server.url)) == 10
+
+    # what analyses refuses the same, from a server and from a file that says it
+    exported = tmp_path / "m.parquet"
+    server.cli(*words, "--format", "parquet", "-o", str(exported))
+    address = f"{server.url}/exp/lacks/data?metric=m"
+    for source in (address, str(exported)):
+        draw = ("plot", source, "lines", "-o", str(tmp_path / "f.svg"))
+        refused = server.cli(*draw)
+        assert refused.returncode == 2
+        assert "expected complete" in refused.stderr
+        assert server.cli(*draw, "--partial").returncode == 0
+    assert LACKS in server.cli("plot", address, "lines").stderr
+
+
+def test_a_header_holds_no_more_series_than_it_may() -> None:
+    row = {"stored": 1, "expected": 9, "produced": None, "lost": 8, "gaps": 1, "longest_gap_ns": S}
+    about = {f"{'é' * 400}{i}": {**row, "verdict": "partial"} for i in range(50)}
+    told = verdict_of(about, running=True)
+    headers = told.headers()
+    assert len(headers["X-Penstock-Lacking"]) < 5000
+    again = of_headers({**headers, "X-Penstock-State": "running"})
+    assert len(again.lacking) + again.more == 50
+    assert again.lines[0] == "50 series are not complete so far (it still runs)"
+    assert told.lines[-1] == "and 30 more"
+    for broken in ("{", '{"series": [{}], "more": 1}', '{"series": [3], "more": 1}', "[]"):
+        said = of_headers({"X-Penstock-Verdict": "partial", "X-Penstock-Lacking": broken})
+        assert said.lines == ["1 series is not complete", "and 1 more"]
+    assert of_headers({}).lines == []
 
 
 def test_a_server_that_nobody_described_is_not_asked(server: Server) -> None:
