@@ -444,6 +444,80 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         running.end()
 
 
+def live_events(
+    http: httpx.Client, headers: dict[str, str], wanted: int, **asked: str
+) -> list[tuple[str, object]]:
+    """The first events of the live stream: name and value."""
+    found: list[tuple[str, object]] = []
+    with http.stream("GET", "/api/v1/live", headers=headers, params=asked) as answer:
+        assert answer.status_code == 200
+        name = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                found.append((name, json.loads(line[6:])))
+                if len(found) == wanted:
+                    break
+    return found
+
+
+def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path) -> None:
+    """Breaks where a user's token shows what is of others, or of the host, or is not needed."""
+    running = Server(tmp_path, "--open-reads")
+    try:
+        told = {}
+        for user, role in (("ada", "owner"), ("bob", "reader"), ("eve", "owner")):
+            made = running.cli("monitor", "token", user, "--role", role)
+            told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        http = running.http
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
+            assert http.get("/api/v1/live", headers=headers).status_code == 401
+        assert http.post("/exp/own", headers=told["ada"]).status_code == 201
+        both = {"shared": True, "tags": ["t"]}
+        assert http.post("/exp/both", headers=told["ada"], json=both).status_code == 201
+        assert http.post("/exp/other", headers=told["eve"]).status_code == 201
+
+        def seen(user: str, **asked: str) -> list[str]:
+            who, experiments = live_events(http, told[user], 2, **asked)
+            assert who == ("who", {"user": user})
+            assert experiments[0] == "experiments"
+            return sorted(f"{e['user']} {e['name']}" for e in experiments[1])  # type: ignore[attr-defined]
+
+        assert seen("ada") == ["ada both", "ada own"]
+        assert seen("bob") == ["ada both"]
+        assert seen("eve") == ["ada both", "eve other"]
+        assert seen("ada", experiment="own#1") == ["ada own"]
+        assert seen("bob", experiment="both") == ["ada both"]
+        for user, name in (("bob", "own"), ("eve", "own"), ("ada", "other"), ("ada", "nothing")):
+            asked = {"experiment": name}
+            answer = http.get("/api/v1/live", headers=told[user], params=asked)
+            assert answer.status_code == 404
+        # nothing else of the interface, as before
+        assert http.get("/api/v1/state", headers=told["ada"]).status_code == 401
+
+        # what changes is told to who may see it; each hears of the others' nothing
+        with http.stream("GET", "/api/v1/live", headers=told["bob"]) as answer:
+            lines = answer.iter_lines()
+            while "experiments" not in next(lines):
+                pass
+            assert [e["name"] for e in json.loads(next(lines)[6:])] == ["both"]
+            mark = {"kind": "begin", "name": "hidden"}
+            other = "/api/v1/experiments/other/marks"
+            assert http.post(other, headers=told["eve"], json=mark).status_code == 201
+            mark["name"] = "load"
+            both_marks = "/api/v1/experiments/both/marks"
+            assert http.post(both_marks, headers=told["ada"], json=mark).status_code == 201
+            while True:
+                line = next(lines)
+                assert "hidden" not in line
+                assert "other" not in line
+                if line.startswith("data: ") and json.loads(line[6:])[0]["phase"] == "load":
+                    break
+    finally:
+        running.end()
+
+
 def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> None:
     assert server.cli("monitor", "start", "cli", "--tag", "t", "-p", "disk=fast").returncode == 0
     assert server.cli("monitor", "mark", "cli", "--begin", "load").returncode == 0
