@@ -344,7 +344,7 @@ def grafana(
         "http://127.0.0.1:5000", "--server", help="Where Grafana finds `penstock serve`."
     ),
 ) -> None:
-    """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants.
+    """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants, run.
 
     Its data source is the plugin simpod-json-datasource; its token, $PENSTOCK_TOKEN in Grafana's environment.
     """
