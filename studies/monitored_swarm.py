@@ -313,7 +313,7 @@ def judged(
 def figure(server: Server, out: Path) -> None:
     """How much each peer has over time."""
     address = f"{server.url}/exp/swarm/data?metric={METRIC}&type=duration"
-    words = ["plot", address, "lines", "-o", out / "swarm.svg"]
+    words = ["plot", address, "lines", "--partial", "-o", out / "swarm.svg"]
     server.penstock(*words)
     server.penstock("plot", out / "swarm.json", "-o", out / "swarm.png")
 

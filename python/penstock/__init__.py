@@ -1,7 +1,7 @@
 """penstock: one experiment platform for the storage and I/O performance of data systems.
 
 From Python: `Study`, `run`, `Campaign`, `trace`, `Trace`, `predict_workflow`, `explore`,
-`experiment`, `series` and `Disk`, of
+`experiment`, `series` (and its warning `PartialData`) and `Disk`, of
 `penstock.api`, and `Cluster`, of `penstock.emulate.cluster.cluster`.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.api import series as series
     from penstock.api import trace as trace
     from penstock.emulate.cluster.cluster import Cluster as Cluster
+    from penstock.observe.monitor.lacking import PartialData as PartialData
 
     __version__: str
 
@@ -42,8 +43,12 @@ def __getattr__(name: str) -> Any:
         from penstock.emulate.cluster.cluster import Cluster
 
         return Cluster
+    if name == "PartialData":
+        from penstock.observe.monitor.lacking import PartialData
+
+        return PartialData
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API, "Cluster", "__version__"])
+    return sorted([*globals(), *_API, "Cluster", "PartialData", "__version__"])

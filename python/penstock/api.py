@@ -333,24 +333,31 @@ def series(
     phase: str | None = None,
     labels: Sequence[str] = (),
     axis: Literal["timestamp", "duration", "sample"] | None = None,
+    partial: bool = False,
     server: str | None = None,
 ) -> pd.DataFrame:
     """A metric of an experiment: a column for each series, rows by time, or by number where it is a sequence.
 
     `labels` are those whose values name the columns. The experiment is of this user's archive, or with
-    `server` (`$PENSTOCK_SERVER`) of that one. Raises BadInput for what there is not.
+    `server` (`$PENSTOCK_SERVER`) of that one. A warning PartialData names the series that are not complete,
+    unless `partial` data will do. Raises BadInput for what there is not.
     """
     import io
+    import warnings
 
     import pandas as pd
 
     from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.lacking import PartialData
 
     said = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
     options: dict[str, Any] = {k: v for k, v in said.items() if v is not None}
     if labels:
         options["labels"] = list(labels)
-    content = b"".join(opened(server).get(name, options))
+    found = opened(server).get(name, options)
+    if found.verdict.lines and not partial:
+        warnings.warn("; ".join(found.verdict.lines), PartialData, stacklevel=2)
+    content = b"".join(found.parts)
     frame = pd.read_parquet(io.BytesIO(content))
     return frame.set_index(str(frame.columns[0]))
 

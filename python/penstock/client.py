@@ -346,8 +346,8 @@ def _path(text: str) -> str:
     return quote(text.lstrip("/"), safe="/")
 
 
-def download(url: str, most_bytes: int) -> bytes:
-    """What lies at an address, `most_bytes` of it at most.
+def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
+    """What lies at an address, `most_bytes` of it at most, and the headers of the answer.
 
     Raises PenstockError where there is no answer, BadInput where it is no success, or longer.
     """
@@ -368,4 +368,4 @@ def download(url: str, most_bytes: int) -> bytes:
         raise BadInput(f"{url}: {error}; expected the address of an export") from None
     except httpx.HTTPError as error:
         raise PenstockError(f"{url}: {error}") from error
-    return b"".join(parts)
+    return b"".join(parts), answer.headers

@@ -103,6 +103,7 @@ COLLECTORS = Table(
         "remote-write": "penstock.observe.monitor.collectors.http_push:RemoteWriteReceiver",
         "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
         "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
+        "cassandra": "penstock.observe.monitor.collectors.cassandra:CassandraPoller",
     },
 )
 
@@ -149,6 +150,7 @@ METRIC_READERS = Table(
         "hadoop": "penstock.workload.metrics.hadoop",
         "redis": "penstock.workload.metrics.redis",
         "postgresql": "penstock.workload.metrics.postgresql",
+        "cassandra": "penstock.workload.metrics.cassandra",
         "sar": "penstock.workload.metrics.sar",
         "kube-burner": "penstock.workload.metrics.kube_burner",
         "described": "penstock.workload.metrics.described",

@@ -870,6 +870,7 @@ def all_targets() -> list[Target]:
                 ("spark-compressed", "spark", "spark.[lsz]*", of.of_bytes),
                 ("redis", "redis", "redis-info.txt", of.of_text),
                 ("postgresql", "postgresql", "pg-*.csv", of.of_text),
+                ("cassandra", "cassandra", "cassandra-nodetool.txt", of.of_text),
                 ("hadoop", "hadoop", "hadoop*.jhist", of.of_text),
                 ("sar", "sar", "sar.json", of.of_text),
             )

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from penstock.archive.bundle import Bundle
 from penstock.observe.monitor.bandwidth import bwinfo, devices_of
 from penstock.observe.monitor.dashboards import (
     ALL_TENANTS,
@@ -25,9 +26,11 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
+from penstock.observe.monitor.experiments import Experiment, Phase
 from penstock.observe.monitor.grafana import dashboard_json, write
-from penstock.observe.monitor.points import Batch, canonical_labels, points
+from penstock.observe.monitor.points import Account, Batch, canonical_labels, points
 from penstock.observe.monitor.recorded import recorded
+from penstock.observe.monitor.run_uses import run_uses
 from penstock.observe.monitor.uses import COLUMNS, uses_of_points
 from tests.unit.test_experiment_server import Server
 
@@ -185,6 +188,83 @@ def test_tenants_are_the_sum_of_their_nodes() -> None:
     assert plots[ALL_TENANTS]["allocated"] == [[3.5, 3.5]]  # db: as many as the host has
     assert plots["no tenant / db"]["disk"] == [[80.0, 100.0]]
     assert names_of(DASHBOARDS["tenants"], tenants().iloc[:2], tenancy) == []
+
+
+def experiment(**more: Any) -> Experiment:
+    phases = (Phase("load", T0, T0 + 4 * S), Phase("measure", T0 + 4 * S, None))
+    plain = {"params": {}, "tags": (), "path": Path("none"), "out": "", "run_id": "x"}
+    said = {"owner": "ada", "shared": False, "state": "ended", **plain, "phases": phases, **more}
+    return Experiment("x", 1, start_ns=T0, end_ns=T0 + 10 * S, **said)
+
+
+def of_run(frame: pd.DataFrame) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
+    """Lines of the plots of a run: seconds and values by name."""
+    rows = rows_of(DASHBOARDS["run"], frame)
+    assert list(rows) == ["run"] == names_of(DASHBOARDS["run"], frame)
+    return {
+        p.key: {x.name: (((x.utc_ns - T0) // S).tolist(), x.value.tolist()) for x in lines}
+        for p, lines in rows["run"]
+    }
+
+
+def test_a_run_has_its_phases_its_hosts_and_what_its_program_says() -> None:
+    # would break if a unit were not brought to the plot's, or what is of the host taken for the program's
+    ours = [
+        row("ops", [10.0, 20.0], entity="w0"),
+        row("written", [1.0, 2.0]),
+        row("read_latency", [3.0, 4.0]),
+        row("cpu_time_of_it", [1.0, 2.0]),
+        row("clock_offset_seconds", [-0.002, 0.001], source="samples"),
+    ]
+    units = {"ops": "1/s", "written": "MiB/s", "read_latency": "us"}
+    units |= {"cpu_time_of_it": "s", "clock_offset_seconds": "s"}
+    memory = [row("memory_available", [5e9, 4e9], entity="host")]
+    rows = [*ours, *memory, *node_exporter("a:9100")]
+    table = points(
+        metric=[r["metric"] for r in rows for _ in r["values"]],
+        labels=[r["labels"] for r in rows for _ in r["values"]],
+        utc_ns=[T0 + k * S for r in rows for k, _ in enumerate(r["values"])],
+        float=[float(v) for r in rows for v in r["values"]],
+        unit=[units.get(r["metric"], "") for r in rows for _ in r["values"]],
+    )
+    told = [Account("ops", '{"entity":"w0"}', expected=3), Account("written", expected=2)]
+    made = recorded([Batch("me", 0, table, told)], T0, T0 + 10 * S)
+    frame = pd.concat([uses_of_points(made, {}), run_uses(experiment(), made, None)])
+    found = of_run(frame)
+    assert found["phases"] == {"load": ([0, 4], [1.0, 1.0]), "measure": ([4, 10], [2.0, 2.0])}
+    assert found["operations"] == {"ops w0": ([0, 1], [10.0, 20.0])}
+    assert found["bytes"] == {"written": ([0, 1], [2.0**20, 2.0**21])}
+    assert list(found["latency"]) == ["read_latency"]
+    assert found["latency"]["read_latency"][1] == pytest.approx([3e-6, 4e-6])
+    assert found["complete"] == {"me": ([0, 10], [80.0, 80.0])}
+    assert found["clocks"] == {"samples": ([0, 1], [2.0, 1.0])}
+    # of two hosts each line has the name of its own
+    assert list(found["cpu"]) == ["a:9100 busy"]
+    assert found["cpu"]["a:9100 busy"][1] == pytest.approx([50.0])
+    assert found["memory"] == {"this host available": ([0, 1], [5e9, 4e9])}
+    assert list(found["disk"]) == ["a:9100 sda"]
+    assert (found["valid"], found["observers"]) == ({}, {})
+    # and no row of another dashboard is made of what is of the run as a whole
+    assert names_of(DASHBOARDS["compute"], frame) == ["a:9100", "this host"]
+    assert list(rows_of(DASHBOARDS["compute"], frame)) == ["a:9100", "this host"]
+
+
+def test_a_run_of_a_study_says_how_good_it_was(tmp_path: Path) -> None:
+    monitor = {"samples": 90, "expected": 100, "cpu_ns": 50_000_000}
+    manifest = {"run_id": "r001", "receipts": {"monitor": monitor, "trace": {"lost": 0}}}
+    with Bundle.create(tmp_path / "r001", manifest) as bundle:
+        clock = {"monotonic_ns": 0, "boottime_ns": 0, "offset_bound_ns": 0, "realtime_ns": T0}
+        clocks = [{**clock, "point": "start", "offset_ns": -3_000_000}]
+        bundle.write_table("clocks", pa.Table.from_pylist(clocks))
+        disks = [{"disk_id": d, "valid": v} for d, v in (("a", True), ("a", None), ("b", False))]
+        bundle.write_table("fidelity", pa.Table.from_pylist(disks))
+    empty = recorded([], T0, T0 + 10 * S)
+    found = of_run(run_uses(experiment(), empty, Bundle.open(tmp_path / "r001")))
+    assert found["complete"] == {"monitor": ([0, 10], [90.0, 90.0])}
+    assert found["observers"] == {"monitor": ([0, 10], [0.5, 0.5])}
+    assert found["clocks"] == {"host": ([0], [3.0])}
+    assert found["valid"] == {"a": ([0, 10], [1.0, 1.0]), "b": ([0, 10], [0.0, 0.0])}
+    assert run_uses(experiment(phases=()), empty, None).empty
 
 
 def test_the_same_windows_for_any_disk() -> None:
@@ -450,6 +530,22 @@ def test_the_page_asks_for_what_the_server_has(server: Server) -> None:
         server.http.get("/api/v1/dashboards/none", params={"experiment": "cluster"}).status_code
         == 404
     )
+
+
+def test_the_page_shows_a_run_and_grafana_asks_for_it(server: Server) -> None:
+    asked = {"experiment": "cluster#1"}
+    answer = server.http.get("/api/v1/dashboards/run", params=asked).json()
+    (made,) = answer["rows"]
+    plots = {p["plot"]: p["lines"] for p in made["plots"]}
+    (load,) = plots["phases"]
+    assert (load["name"], load["points"][0]) == ("load", [T0 // 10**6, 1.0])
+    # what lasts from the very beginning is within what the page draws
+    assert isinstance(answer["start_ms"], int)
+    assert answer["start_ms"] <= load["points"][0][0]
+    assert {x["name"] for x in plots["cpu"]} == {"a:9100 busy", "b:9100 busy"}
+    assert ask(server, "search", {"target": "rows;run;cluster#1"}) == ["run"]
+    said = {"range": RANGE, "targets": [{"target": "run.cpu;cluster#1;run"}]}
+    assert len(ask(server, "query", said)) == 2
 
 
 def test_a_reader_may_ask_although_it_asks_by_post(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
 from penstock.observe.monitor.door import Remote
+from penstock.observe.monitor.lacking import of_headers, verdict_of
 from penstock.observe.monitor.points import points
 from penstock.observe.monitor.targets import read_targets
 
@@ -216,6 +218,81 @@ def test_options_of_one_call_do_not_leak_into_the_next(server: Server) -> None:
     assert server.get("leak", metric="named").text == first
 
 
+LACKS = "m: partial, 6 of 10 points; 4 lost in 1 gap, the longest 5 s"
+
+
+def ten_points(server: Server, name: str, lost: range = range(0)) -> None:
+    """One of `whole`, ten seconds of a series `m` at 1 s without those of `lost`, and `n`, which has all."""
+    server.http.post(f"/exp/{name}", json={"utc_time": T0 // S})
+    for number, (metric, lacks) in enumerate((("m", lost), ("n", range(0)))):
+        at = [i for i in range(10) if i not in lacks]
+        told = {"metric": metric, "interval_ns": S, "expected": 10}
+        times = [T0 + i * S for i in at]
+        assert server.push(name, number, times, at, metric, accounts=[told]).status_code == 201
+    server.http.put(f"/exp/{name}", json={"utc_time": T0 // S + 9})
+
+
+def test_what_is_not_complete_is_given_and_told(server: Server, tmp_path: Path) -> None:
+    """On stderr, in a warning, in a header; breaks where rows are held back, or nothing is said."""
+    ten_points(server, "lacks", range(4, 8))
+    ten_points(server, "whole")
+
+    answer = server.get("lacks", metric="m")
+    assert (answer.status_code, len(answer.text.splitlines())) == (200, 7)
+    assert answer.headers["X-Penstock-Verdict"] == "partial"
+    (row,) = json.loads(answer.headers["X-Penstock-Lacking"])["series"]
+    assert (row["series"], row["stored"], row["expected"], row["lost"]) == ("m", 6, 10, 4)
+    for name, metric in (("lacks", "n"), ("whole", "m")):
+        fine = server.get(name, metric=metric).headers
+        assert (fine["X-Penstock-Verdict"], "X-Penstock-Lacking" in fine) == ("complete", False)
+
+    words = ("monitor", "get", "lacks", "-m", "m")
+    told = server.cli(*words)
+    assert (told.returncode, told.stdout) == (0, answer.text)
+    assert told.stderr == f"penstock: 1 series is not complete\npenstock: {LACKS}\n"
+    here = server.cli(*words, PENSTOCK_SERVER="")  # the same store without a server
+    assert (here.stdout, here.stderr) == (told.stdout, told.stderr)
+    asked = server.cli(*words, "--partial")
+    assert (asked.stdout, asked.stderr) == (answer.text, "")
+    assert server.cli("monitor", "get", "lacks", "-m", "n").stderr == ""
+
+    with pytest.warns(penstock.PartialData, match="4 lost in 1 gap"):
+        frame = penstock.series("lacks", "m", server=server.url)
+    assert len(frame) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(penstock.series("lacks", "m", server=server.url, partial=True)) == 6
+        assert len(penstock.series("lacks", "n", server=server.url)) == 10
+
+    # what analyses refuses the same, from a server and from a file that says it
+    exported = tmp_path / "m.parquet"
+    server.cli(*words, "--format", "parquet", "-o", str(exported))
+    address = f"{server.url}/exp/lacks/data?metric=m"
+    for source in (address, str(exported)):
+        draw = ("plot", source, "lines", "-o", str(tmp_path / "f.svg"))
+        refused = server.cli(*draw)
+        assert refused.returncode == 2
+        assert "expected complete" in refused.stderr
+        assert server.cli(*draw, "--partial").returncode == 0
+    assert LACKS in server.cli("plot", address, "lines").stderr
+
+
+def test_a_header_holds_no_more_series_than_it_may() -> None:
+    row = {"stored": 1, "expected": 9, "produced": None, "lost": 8, "gaps": 1, "longest_gap_ns": S}
+    about = {f"{'é' * 400}{i}": {**row, "verdict": "partial"} for i in range(50)}
+    told = verdict_of(about, running=True)
+    headers = told.headers()
+    assert len(headers["X-Penstock-Lacking"]) < 5000
+    again = of_headers({**headers, "X-Penstock-State": "running"})
+    assert len(again.lacking) + again.more == 50
+    assert again.lines[0] == "50 series are not complete so far (it still runs)"
+    assert told.lines[-1] == "and 30 more"
+    for broken in ("{", '{"series": [{}], "more": 1}', '{"series": [3], "more": 1}', "[]"):
+        said = of_headers({"X-Penstock-Verdict": "partial", "X-Penstock-Lacking": broken})
+        assert said.lines == ["1 series is not complete", "and 1 more"]
+    assert of_headers({}).lines == []
+
+
 def test_a_server_that_nobody_described_is_not_asked(server: Server) -> None:
     server.http.post("/exp/far")
     assert server.get("far", server="nowhere", query="up").status_code == 404
@@ -363,6 +440,80 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         ]
         assert running.cli("monitor", "token", "--revoke", row["token_id"]).returncode == 0
         assert http.get("/exp", headers=told["bob"]).status_code == 401
+    finally:
+        running.end()
+
+
+def live_events(
+    http: httpx.Client, headers: dict[str, str], wanted: int, **asked: str
+) -> list[tuple[str, object]]:
+    """The first events of the live stream: name and value."""
+    found: list[tuple[str, object]] = []
+    with http.stream("GET", "/api/v1/live", headers=headers, params=asked) as answer:
+        assert answer.status_code == 200
+        name = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                found.append((name, json.loads(line[6:])))
+                if len(found) == wanted:
+                    break
+    return found
+
+
+def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path) -> None:
+    """Breaks where a user's token shows what is of others, or of the host, or is not needed."""
+    running = Server(tmp_path, "--open-reads")
+    try:
+        told = {}
+        for user, role in (("ada", "owner"), ("bob", "reader"), ("eve", "owner")):
+            made = running.cli("monitor", "token", user, "--role", role)
+            told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        http = running.http
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
+            assert http.get("/api/v1/live", headers=headers).status_code == 401
+        assert http.post("/exp/own", headers=told["ada"]).status_code == 201
+        both = {"shared": True, "tags": ["t"]}
+        assert http.post("/exp/both", headers=told["ada"], json=both).status_code == 201
+        assert http.post("/exp/other", headers=told["eve"]).status_code == 201
+
+        def seen(user: str, **asked: str) -> list[str]:
+            who, experiments = live_events(http, told[user], 2, **asked)
+            assert who == ("who", {"user": user})
+            assert experiments[0] == "experiments"
+            return sorted(f"{e['user']} {e['name']}" for e in experiments[1])  # type: ignore[attr-defined]
+
+        assert seen("ada") == ["ada both", "ada own"]
+        assert seen("bob") == ["ada both"]
+        assert seen("eve") == ["ada both", "eve other"]
+        assert seen("ada", experiment="own#1") == ["ada own"]
+        assert seen("bob", experiment="both") == ["ada both"]
+        for user, name in (("bob", "own"), ("eve", "own"), ("ada", "other"), ("ada", "nothing")):
+            asked = {"experiment": name}
+            answer = http.get("/api/v1/live", headers=told[user], params=asked)
+            assert answer.status_code == 404
+        # nothing else of the interface, as before
+        assert http.get("/api/v1/state", headers=told["ada"]).status_code == 401
+
+        # what changes is told to who may see it; each hears of the others' nothing
+        with http.stream("GET", "/api/v1/live", headers=told["bob"]) as answer:
+            lines = answer.iter_lines()
+            while "experiments" not in next(lines):
+                pass
+            assert [e["name"] for e in json.loads(next(lines)[6:])] == ["both"]
+            mark = {"kind": "begin", "name": "hidden"}
+            other = "/api/v1/experiments/other/marks"
+            assert http.post(other, headers=told["eve"], json=mark).status_code == 201
+            mark["name"] = "load"
+            both_marks = "/api/v1/experiments/both/marks"
+            assert http.post(both_marks, headers=told["ada"], json=mark).status_code == 201
+            while True:
+                line = next(lines)
+                assert "hidden" not in line
+                assert "other" not in line
+                if line.startswith("data: ") and json.loads(line[6:])[0]["phase"] == "load":
+                    break
     finally:
         running.end()
 

@@ -178,6 +178,64 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
         server.end()
 
 
+def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: int) -> None:
+    """Breaks where what a client sends under its name takes the number of a batch of its own."""
+    target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
+    port = free_port()
+    config = {
+        "pull": {"type": "scrape", "targets": [target], "interval_s": 0.1},
+        "in": {"type": "influxdb", "port": port},
+    }
+    server = Server(tmp_path, {"collectors": config})
+    points_of = f"{server.url}/api/v1/experiments/x/points"
+    event = {"number": 1_000, "metric": [], "events": [{"kind": "gap", "utc_ns": 1}]}
+    some = {"number": 0, "metric": "mine", "utc_ns": [time.time_ns()], "integer": [1]}
+    pq.write_table(pa.table({"v": [1, 2]}), tmp_path / "t.parquet")
+    words = ["push", "x", str(tmp_path / "t.parquet"), "-c", "v", "--source"]
+
+    def here(source: str) -> subprocess.CompletedProcess[str]:
+        """Without the server, into the same store."""
+        line = [sys.executable, "-m", "penstock", "monitor", *words, source]
+        environment = {k: v for k, v in server.environment.items() if k != "PENSTOCK_SERVER"}
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+
+    try:
+        httpx.post(f"{server.url}/exp/x")
+        wait_for(lambda: rows_of(server, "x", "asked_total") > 3 and is_open(port))
+        for source in ("pull", "in"):
+            for said in (event, some):
+                answer = httpx.post(points_of, json={"source": source, **said})
+                assert answer.status_code == 409
+                assert f"found source '{source}', which is that of a running" in answer.text
+            for done in (server.penstock(*words, source), here(source)):
+                assert done.returncode in (1, 2)
+                assert "that of a running collector; expected another" in done.stderr
+            answer = httpx.post(
+                f"http://127.0.0.1:{port}/write",
+                content="m v=1",
+                headers={"X-Penstock-Batch": f"{source} 1000"},
+            )
+            assert answer.status_code == 409
+        assert httpx.post(points_of, json={"source": "me", **some}).status_code == 201
+        assert server.penstock(*words, "mine").returncode == 0
+        assert here("too").returncode == 0
+        wait_for(lambda: rows_of(server, "x", "asked_total") > 10)
+        httpx.put(f"{server.url}/exp/x")
+        told = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
+        assert row["expected"] - row["stored"] <= 1
+        assert [g for g in told["gaps"] if g["kind"] in ("batches", "lost") and g["detail"]] == []
+        # a server that was killed holds nothing any more
+        httpx.post(f"{server.url}/exp/x", json={"repeat": True})
+        wait_for(lambda: rows_of(server, "x", "asked_total") > 0)
+        assert here("pull").returncode != 0
+        server.end(signal.SIGKILL)
+        assert here("pull").returncode == 0
+        server.begin()
+    finally:
+        server.end()
+
+
 def is_open(port: int) -> bool:
     import socket
 

@@ -307,6 +307,38 @@ def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> No
     context.close()
 
 
+def test_with_a_user_s_token_there_are_their_experiments_alone(
+    chromium: Any, served: Served, said: Announcement
+) -> None:
+    def monitor(*words: str) -> str:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        environment = {**served.environment, "PENSTOCK_SERVER": served.url}
+        done = subprocess.run(
+            line, env=environment, check=True, capture_output=True, text=True, timeout=60
+        )
+        return done.stdout.strip()
+
+    token = monitor("token", "ada")
+    monitor("start", "hidden-one")
+    monitor("start", "shared-one", "--shared")
+    context = chromium.new_context()
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/live#token={token}")
+        until(page, "document.querySelectorAll('#experiments-rows tr').length === 1")
+        assert page.locator("#state").inner_text() == "Live: experiments of ada, and shared ones."
+        text = page.locator("main").inner_text()
+        assert "shared-one#1" in text
+        # neither others' experiments, nor what else goes on on the host
+        assert "hidden-one" not in text
+        assert "wal-depth" not in text
+        assert not page.locator("#use").is_visible()
+    finally:
+        context.close()
+        for name in ("hidden-one", "shared-one"):
+            monitor("rm", name)
+
+
 def test_nothing_goes_on_when_nobody_looks(chromium: Any, served: Served) -> None:
     """Fails where the sampler of a page that was closed is left behind."""
     place = Path(served.environment["PENSTOCK_RUNTIME"])

@@ -15,11 +15,13 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from penstock.errors import Away
 from penstock.host.announce import Announced, Announcement, forget_dead
 from penstock.serve.app import application
 from penstock.serve.live import hub as hubs
 from penstock.serve.live.hub import Hub, Watched
 from penstock.serve.live.parts import Paced, Parts
+from penstock.serve.live.view import View
 from penstock.serve.traces import Served
 
 
@@ -171,6 +173,49 @@ def test_no_more_than_so_many_may_watch(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert answer.status_code == 503
         assert answer.headers["Retry-After"]
         assert client.get("/api/v1/live").status_code == 401
+
+
+def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And holds only so many places; breaks where a revoked token goes on being told."""
+    monkeypatch.setattr(hubs, "_ASK_S", 0.05)
+    monkeypatch.setattr(hubs, "MOST_OF_USERS", 1)
+    answers = [True, True, Away("the catalogue"), True, False]
+
+    def allowed() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    class Two(Counting):
+        def tick(self) -> list[tuple[str, Any]]:
+            rows = [{"user": u, "name": u, "repeat": self.count, "shared": False} for u in "ab"]
+            return [*super().tick(), ("experiments", rows)]
+
+    async def act() -> None:
+        hub = Hub(Two(), tick_s=0.01)  # type: ignore[arg-type]
+        names = set()
+        async for piece in hub.follow(None, 0.0, View("a", None, allowed)):
+            assert hub.full_of_users
+            for line in piece.decode().splitlines():
+                if line.startswith("data: ["):
+                    names |= {e["user"] for e in json.loads(line[6:])}
+                assert not line.startswith(("event: use", "event: state", "event: now"))
+        assert names == {"a"}
+        assert answers == []
+        assert not hub.full
+        assert not hub.full_of_users
+        await hub.close()
+
+    asyncio.run(asyncio.wait_for(act(), 120))
+
+
+def test_a_view_hides_what_is_wrong_with_the_host() -> None:
+    rows = [{"name": "", "trouble": "/var/lib/secret: no such file"}]
+    (told,) = View("a", None, lambda: True).of("experiments", rows)
+    assert "secret" not in str(told)
 
 
 def test_what_takes_long_is_looked_at_less_often() -> None:

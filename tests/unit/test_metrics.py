@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,49 @@ def test_statistics_of_postgresql() -> None:
         assert metrics.read(GOLDEN / f"{view}.csv").facts["view"] == name
 
 
+def test_statistics_of_cassandra(tmp_path: Path) -> None:
+    path = GOLDEN / "cassandra-nodetool.txt"
+    found = metrics.read(path)
+    assert found.facts == {"readings": 3, "failed": 0}
+    # 4,099 rows were written and 1,009 read before the first reading, 2,003 and 503, 4,001 and 0 after it
+    table = found.samples.query("entity == 'bench.t'")
+    assert table.query("metric == 'local_write_count'")["value"].tolist() == [4099, 6102, 10103]
+    assert table.query("metric == 'local_read_count'")["value"].tolist() == [1009, 1512, 1512]
+    assert table.query("metric == 'local_write_count'")["cumulative"].all()
+    assert set(table.query("metric == 'space_used_total'")["unit"]) == {"B"}
+    assert not table.query("metric == 'sstable_count'")["cumulative"].any()
+    latency = found.samples.query("entity == 'read' and metric == 'request_latency_p99'")
+    assert latency["value"].tolist() == [4768, 4768, 4768]
+    assert set(latency["unit"]) == {"us"}
+    compacted = found.samples.query("metric == 'compacted_bytes'")
+    assert (compacted["value"] > 0).all()
+    assert compacted["cumulative"].all()
+    first = path.read_text().splitlines()[0].split(".")
+    assert found.samples["utc_ns"].iloc[0] == int(first[0]) * 10**9 + int(first[1])
+
+    # the second reading: tablestats was ended in its middle, tpstats hung and printed nothing
+    lines = path.read_text().splitlines(keepends=True)
+    times = [i for i, line in enumerate(lines) if re.fullmatch(r"\d{10}\.\d+\n", line)]
+    tables, pools = [i for i, line in enumerate(lines) if line == "{\n" and i > times[1]][:2]
+    rest = next(i for i in range(pools, len(lines)) if lines[i].startswith("concurrent"))
+    cut = tmp_path / "cut.txt"
+    cut.write_text("".join([*lines[: tables + 40], *lines[rest:]]))
+    some = metrics.read(cut)
+    assert some.facts == {"readings": 3, "failed": 2}
+    assert "2 of 12 outputs failed" in some.notes[0]
+    assert f"line {times[1] + 1}" in some.notes[0]
+    written = some.samples.query("entity == 'bench.t' and metric == 'local_write_count'")
+    assert written["value"].tolist() == [4099, 10103]
+
+    nothing = tmp_path / "nothing.txt"
+    nothing.write_text("1700000000.5\nnodetool: Failed to connect\n1700000001.5\n")
+    with pytest.raises(BadInput, match=r"line 1: found 'nodetool: Failed to connect'"):
+        metrics.read(nothing, "cassandra")
+    (tmp_path / "bare.json").write_text("".join(lines[1:pools]))
+    with pytest.raises(BadInput, match="found no time"):
+        metrics.read(tmp_path / "bare.json", "cassandra")
+
+
 def test_metrics_of_kube_burner(tmp_path: Path) -> None:
     documents = [
         {
@@ -346,6 +390,7 @@ def test_what_nobody_knows_is_told(tmp_path: Path) -> None:
         ("sar", "sar.json"),
         ("redis", "redis-info.txt"),
         ("postgresql", "pg-database.csv"),
+        ("cassandra", "cassandra-nodetool.txt"),
     ],
 )
 def test_readers_keep_to_their_protocol(name: str, file: str) -> None:

@@ -465,7 +465,7 @@ def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:
     return Recorded(series, axis="index", axis_name="task")
 
 
-def of_file(path: Path, x: str | None = None) -> Recorded:
+def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Recorded:
     """The series of a CSV, JSON Lines or Parquet file with a column of times or of places in a sequence.
 
     Raises BadInput naming the file and what is wrong with it.
@@ -476,7 +476,7 @@ def of_file(path: Path, x: str | None = None) -> Recorded:
                 f"{path}: found {path.stat().st_size} bytes; expected {MOST_BYTES} at most"
             )
         if path.suffix == ".parquet":
-            return of_frame(_parquet(path), str(path), x)
+            return of_frame(_parquet(path, partial), str(path), x)
         if path.suffix in (".jsonl", ".ndjson"):
             return of_frame(pd.read_json(path, lines=True), str(path), x)
         with path.open("rb") as file:
@@ -491,8 +491,15 @@ def of_file(path: Path, x: str | None = None) -> Recorded:
         raise BadInput(f"{path}: {str(error).splitlines()[0]}; expected a table") from None
 
 
-def _parquet(path: Path) -> pd.DataFrame:
+def _parquet(path: Path, partial: bool) -> pd.DataFrame:
     table = pq.read_table(path)
+    # of an export: what is not complete says so
+    told = {f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema}
+    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict != "complete"]
+    if bad and not partial:
+        raise BadInput(
+            f"{path}: found {', '.join(bad[:5])}; expected complete series, or --partial"
+        )
     units = {f.name: (f.metadata or {}).get(b"unit", b"").decode() for f in table.schema}
     frame: pd.DataFrame = table.to_pandas()
     named = {n: f"{n} ({u})" for n, u in units.items() if u and not _UNIT.match(n)}

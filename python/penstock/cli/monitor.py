@@ -102,9 +102,15 @@ def get(
         help="Times by the server's clock, where the sender's was measured against it.",
     ),
     output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
+    partial: bool = typer.Option(
+        False, "--partial", help="Say nothing of series that are not complete."
+    ),
     server: str = _SERVER,
 ) -> None:
-    """Write the data of an experiment: rows by time, an empty cell where there is no value."""
+    """Write the data of an experiment: rows by time, an empty cell where there is no value.
+
+    stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
+    """
     from penstock.observe.monitor.door import opened
     from penstock.writing import whole_file
 
@@ -117,7 +123,10 @@ def get(
     }
     if correct_clocks:
         said["clocks"] = "corrected"
-    parts = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
+    found = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
+    parts = found.parts
+    for line in [] if partial else found.verdict.lines:
+        _say(line)
     if output is None:
         for part in parts:
             sys.stdout.buffer.write(part)
@@ -335,7 +344,7 @@ def grafana(
         "http://127.0.0.1:5000", "--server", help="Where Grafana finds `penstock serve`."
     ),
 ) -> None:
-    """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants.
+    """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants, run.
 
     Its data source is the plugin simpod-json-datasource; its token, $PENSTOCK_TOKEN in Grafana's environment.
     """

@@ -284,8 +284,14 @@ def _read(
             one = series.of_csv(content, "stdin", x)
         elif source.startswith(("http://", "https://")):
             from penstock.client import download
+            from penstock.observe.monitor.lacking import of_headers
 
-            one = series.of_csv(download(source, series.MOST_BYTES), source, x)
+            content, headers = download(source, series.MOST_BYTES)
+            verdict = of_headers(headers)
+            if verdict.lines and not (partial or verdict.running):
+                told = f"{source}: found {'; '.join(verdict.lines)}"
+                raise BadInput(f"{told}; expected complete ones, or --partial")
+            one = series.of_csv(content, source, x)
         elif _holds_runs(source):
             chosen = selected(source)
             # an experiment has sequences among its points
@@ -293,7 +299,7 @@ def _read(
             wanted = table or (None if plain else "io_events")
             one = series.of_selection(chosen, wanted, align, partial=partial)
         else:
-            one = series.of_file(Path(source), x)
+            one = series.of_file(Path(source), x, partial=partial)
         if align is not None and not _holds_runs(source):
             raise BadInput(f"--align: found {source}, no run; expected one that has phases")
         if len(sources) > 1:

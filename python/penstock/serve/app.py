@@ -116,7 +116,7 @@ def application(
     async def away(_: Request, error: Away) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
-    app.include_router(api.router(jobs.JobRegistry(), hub))
+    app.include_router(api.router(jobs.JobRegistry(), hub, users, kept))
     experiments.opened(app, kept, wanted, gathering)
     dashboards.opened(app, kept)
 

@@ -37,6 +37,7 @@ from penstock.observe.monitor.dashboards import (
 from penstock.observe.monitor.experiments import Experiment, Experiments
 from penstock.observe.monitor.grafana import MARKS
 from penstock.observe.monitor.moments import moment_ns
+from penstock.observe.monitor.run_uses import run_uses
 from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import Who
 from penstock.serve.page import dashboards_page
@@ -132,11 +133,18 @@ class _Kept:
 
 def _uses(store: Experiments, found: Experiment) -> tuple[pd.DataFrame, Tenancy]:
     if found.running:
-        return uses_of_points(store.recorded(found), found.params), NO_TENANCY
+        made = store.recorded(found)
+        uses = uses_of_points(made, found.params)
+        return _with_run(uses, run_uses(found, made, None)), NO_TENANCY
     if not (found.path / "manifest.json").is_file():
         raise BadInput(f"{found.name}: its bundle is gone; expected another experiment")
     bundle = Bundle.open(found.path)
-    return uses_of_bundle(bundle), tenancy_of(bundle.manifest)
+    of_run = run_uses(found, store.recorded(found), bundle)
+    return _with_run(uses_of_bundle(bundle), of_run), tenancy_of(bundle.manifest)
+
+
+def _with_run(uses: pd.DataFrame, of_run: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([f for f in (uses, of_run) if len(f)] or [uses], ignore_index=True)
 
 
 def opened(app: FastAPI, store: Store) -> None:
@@ -185,8 +193,8 @@ def _ours(store: Store, kept: _Kept) -> APIRouter:
         start_ns, end_ns = found.start_ns, found.end_ns or time.time_ns()
         return {
             "experiment": found.document(),
-            "start_ms": start_ns / _MS,
-            "end_ms": end_ns / _MS,
+            "start_ms": start_ns // _MS,  # as its points are, whole
+            "end_ms": end_ns // _MS,
             "rows_left_out": max(0, len(made) - MOST_ROWS),
             "rows": [
                 {

@@ -24,6 +24,7 @@ from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
+from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
 from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
 from penstock.observe.monitor.targets import Targets
@@ -546,7 +547,8 @@ def _answer(
     store: Store, targets: Targets, name: str, who: Who, said: Mapping[str, Any]
 ) -> Response:
     found = answer(store(), targets, name, who.sees, said)
-    headers = {"X-Penstock-State": found.state, "X-Penstock-Losses": json.dumps(found.totals)}
+    headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
+    headers |= found.verdict.headers()
     return StreamingResponse(found.parts, media_type=found.media, headers=headers)
 
 

@@ -37,8 +37,11 @@ _HEADERS = {
 
 #: experiments, which users have tokens of their own for
 _EXPERIMENTS = re.compile(
-    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?", re.DOTALL
+    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live",
+    re.DOTALL,
 )
+#: what even on this host, and with `open_reads`, a token is needed for: the server's, or a user's own
+_ALWAYS = "/api/v1/live"
 #: what only reads, although it is asked with a body
 _READS = re.compile(r"/grafana/(?:search|variable|metrics|query|annotations)")
 _WHO = "penstock.who"
@@ -144,8 +147,11 @@ class Gate:
         words = "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
         if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
             client = scope["client"][0] if scope.get("client") else ""
+            told = told_token(headers)
+            if told is None and scope["path"] == _ALWAYS:
+                told = ""  # which is no token
             try:
-                who = await run_in_threadpool(self._users.who, _told(headers), client)
+                who = await run_in_threadpool(self._users.who, told, client)
             except Away as error:
                 return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if who is not None:
@@ -158,10 +164,10 @@ class Gate:
         return _answer(401, words, {"WWW-Authenticate": "Bearer"})
 
     def _has_token(self, headers: Headers) -> bool:
-        return hmac.compare_digest((_told(headers) or "").encode(), self._token)
+        return hmac.compare_digest((told_token(headers) or "").encode(), self._token)
 
 
-def _told(headers: Headers) -> str | None:
+def told_token(headers: Headers) -> str | None:
     """The token of a request: None where it has none, "" where what it has is none."""
     said = headers.get("authorization")
     if said is None:

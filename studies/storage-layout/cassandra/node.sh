@@ -3,8 +3,9 @@
 # ports of its own (NUMBER), runs `Rows WORDS`. Its log goes to DIR/cassandra.log; Rows' output to stdout.
 #   HEAP      -Xmx of the JVM (default 384m)
 #   ACCESS    disk_access_mode (default mmap)
+#   MAIN      what runs it instead of Rows: a class, or a Java file
 set -euo pipefail
-lib=$1 dir=$2 number=$3
+lib=$1 dir=$2 number=$3 here=$(cd "$(dirname "$0")" && pwd)
 shift 3
 conf=$(mktemp -d)
 trap 'rm -rf "$conf"' EXIT
@@ -50,20 +51,10 @@ cat > "$conf/logback.xml" <<'X'
 </configuration>
 X
 mkdir -p "$dir/cassandra"
-# what Cassandra's own start script opens of Java 17
-exports="java.base/jdk.internal.misc java.base/java.lang.ref java.management/com.sun.jmx.remote.security
-  java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server
-  java.rmi/sun.rmi.transport.tcp java.sql/java.sql jdk.unsupported/sun.misc"
-opens="java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.nio
-  java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/sun.nio.ch
-  java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
-  java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal"
-flags=()
-for name in $exports; do flags+=(--add-exports "$name=ALL-UNNAMED"); done
-for name in $opens; do flags+=(--add-opens "$name=ALL-UNNAMED"); done
+. "$here/flags.sh"
 java -Xms128m -Xmx"${HEAP:-384m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:MaxDirectMemorySize=128m \
   -Djdk.attach.allowAttachSelf=true "${flags[@]}" -Dcassandra.config="file://$conf/cassandra.yaml" \
   -Dcassandra.storagedir="$dir/cassandra" -Dcassandra.ring_delay_ms=100 -Dcassandra.skip_wait_for_gossip_to_settle=0 \
   -Dcassandra.jmx.local.port=$((port + 2)) -Dcassandra-foreground=yes -Dlogback.configurationFile="$conf/logback.xml" \
-  -Djava.io.tmpdir="$conf" -cp "$lib/classes:$lib/lib/*" Rows "$@" 2> "$dir/cassandra.log" ||
+  -Djava.io.tmpdir="$conf" -cp "$lib/classes:$lib/lib/*" "${MAIN:-Rows}" "$@" 2> "$dir/cassandra.log" ||
   { status=$?; grep -v WARN "$dir/cassandra.log" | tail -n 5 >&2; exit $status; }

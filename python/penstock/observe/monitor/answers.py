@@ -17,6 +17,7 @@ from penstock.errors import BadInput
 from penstock.observe.monitor.door import CLOCK
 from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
 from penstock.observe.monitor.export import MEDIA, as_bytes, joined
+from penstock.observe.monitor.lacking import Verdict, verdict_of
 from penstock.observe.monitor.points import Batch, canonical_labels, points
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded
 from penstock.observe.monitor.targets import ELSEWHERE, Target, Targets, checked_options
@@ -24,12 +25,14 @@ from penstock.observe.monitor.targets import ELSEWHERE, Target, Targets, checked
 
 @dataclass(frozen=True)
 class Answer:
-    """Its parts, their media type, the experiment's state, and what of its points was lost, late or twice."""
+    """Its parts, their media type, the experiment's state, what of its points was lost, late or twice, and
+    which of its series are not complete."""
 
     parts: Iterator[bytes]
     media: str
     state: str
     totals: Mapping[str, int]
+    verdict: Verdict
 
 
 def answer(
@@ -64,7 +67,8 @@ def answer(
         yield head
         yield from parts
 
-    return Answer(content(), MEDIA[wanted], found.state, table.totals)
+    verdict = verdict_of(table.about, found.running)
+    return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict)
 
 
 def corrected(made: Recorded, clock: Recorded, name: str) -> Recorded:

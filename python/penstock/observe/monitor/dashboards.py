@@ -1,7 +1,8 @@
-"""Dashboards of compute hosts, object storage, volumes, tenants: which plots a row has, and their series.
+"""Dashboards of compute hosts, object storage, volumes, tenants, one run: plots of a row and their series.
 
 Said once: the page of `penstock serve`, Grafana's files and its data source are all made of `DASHBOARDS`.
-They are those of IOStack: one row for each host, or for all tenants, each tenant and each of its nodes.
+The first four are those of IOStack: a row for each host, or for all tenants, each tenant and each of its
+nodes. That of a run has one row.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ MOST_BESIDE = 4
 _NO_DISK = re.compile(r"^(loop|ram|zram|sr|fd)\d+$")
 _PART = re.compile(r"^(?:(.*\d)p|(.*?[a-z]))\d+$")
 ALL_TENANTS, NO_TENANT = "all tenants", "no tenant"
+#: the row of a run, and the host of what is of the run as a whole (`run_uses.py`)
+RUN, OF_RUN = "run", ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """Rows of plots, one `per` host, or per tenant and node."""
+    """Rows of plots, one `per` host, or per tenant and node, or one of the whole run."""
 
     key: str
     title: str
@@ -122,6 +125,34 @@ _TENANT = (
     Plot("network", "Network used", "%", "percent", (Quantity("tenant", "network"),)),
     Plot("disk", "Disks busy", "%", "percent", (Quantity("tenant", "disk"),), 100),
 )
+_CPU, _IO, _DISK = (next(p for p in _HOST if p.key == k) for k in ("cpu", "throughput", "disk"))
+_RUN = (
+    Plot("phases", "Phases, one above the other", "", "short", (Quantity("phase", "lasts"),)),
+    _CPU,
+    Plot(
+        "memory",
+        "Memory",
+        "B",
+        "bytes",
+        (Quantity("memory", "available", "available"), Quantity("memory", "used", "used")),
+    ),
+    Plot(
+        "traffic",
+        "Network",
+        "B/s",
+        "Bps",
+        (Quantity("network", "send_rate", "out"), Quantity("network", "receive_rate", "in")),
+    ),
+    _DISK,
+    _IO,
+    Plot("operations", "Program: operations", "1/s", "ops", (Quantity("program", "operations"),)),
+    Plot("bytes", "Program: throughput", "B/s", "Bps", (Quantity("program", "throughput"),)),
+    Plot("latency", "Program: latency", "s", "s", (Quantity("program", "latency"),)),
+    Plot("complete", "Points recorded", "%", "percent", (Quantity("recorded", "share"),), 100),
+    Plot("clocks", "Clocks, how far apart", "ms", "ms", (Quantity("clock", "offset"),)),
+    Plot("valid", "Disks as asked for", "", "short", (Quantity("certificate", "valid"),), 1),
+    Plot("observers", "Observers' processor", "%", "percent", (Quantity("observer", "cpu"),)),
+)
 
 DASHBOARDS: dict[str, Dashboard] = {
     d.key: d
@@ -148,6 +179,9 @@ DASHBOARDS: dict[str, Dashboard] = {
             "tenant",
             _TENANT,
         ),
+        Dashboard(
+            "run", "Run", "One run: phases, use, what its program says, how good.", RUN, _RUN
+        ),
     )
 }
 
@@ -172,6 +206,9 @@ def rows_of(
             name: [(p, _lines(p, rows)) for p in dashboard.plots]
             for name, rows in _tenants(uses, tenancy).items()
         }
+    if dashboard.per == RUN:
+        return {RUN: [(p, _lines(p, uses)) for p in dashboard.plots]} if len(uses) else {}
+    uses = uses[uses["host"] != OF_RUN]
     return {
         str(host): [(p, _lines(p, rows)) for p in dashboard.plots]
         for host, rows in uses.groupby("host", sort=True)
@@ -182,7 +219,9 @@ def names_of(dashboard: Dashboard, uses: pd.DataFrame, tenancy: Tenancy = NO_TEN
     """The names of its rows."""
     if dashboard.per == "tenant":
         return list(_tenants(uses, tenancy))
-    return sorted(map(str, uses["host"].unique()))
+    if dashboard.per == RUN:
+        return [RUN] if len(uses) else []
+    return sorted(set(map(str, uses["host"].unique())) - {OF_RUN})
 
 
 def lines_of(
@@ -192,10 +231,30 @@ def lines_of(
     if dashboard.per == "tenant":
         rows = _tenants(uses, tenancy).get(row)
         return [] if rows is None else _lines(plot, rows)
+    if dashboard.per == RUN:
+        return _lines(plot, uses) if row == RUN else []
     return _lines(plot, uses[uses["host"] == row])
 
 
 def _lines(plot: Plot, rows: pd.DataFrame) -> list[Line]:
+    hosts = sorted(set(rows["host"]) - {OF_RUN}) if "host" in rows else []
+    if len(hosts) < 2:
+        found = _of_host(plot, rows, "")
+    else:
+        found = [
+            line
+            for host in [OF_RUN, *hosts]
+            for line in _of_host(plot, rows[rows["host"] == host], host)
+        ]
+    if len(found) > MOST_LINES:
+        # those that say most, in their order
+        by_use = sorted(found, key=lambda line: -float(np.mean(line.value)))[:MOST_LINES]
+        found = [line for line in found if line in by_use]
+    return found
+
+
+def _of_host(plot: Plot, rows: pd.DataFrame, host: str) -> list[Line]:
+    """The lines of one host, whose name is before theirs where it is said."""
     found: list[Line] = []
     for quantity in plot.quantities:
         mine = rows[(rows["kind"] == quantity.kind) & (rows["metric"] == quantity.metric)]
@@ -203,19 +262,16 @@ def _lines(plot: Plot, rows: pd.DataFrame) -> list[Line]:
         shown = [e for e in entities if _shown(quantity.kind, e, entities)]
         for entity in shown:
             one = mine[mine["entity"] == entity]
-            bare = entity in ("all", "") or (quantity.kind == "cpu")
-            words = [*([] if bare else [entity]), *([quantity.name] if quantity.name else [])]
+            whole = ("all", "", "host") if quantity.kind == "memory" else ("all", "")
+            bare = entity in whole or quantity.kind == "cpu"
+            words = [host, "" if bare else entity, quantity.name]
             found.append(
                 Line(
-                    " ".join(words) or plot.title,
+                    " ".join(filter(None, words)) or plot.title,
                     one["utc_ns"].to_numpy(np.int64),
                     one["value"].to_numpy(float) * quantity.scale,
                 )
             )
-    if len(found) > MOST_LINES:
-        # those that say most, in their order
-        by_use = sorted(found, key=lambda line: -float(np.mean(line.value)))[:MOST_LINES]
-        found = [line for line in found if line in by_use]
     return found
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clock_offset import Offset, measure
+from penstock.observe.monitor.lacking import Verdict, of_headers
 from penstock.observe.monitor.points import Account, Batch
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 
 class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
     """There is no server there, or it does not answer."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data of an experiment, part by part, and which of its series are not complete."""
+
+    parts: Iterator[bytes]
+    verdict: Verdict
 
 
 class Door(Protocol):
@@ -59,7 +69,7 @@ class Door(Protocol):
     def write(self, name: str, batch: Batch) -> None:
         """Keeps a batch of points."""
 
-    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+    def get(self, name: str, options: Mapping[str, Any]) -> Data:
         """Its data, by the options of a request."""
 
     def clock(self) -> Offset | None:
@@ -113,11 +123,12 @@ class Local:
     def write(self, name: str, batch: Batch) -> None:
         self._store.sink(self._store.find(name, self._user, to_change=True)).write(batch)
 
-    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+    def get(self, name: str, options: Mapping[str, Any]) -> Data:
         from penstock.observe.monitor.answers import answer
         from penstock.observe.monitor.targets import Targets
 
-        return answer(self._store, Targets(), name, self._user, options).parts
+        found = answer(self._store, Targets(), name, self._user, options)
+        return Data(found.parts, found.verdict)
 
     def clock(self) -> Offset | None:
         return None
@@ -177,8 +188,9 @@ class Remote:
             wait_s=_LONG_S,
         )
 
-    def get(self, name: str, options: Mapping[str, Any]) -> Iterator[bytes]:
-        yield self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S).content
+    def get(self, name: str, options: Mapping[str, Any]) -> Data:
+        answer = self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
+        return Data(iter([answer.content]), of_headers(answer.headers))
 
     def clock(self) -> Offset | None:
         import httpx

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadInput, PenstockError, printable
+from penstock.errors import BadInput, PenstockError, Refused, printable
 
 #: one row for each point; of the four columns of values exactly one holds something
 POINTS = pa.schema(
@@ -53,6 +53,15 @@ EventKind = Literal["restart", "reset", "disabled", "enabled", "gap"]
 
 class Closed(PenstockError):  # noqa: N818 - reads as what it is
     """The experiment takes nothing any more: it has ended. What is collected is to be dropped."""
+
+
+class Held(Refused):
+    """The source is a running collector's, whose batches would be taken for others sent again."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(
+            f"found source {printable(source[:80])!r}, which is that of a running collector; expected another"
+        )
 
 
 @dataclass(frozen=True)

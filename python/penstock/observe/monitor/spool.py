@@ -35,6 +35,7 @@ from penstock.observe.monitor.points import (
     Batch,
     Closed,
     Event,
+    Held,
     checked,
 )
 from penstock.state import closed
@@ -44,6 +45,8 @@ _MAGIC = b"PSB1"
 #: a frame's stream is no longer; a batch of MOST_POINTS points is well below
 _LONGEST = 1 << 30
 _SUFFIX = ".batches"
+#: a file that is locked while a collector has the source to itself; a kill frees it
+_HELD = ".held"
 _LOCK = "lock"
 
 
@@ -80,10 +83,26 @@ class Spool:
         return cls(directory)
 
     def write(self, batch: Batch) -> Accepted:
-        """As `points.Sink.write`."""
+        """As `points.Sink.write`. Held for a source that a collector has to itself."""
+        return self._write(batch, None)
+
+    def hold(self, source: str) -> Holding:
+        """The sink of a collector that has this source to itself until `release`. Held where another has."""
+        with self._held(fcntl.LOCK_SH), self._appending(source):
+            handle = closed(str(self.directory / _file_of(source, _HELD)), os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                raise Held(source) from None
+        return Holding(self, source, handle)
+
+    def _write(self, batch: Batch, holder: str | None) -> Accepted:
         right = checked(batch)
         frame = _frame(right)
         with self._held(fcntl.LOCK_SH), self._appending(right.source) as (handle, known):
+            if right.source != holder and self._is_held(right.source):
+                raise Held(right.source)
             if right.number in known.numbers:
                 return Accepted(right.points.num_rows, duplicate=True)
             try:
@@ -119,6 +138,19 @@ class Spool:
         with self._held(fcntl.LOCK_EX):
             yield
             (self.directory / _LOCK).unlink(missing_ok=True)
+
+    def _is_held(self, source: str) -> bool:
+        try:
+            handle = os.open(self.directory / _file_of(source, _HELD), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     @contextlib.contextmanager
     def _held(self, how: int) -> Iterator[None]:
@@ -169,6 +201,27 @@ class Spool:
             os.ftruncate(handle, known.size_bytes)
 
 
+class Holding:
+    """A spool for who holds one of its sources; a sink, too."""
+
+    def __init__(self, spool: Spool, source: str, handle: int) -> None:
+        self._spool, self._source, self._handle = spool, source, handle
+
+    def write(self, batch: Batch) -> Accepted:
+        """As `points.Sink.write`."""
+        return self._spool._write(batch, self._source)
+
+    def next_number(self, source: str) -> int:
+        """As `points.Sink.next_number`."""
+        return self._spool.next_number(source)
+
+    def release(self) -> None:
+        """From now on others may write to the source."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
 def sync_directory(path: Path) -> None:
     """Makes the names in a directory lasting."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -178,8 +231,8 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _file_of(source: str) -> str:
-    return f"{hashlib.sha256(source.encode()).hexdigest()[:16]}{_SUFFIX}"
+def _file_of(source: str, suffix: str = _SUFFIX) -> str:
+    return f"{hashlib.sha256(source.encode()).hexdigest()[:16]}{suffix}"
 
 
 def _frame(batch: Batch) -> bytes:

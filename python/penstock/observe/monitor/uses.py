@@ -36,6 +36,8 @@ LEVELS = {
     ("cpu", "load_15min"): ("load", "15 min"),
     ("filesystem", "free"): ("filesystem", "free"),
     ("filesystem", "size"): ("filesystem", "size"),
+    ("memory", "available"): ("memory", "available"),
+    ("cgroup", "memory"): ("memory", "used"),
 }
 #: labels that name a host, the first that is there
 HOST_LABELS = ("host", "instance", "node")
@@ -66,6 +68,7 @@ _NODE_EXPORTER = {
     "node_disk_writes_completed_total": _Foreign("disk", "writes", "1", "device"),
     "node_network_receive_bytes_total": _Foreign("network", "received_bytes", "B", "device"),
     "node_network_transmit_bytes_total": _Foreign("network", "sent_bytes", "B", "device"),
+    "node_memory_MemAvailable_bytes": _Foreign("memory", "available", "B", cumulative=False),
     "node_filesystem_avail_bytes": _Foreign(
         "filesystem", "free", "B", "mountpoint", cumulative=False
     ),
@@ -74,6 +77,12 @@ _NODE_EXPORTER = {
     ),
 }
 _CPU_SECONDS, _LINK_SPEED = "node_cpu_seconds_total", "node_network_speed_bytes"
+
+
+def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
+    """Whether a series tells how busy a host or a device is: what `uses_of_points` understands."""
+    own = source == "utilisation" or metric in ("swift_bandwidth", _LINK_SPEED)
+    return own or metric.startswith("node_") or _sample(metric, labels) is not None
 
 
 def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
 
+from penstock.observe.monitor.experiments import Experiments
 from penstock.serve.api import clusters, disks, host, jobs, live
+from penstock.serve.gate import Users
 from penstock.serve.live.hub import Hub
 from penstock.version import version
 
 PREFIX = "/api/v1"
 
 
-def router(registry: jobs.JobRegistry, hub: Hub) -> APIRouter:
+def router(
+    registry: jobs.JobRegistry, hub: Hub, users: Users, store: Callable[[], Experiments]
+) -> APIRouter:
     """The resources."""
     api = APIRouter(prefix=PREFIX)
 
@@ -25,7 +30,7 @@ def router(registry: jobs.JobRegistry, hub: Hub) -> APIRouter:
         clusters.router(registry),
         disks.router(registry),
         host.router(),
-        live.router(hub),
+        live.router(hub, users, store),
     ):
         api.include_router(part)
     api.include_router(jobs.router(registry))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from penstock.serve.live.hub import MOST_WATCHERS, Hub, Watched
+from penstock.observe.monitor.experiments import Experiments
+from penstock.serve.gate import Users, Who, told_token
+from penstock.serve.live.hub import MOST_OF_USERS, MOST_WATCHERS, Hub, Watched
 from penstock.serve.live.parts import state
+from penstock.serve.live.view import View
 
 
-def router(hub: Hub) -> APIRouter:
+def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRouter:
     """The stream, and one look."""
     api = APIRouter(tags=["live"])
 
@@ -22,13 +27,20 @@ def router(hub: Hub) -> APIRouter:
     @api.get(
         "/live",
         summary="What is going on, as server-sent events: all of it, then what changes",
+        description="With a user's token, or for one `experiment`: only the experiments that one may read.",
         response_class=StreamingResponse,
         responses={
             200: {"content": {"text/event-stream": {}}},
-            503: {"description": f"{MOST_WATCHERS} watch already."},
+            503: {
+                "description": f"{MOST_WATCHERS} watch already, or {MOST_OF_USERS} with users' tokens."
+            },
         },
     )
     async def live(
+        request: Request,
+        experiment: Annotated[
+            str | None, Query(max_length=1000, description="only this one, as NAME or NAME#2")
+        ] = None,
         interval_s: Annotated[
             float, Query(ge=0.2, le=60, description="between two events called `state`")
         ] = 1.0,
@@ -37,10 +49,22 @@ def router(hub: Hub) -> APIRouter:
             Header(max_length=100, description="`id` of the last event that was had: go on there"),
         ] = None,
     ) -> StreamingResponse:
-        if hub.full:
-            raise HTTPException(
-                503, f"{MOST_WATCHERS} watch already; expected fewer", {"Retry-After": "10"}
-            )
-        return Watched(hub.follow(last_event_id, interval_s))
+        who: Who = request.scope["penstock.who"]
+        view = None
+        if who.sees is not None or experiment is not None:
+            one = None
+            if experiment is not None:
+                found = await run_in_threadpool(lambda: store().find(experiment, who.sees))
+                one = (found.owner, found.name, found.repeat)
+            told = told_token(request.headers)
+
+            def allowed() -> bool:
+                return who.sees is None or users.who(told, "") is not None
+
+            view = View(who.sees, one, allowed)
+        if hub.full or (who.sees is not None and hub.full_of_users):
+            most = MOST_WATCHERS if hub.full else MOST_OF_USERS
+            raise HTTPException(503, f"{most} watch already; expected fewer", {"Retry-After": "10"})
+        return Watched(hub.follow(last_event_id, interval_s, view))
 
     return api

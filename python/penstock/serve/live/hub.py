@@ -20,10 +20,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
+from penstock.errors import PenstockError
 from penstock.serve.live.parts import Event, Parts
+from penstock.serve.live.view import View
 
 #: watchers at once
 MOST_WATCHERS = 32
+#: of them with tokens of users: the owner of the server finds a place
+MOST_OF_USERS = 24
+#: how often it is asked whether a user's token is still worth something
+_ASK_S = 10.0
 #: events, and their bytes, that are kept for who comes back or lags
 _MOST_EVENTS = 600
 _MOST_BYTES = 8 << 20
@@ -40,6 +46,7 @@ SLOW_S = 15.0
 class _Event:
     number: int
     name: str
+    value: Any
     text: bytes
     made: float
 
@@ -55,6 +62,7 @@ class Hub:
         self._bytes = 0
         self._next = 1
         self._watchers = 0
+        self._users = 0
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._resting: asyncio.Task[None] | None = None
@@ -64,18 +72,44 @@ class Hub:
         """Whether no more may watch."""
         return self._watchers >= MOST_WATCHERS
 
-    async def follow(self, last: str | None, interval_s: float) -> AsyncIterator[bytes]:
-        """Events from now on, or after the `last` one that was had; of `state` one every `interval_s`."""
+    @property
+    def full_of_users(self) -> bool:
+        """Whether no more with the token of a user may watch."""
+        return self._users >= MOST_OF_USERS
+
+    async def follow(
+        self, last: str | None, interval_s: float, view: View | None = None
+    ) -> AsyncIterator[bytes]:
+        """Events from now on, or after the `last` one that was had; of `state` one every `interval_s`.
+
+        With a `view` only what it shows, each when it has changed; it ends where its token is revoked.
+        """
+        ofuser = view is not None and view.sees is not None
         self._watchers += 1
+        self._users += ofuser
+        shown: Any = None
+        asked = time.monotonic()
         try:
             await self._begin()
             at = self._resumed(last)
             stated = 0.0
             yield b"retry: 1500\n\n"
+            if view is not None:
+                yield _said("who", {"user": view.sees})
             while True:
+                if view is not None and time.monotonic() - asked >= _ASK_S:
+                    with contextlib.suppress(PenstockError):  # a catalogue that is away: as before
+                        if not await run_in_threadpool(view.allowed):
+                            return
+                    asked = time.monotonic()
                 if at is None or (self._ring and at < self._ring[0].number):
                     at = self._next
                     for name, value in await run_in_threadpool(self._parts.snapshot):
+                        if view is not None:
+                            value = view.of(name, value)
+                            if value is None:
+                                continue
+                            shown = value
                         yield _text(f"{self._epoch}-{at - 1}", name, value)
                     stated = time.monotonic()
                     continue
@@ -84,6 +118,12 @@ class Hub:
                 at = self._next
                 out = []
                 for event in pending:
+                    if view is not None:
+                        value = view.of(event.name, event.value)
+                        if value is not None and value != shown:
+                            shown = value
+                            out.append(_text(f"{self._epoch}-{event.number}", event.name, value))
+                        continue
                     if event.name == "state":
                         if event.made - stated < 0.9 * interval_s:
                             continue
@@ -99,6 +139,7 @@ class Hub:
                     yield b": still here\n\n"
         finally:
             self._watchers -= 1
+            self._users -= ofuser
             if not self._watchers:
                 self._rest()
 
@@ -151,7 +192,7 @@ class Hub:
         made = await run_in_threadpool(look)
         for name, value in made:
             text = _text(f"{self._epoch}-{self._next}", name, value)
-            self._ring.append(_Event(self._next, name, text, time.monotonic()))
+            self._ring.append(_Event(self._next, name, value, text, time.monotonic()))
             self._next += 1
             self._bytes += len(text)
         while self._ring and (len(self._ring) > _MOST_EVENTS or self._bytes > _MOST_BYTES):
@@ -162,8 +203,12 @@ class Hub:
 
 
 def _text(number: str, name: str, value: Any) -> bytes:
+    return f"id: {number}\n".encode() + _said(name, value)
+
+
+def _said(name: str, value: Any) -> bytes:
     said = json.dumps(value, separators=(",", ":"), default=str)
-    return f"id: {number}\nevent: {name}\ndata: {said}\n\n".encode()
+    return f"event: {name}\ndata: {said}\n\n".encode()
 
 
 class Watched(StreamingResponse):

@@ -186,6 +186,7 @@ class Parts:
             "name": whole.name,
             "repeat": whole.repeat,
             "user": whole.owner,
+            "shared": whole.shared,
             "start_ms": whole.start_ns / 1e6,
             "tags": list(whole.tags),
             "phase": lasting[-1].name if lasting else "",

@@ -1,4 +1,4 @@
-// The page asks /api/v1/live with the token: all there is at first, then what changes. What is shown already is
+// The page asks /api/v1/live with the token: all there is at first, then what changes; with a user's token experiments. What is shown already is
 // changed in its place, so that focus, selection and a screen reader's place stay.
 const at = (id) => document.getElementById(id);
 const units = ["", "k", "M", "G", "T"];
@@ -241,7 +241,7 @@ let experiments = [];
 
 function drawExperiments() {
   at("experiments").hidden = experiments.length === 0;
-  keyed(at("experiments-rows"), experiments, (e) => `${e.name}#${e.repeat}`, () => row(6), (line, e) => {
+  keyed(at("experiments-rows"), experiments, (e) => `${e.user} ${e.name}#${e.repeat}`, () => row(6), (line, e) => {
     const recorded = e.recorded;
     const cells = [
       e.trouble ? "The catalogue cannot be read" : `${e.name}#${e.repeat}`,
@@ -500,6 +500,15 @@ const draws = {
 
 let last = null;
 let connected = false;
+let whose = "";
+
+// with a user's token there are experiments, and the parts of the host are not for them
+function of(user) {
+  whose = user;
+  document.body.classList.toggle("of-user", Boolean(user));
+}
+
+draws.who = (value) => of(value.user || "");
 
 function event(message) {
   let name = "";
@@ -512,15 +521,19 @@ function event(message) {
   }
   if (draws[name] && data) draws[name](JSON.parse(data));
   if (id !== null) last = id;
-  if (!connected) {
+  if (name && !connected) {
     connected = true;
-    say("Live.", "on");
+    say(whose ? `Live: experiments of ${whose}, and shared ones.` : "Live.", "on");
   }
 }
 
 async function follow(token) {
   const answer = await asked("/api/v1/live", token, last === null ? {} : { "Last-Event-ID": last });
-  if (answer === null) return false;
+  if (answer === null) {
+    last = null;
+    return false;
+  }
+  of("");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.points import POINTS, Accepted, Account, Batch, Event, Sink
+from penstock.observe.monitor.points import POINTS, Accepted, Account, Batch, Event, Held, Sink
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -195,7 +195,12 @@ class Intake:
             return found
 
     def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Accepted:
-        """A message that its sender numbered itself: sent once more it changes nothing."""
+        """A message that its sender numbered itself: sent once more it changes nothing.
+
+        Held where its source is a running collector's, as is our own.
+        """
+        if source == self.receipt.source:
+            raise Held(source)
         with self._lock:
             reader = native.PointReader(in_order=False)
             found = self._message(reader, protocol, *words)

@@ -27,6 +27,7 @@ from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.experiments import Experiment, Experiments
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
+from penstock.observe.monitor.spool import Holding
 from penstock.plugins import COLLECTORS
 
 MOST_COLLECTORS = 100
@@ -127,6 +128,8 @@ class Gathering:
         self._polling: dict[tuple[Path, str], Collecting] = {}
         self._fans: dict[str, Fan] = {}
         self._listening: dict[str, Collecting] = {}
+        #: by experiment and collector: what has the source to itself meanwhile
+        self._held: dict[tuple[Path, str], Holding] = {}
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "gathering")
 
@@ -160,7 +163,7 @@ class Gathering:
                 for e in store.listed(None, state="running")
                 if e.by_hand and e.live.is_dir()
             }
-            for path in {p for p, _ in self._polling} - running.keys():
+            for path in {p for p, _ in self._held} - running.keys():
                 self._end(path)
             for experiment in running.values():
                 for name, settings in self._wanted.items():
@@ -179,10 +182,10 @@ class Gathering:
         """Ends all; the experiments go on."""
         with self._lock:
             self._closed = True
-            for path in {p for p, _ in self._polling}:
-                self._end(path)
             for name in list(self._listening):
                 self._quiet(name)
+            for path in {p for p, _ in self._held}:
+                self._end(path)
         self._worker.shutdown(wait=False)
 
     def _begin(
@@ -191,18 +194,29 @@ class Gathering:
         path = experiment.path
         kind = COLLECTORS.load(str(settings.get("type", name)))
         try:
+            if (path, name) not in self._held:
+                self._held[path, name] = store.sink(experiment).hold(name)
+            sink = self._held[path, name]
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
-                    one = Collecting(collectors_of({name: _own(settings)}), store.sink(experiment))
+                    one = Collecting(collectors_of({name: _own(settings)}), sink)
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
-            fan.add(path, store.sink(experiment))
+            fan.add(path, sink)
             if name not in self._listening:
                 one = Collecting(collectors_of({name: _own(settings)}), fan)
                 self._listening[name] = one.start()
         except PenstockError as error:
             self._say(f"{name}: {error}")
+            if name in self._fans:
+                self._fans[name].remove(path)
+            self._free(path, name)
+
+    def _free(self, path: Path, name: str) -> None:
+        held = self._held.pop((path, name), None)
+        if held is not None:
+            held.release()
 
     def _end(self, path: Path) -> None:
         for key in [k for k in self._polling if k[0] == path]:
@@ -212,6 +226,8 @@ class Gathering:
             if fan.places == {path}:
                 self._quiet(name)
             fan.remove(path)
+        for key in [k for k in self._held if k[0] == path]:
+            self._free(*key)
 
     def _quiet(self, name: str) -> None:
         one = self._listening.pop(name, None)

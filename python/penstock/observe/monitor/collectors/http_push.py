@@ -34,7 +34,7 @@ from penstock.observe.monitor.collectors.listening import (
     HttpListener,
     Request,
 )
-from penstock.observe.monitor.points import Closed, Sink
+from penstock.observe.monitor.points import Closed, Held, Sink
 
 #: of `precision`, one unit [ns]
 PRECISIONS = {
@@ -110,6 +110,9 @@ class _Push:
         except Closed as error:
             self.intake.refuse("after the end", "found points after the experiment's end")
             return _error(410, str(error))
+        except Held as error:
+            self.intake.refuse("a collector's name", str(error))
+            return _error(409, str(error))
         except PenstockError as error:
             self.intake.receipt.counted["not kept at first"] += 1
             return _error(503, str(error))

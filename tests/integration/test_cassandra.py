@@ -1,0 +1,132 @@
+"""The poller of Cassandra's statistics against a node of Cassandra 5.0: what it counts is what was done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.testing import MemorySink
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "studies/storage-layout/cassandra"
+LIBRARIES = ROOT / "out/cassandra"
+NUMBER = "57"
+
+pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.flaky(reruns=0)]
+
+
+@dataclass
+class Node:
+    """A node that writes and reads as it is told."""
+
+    process: subprocess.Popen[str]
+
+    def does(self, writes: int, reads: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{writes} {reads}\n")
+        self.process.stdin.flush()
+        self.says("done")
+
+    def says(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def signal(self, what: signal.Signals) -> None:
+        """To Java, which is the script's child."""
+        of = self.process.pid
+        children = Path(f"/proc/{of}/task/{of}/children").read_text().split()
+        for child in map(int, children):
+            os.kill(child, what)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    if lacking := [p for p in ("mvn", "javac") if shutil.which(p) is None]:
+        pytest.skip(
+            f"not run: not installed: {', '.join(lacking)} (maven, openjdk-17-jdk-headless)"
+        )
+    subprocess.run([SCRIPTS / "get.sh", LIBRARIES], check=True, timeout=600)
+    process = subprocess.Popen(
+        [SCRIPTS / "node.sh", LIBRARIES, tmp_path, NUMBER],
+        env={**os.environ, "MAIN": str(Path(__file__).with_name("CassandraRows.java"))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    one = Node(process)
+    try:
+        one.says("up")
+        yield one
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def waited(until: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not until():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.2)
+
+
+def test_its_counters_are_those_of_what_was_done_and_a_node_that_stands_still_is_told(
+    node: Node,
+) -> None:
+    # would break if a poll were lost, put under another table, or a nodetool that hangs kept the poller
+    sink = MemorySink()
+    settings = {
+        "type": "cassandra",
+        "command": [str(SCRIPTS / "nodetool.sh"), str(LIBRARIES), NUMBER],
+        "statistics": ["tablestats", "tpstats", "compactionstats", "proxyhistograms"],
+        "keyspaces": ["bench"],
+        "interval_s": 1,
+        "timeout_s": 15,
+    }
+
+    def last(metric: str, entity: str) -> float | None:
+        rows = [
+            r
+            for r in sink.rows()
+            if (r["metric"], r["labels"]) == (f"cassandra_{metric}", f'{{"entity":"{entity}"}}')
+        ]
+        return float(str(rows[-1]["float"])) if rows else None
+
+    node.does(4099, 1009)
+    with Collecting(collectors_of({"db": settings}), sink) as collecting:
+        waited(lambda: last("request_latency_p50", "read") is not None)
+        assert last("local_write_count", "bench.t") == 4099
+        assert last("local_read_count", "bench.t") == 1009
+        assert (last("request_latency_p50", "read") or 0) > 0
+        assert last("pending_compactions", "node") is not None
+        assert (last("CompletedTasks", "MigrationStage") or 0) > 0
+
+        node.does(2003, 0)
+        waited(lambda: last("local_write_count", "bench.t") == 6102)
+        assert last("local_read_count", "bench.t") == 1009
+
+        node.signal(signal.SIGSTOP)
+        try:
+            failed = collecting.collectors["db"].intake.receipt.counted  # type: ignore[attr-defined]
+            waited(lambda: failed["failed"] >= 1)
+        finally:
+            node.signal(signal.SIGCONT)
+        node.does(4001, 0)
+        waited(lambda: last("local_write_count", "bench.t") == 10103)
+    receipt = collecting.receipts["db"]
+    assert any("did not end in 15 s" in told for told in receipt.told), receipt.told
+    success = [r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"]
+    assert success.count(0.0) == receipt.counted["failed"]
