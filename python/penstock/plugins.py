@@ -103,6 +103,7 @@ COLLECTORS = Table(
         "remote-write": "penstock.observe.monitor.collectors.http_push:RemoteWriteReceiver",
         "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
         "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
+        "block-latency": "penstock.observe.monitor.collectors.block_latency:BlockLatency",
     },
 )
 
