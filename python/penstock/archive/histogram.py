@@ -110,6 +110,8 @@ def _quantile(
     x = np.unique(np.concatenate([s.x for s in every]))
     if len(x) < 2:
         return replace(every[0], x=x[:0], y=x[:0], unit="s", node=node)
+    if every[0].unit.endswith("/s"):  # rates are told from the second reading on
+        x = np.concatenate([[x[0] - float(np.median(np.diff(x)))], x])
     counted = np.vstack([np.sum([_counted(s, x) for s in buckets[le]], axis=0) for le in le_s])
     if window_s is None:
         before = np.arange(len(x) - 1)
@@ -128,6 +130,5 @@ def _counted(series: Series, x: Array) -> Array:
     """Requests of a bucket up to each time; none before it was first met."""
     if series.unit.endswith("/s"):
         rate = np.nan_to_num(at_times(series, x, "exact"))
-        step = np.diff(x, prepend=x[0] - float(np.median(np.diff(x))))
-        return np.cumsum(rate * step)
+        return np.cumsum(rate * np.diff(x, prepend=x[0]))
     return np.nan_to_num(at_times(series, x, "last"))
