@@ -29,8 +29,8 @@ pytestmark = [
 READS = 4001
 #: requests that may end between the reading of one counter and that of the other, at both ends together
 BETWEEN = 8
-#: the time on the device is this share at least of fio's completion latency, which has the way through the kernel,
-#: too, and at most a bucket's width more (fio's own bins are 1.6 % wide)
+#: the time on the device is this share at least of fio's completion latency, which has the way through the
+#: kernel, too, and at most a bucket's width more (fio's own bins are 1.6 % wide)
 LEAST, MOST = 0.6, 1 + WIDTH + 0.02
 
 

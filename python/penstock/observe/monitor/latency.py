@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,11 @@ from penstock.observe.monitor.points import canonical_labels
 
 SOURCE = "block_latency"
 OPERATIONS = ("read", "write", "flush", "discard")
-#: what is asked of each interval
-QUANTILES = (0.5, 0.99)
+#: what is asked of each interval: requests counted in buckets, the sum of their times, quantiles
+_ASKED: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
+    ("requests", "time", "", (0.5, 0.99)),
+    ("queued", "queue_time", "queue_", (0.99,)),
+)
 _BUCKET = re.compile(r"(\S+) le=(\+Inf|[0-9.]+)")
 
 
@@ -73,42 +76,55 @@ def latencies(samples: pd.DataFrame) -> Iterator[Latency]:
 
     `OP_p50`, `OP_p99` and `OP_mean` on the device, `OP_queue_p99` and `OP_queue_mean` before that.
     """
-    frame = samples[samples["source"].astype(str) == SOURCE]
+    frame = samples[samples["source"].astype(str) == SOURCE].astype({"metric": str, "entity": str})
     if frame.empty:
         return
-    times = np.sort(frame["t_ns"].unique()).astype(np.int64)
-    buckets = frame["entity"].astype(str).str.extract(r"^(?P<device>\S+) le=(?P<le>\S+)$")
-    metric = frame["metric"].astype(str)
-    frame = frame.assign(metric=metric, le=buckets["le"].astype(float)).assign(
-        device=buckets["device"].fillna(frame["entity"].astype(str))
+    wide = frame.pivot_table(
+        index="t_ns", columns=["metric", "entity"], values="value", aggfunc="last"
     )
-    for device, mine in frame.groupby("device"):
-        for operation in OPERATIONS:
-            for counts, total, name, asked in (
-                ("requests", "time", operation, QUANTILES),
-                ("queued", "queue_time", f"{operation}_queue", QUANTILES[-1:]),
-            ):
-                rows = mine[mine["metric"] == f"{operation}_{counts}"]
-                if rows.empty or len(times) < 2:
-                    continue
-                wide = _by_time(rows, times)
-                le_s, counted = wide.columns.to_numpy(float), np.diff(wide.to_numpy().T, axis=1)
-                reset: npt.NDArray[np.bool_] = np.any(counted < 0, axis=0)
-                counted = np.maximum(counted, 0.0)
-                number = counted.sum(axis=0)
-                use = (number > 0) | reset
-                found = {f"p{100 * q:g}": quantiles(counted, le_s, q) for q in asked}
-                sums = mine[mine["metric"] == f"{operation}_{total}"].assign(le=0.0)
-                spent_ns = np.diff(_by_time(sums, times).to_numpy().T, axis=1).sum(axis=0)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    found["mean"] = spent_ns / 1e9 / number
+    numbers: dict[str, dict[str, int]] = {}
+    for number, column in enumerate(wide.columns):
+        numbers.setdefault(column[0], {})[column[1]] = number
+    yield from latencies_of(numbers, wide.index.to_numpy(np.int64), wide.to_numpy(float))
+
+
+def latencies_of(
+    numbers: Mapping[str, Mapping[str, int]], t_ns: npt.NDArray[np.int64], wide: Array
+) -> Iterator[Latency]:
+    """The same of samples as columns (times × series), whose numbers are told by metric and entity."""
+    always = numbers.get("lost", {}).get("all")
+    if always is None:
+        return
+    # a bucket that is not told had no request
+    there = np.isfinite(wide[:, always])
+    t_ns, wide = t_ns[there], np.nan_to_num(wide[there])
+    if len(t_ns) < 2:
+        return
+    grown, now = np.diff(wide, axis=0).T, t_ns[1:]
+    for operation in OPERATIONS:
+        for counter, total, of, asked in _ASKED:
+            devices: dict[str, list[tuple[float, int]]] = {}
+            for entity, number in numbers.get(f"{operation}_{counter}", {}).items():
+                if (bucket := bucket_of(entity)) is not None:
+                    devices.setdefault(bucket[0], []).append((float(bucket[1]), number))
+            sums = numbers.get(f"{operation}_{total}", {})
+            for device, buckets in sorted(devices.items()):
+                le_s, columns = (np.array(x) for x in zip(*sorted(buckets), strict=True))
+                counts = grown[columns]
+                spent_s = grown[sums[device]] / 1e9 if device in sums else np.zeros(len(now))
+                found = _of_intervals(counts, le_s, spent_s, asked)
+                reset: npt.NDArray[np.bool_] = np.any(counts < 0, axis=0)
+                use = (counts.sum(axis=0) > 0) | reset
                 for which, values in found.items():
-                    values = np.where(reset, np.nan, values)
-                    told = f"{name}_{which}"
-                    yield Latency(str(device), told, times[1:][use], values[use], reset[use])
+                    values = np.where(reset, np.nan, values)[use]
+                    yield Latency(device, f"{operation}_{of}{which}", now[use], values, reset[use])
 
 
-def _by_time(rows: pd.DataFrame, times: npt.NDArray[np.int64]) -> pd.DataFrame:
-    """Counters by time and bucket, in the order of the edges; 0 before a bucket was first met."""
-    wide = rows.pivot_table(index="t_ns", columns="le", values="value", aggfunc="last")
-    return wide.sort_index(axis=1).reindex(times).ffill().fillna(0.0)
+def _of_intervals(
+    counts: Array, le_s: Array, spent_s: Array, asked: Sequence[float]
+) -> dict[str, Array]:
+    counts = np.maximum(counts, 0.0)
+    found = {f"p{100 * q:g}": quantiles(counts, le_s, q) for q in asked}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["mean"] = spent_s / counts.sum(axis=0)
+    return found
