@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for name in ["trace", "features", "layers"] {
+    for name in ["trace", "features", "layers", "latency"] {
         if let Err(error) = SkeletonBuilder::new()
             .source(format!("src/bpf/{name}.bpf.c"))
             .clang_args(["-mcpu=v3", "-Isrc/bpf", "-Wall"])

@@ -32,6 +32,7 @@ def test_a_rule_is_read_with_its_unit_and_time() -> None:
     assert (rule.comparison, rule.threshold, rule.unit) == (">=", 100 * 2**20, "B/s")
     assert (rule.lasting_s, rule.action, rule.labels) == (120.0, "abort", {"entity": "db*"})
     assert parse_rule("memory_available < 1GiB").threshold == 2**30
+    assert parse_rule("block_latency_read_p99 > 20ms").threshold == pytest.approx(0.02)
     assert parse_rule("disk_queue_depth > 8").lasting_s == 0
 
 
@@ -149,6 +150,18 @@ def planted_spool(place: Path, ticks: int = 40) -> Path:
     counters = ("io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes")
     names += [("disk", e, c, "ms", True) for e in ("vda", "vdb") for c in counters]
     names += [("emulated_disk", "db.data", c, "ns", True) for c in ("busy", *counters[1:])]
+    names += [("block_latency", "all", "lost", "1", True)]
+    names += [
+        ("block_latency", f"{disk}{at}", metric, unit, True)
+        for disk in ("vda", "vdb")
+        for metric, at, unit in (
+            ("read_requests", " le=0.000131072", "1"),
+            ("read_requests", " le=0.016777216", "1"),
+            ("read_time", "", "ns"),
+            ("read_queued", " le=0.000001024", "1"),
+            ("read_queue_time", "", "ns"),
+        )
+    ]
     names += [("network", "eth0", c, "B", True) for c in ("sent_bytes", "received_bytes")]
     names += [("cgroup", "run", "cpu_time", "ns", True), ("cgroup", "run", "memory", "B", False)]
     names += [("psi", "host", "cpu_some", "us", True), ("memory", "host", "available", "B", False)]
@@ -158,7 +171,7 @@ def planted_spool(place: Path, ticks: int = 40) -> Path:
         for series, (_, entity, _, _, cumulative) in enumerate(names):
             step = float(rng.integers(0, 1000))
             values[series] = values[series] + step if cumulative else step
-            if entity == "vdb" and tick == 20:
+            if entity.startswith("vdb") and tick == 20:
                 values[series] = 0.0
             records.append(((tick + 1) * SECOND, series, values[series]))
     np.array(records, SAMPLE_DTYPE).tofile(spool)

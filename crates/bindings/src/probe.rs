@@ -1,7 +1,55 @@
 //! Python names of the `probe` crate.
 
+use std::sync::Mutex;
+
+use penstock_probe::latency;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+/// Device, longest time of the bucket [s, as Prometheus writes it] or None of a sum, metric, unit, value.
+type LatencyCounter = (String, Option<String>, &'static str, &'static str, u64);
+
+/// Histograms of how long requests to block devices take, by BPF, from the making of this on. RuntimeError with the
+/// reason where the kernel does not take the programs. They are gone with this object, or with the process.
+#[pyclass]
+struct BlockLatency(Mutex<Option<latency::BlockLatency>>);
+
+#[pymethods]
+impl BlockLatency {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let loaded = py.detach(latency::BlockLatency::load);
+        loaded
+            .map(|latency| Self(Mutex::new(Some(latency))))
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+
+    /// All counters that are not 0, none once it is closed; and `lost`, `runs`, `run_time` [ns], `reading_time` [ns].
+    fn read(&self, py: Python<'_>) -> (Vec<LatencyCounter>, [u64; 4]) {
+        py.detach(|| {
+            let Ok(mut held) = self.0.lock() else {
+                return Default::default();
+            };
+            let Some(latency) = held.as_mut() else {
+                return Default::default();
+            };
+            let mut found = Vec::new();
+            latency.read(|key, value| found.push((key, value)));
+            let rows = found.into_iter().map(|(key, value)| {
+                let device = latency.device(key).to_owned();
+                (device, key.le(), key.metric(), key.unit(), value)
+            });
+            let rows = rows.collect();
+            let cost = latency.cost();
+            (rows, [cost.lost, cost.runs, cost.run_ns, cost.reading_ns])
+        })
+    }
+
+    /// Takes the programs out of the kernel.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().map(|mut held| held.take())));
+    }
+}
 
 /// Runs the tracer daemon until it is asked to shut down. Raises RuntimeError with the reason if it cannot.
 #[pyfunction]
@@ -50,6 +98,7 @@ fn trace_operations() -> Vec<(u8, &'static str, &'static str)> {
 
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<BlockLatency>()?;
     module.add_function(wrap_pyfunction!(tracer_main, module)?)?;
     module.add_function(wrap_pyfunction!(trace_hooks, module)?)?;
     module.add_function(wrap_pyfunction!(layers_main, module)?)?;

@@ -6,6 +6,7 @@
 //! - [`scope`] says what is traced: processes, control groups, files.
 //! - [`tracer`] loads, arms and disarms, and drains the rings into a spool file.
 //! - [`daemon`] puts a tracer behind a control socket.
+//! - [`latency`] counts requests of block devices by how long they take, for the sampler.
 //!
 //! Two modes. `trace` writes a record of each call into a ring of the CPU it ended on; the reader comes by
 //! every few tens of milliseconds, so the traced program never wakes or waits for anyone: when a ring is full
@@ -20,6 +21,7 @@ pub mod features;
 mod gaps;
 pub mod hooks;
 mod hot;
+pub mod latency;
 pub mod layers;
 pub mod layout;
 mod live;
@@ -64,6 +66,9 @@ pub enum ProbeError {
         /// Each way and why not.
         hooks: String,
     },
+    /// It refused those that time the requests of block devices: its words.
+    #[error("block latency cannot be had: the kernel does not take its programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
+    Latency(String),
     /// A later operation on them failed.
     #[error("tracing programs: {0}")]
     Bpf(#[from] libbpf_rs::Error),

@@ -13,6 +13,9 @@ pub struct Mapped<T> {
     kind: PhantomData<T>,
 }
 
+// SAFETY: a mapping belongs to the process, not to a thread, and what lies in it is plain numbers.
+unsafe impl<T: Copy + Send> Send for Mapped<T> {}
+
 impl<T: Copy> Mapped<T> {
     /// Maps an array made with BPF_F_MMAPABLE, whose element size is that of `T`.
     pub fn new(fd: BorrowedFd<'_>, len: usize, what: &str) -> Result<Self, ProbeError> {

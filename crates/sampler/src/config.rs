@@ -18,6 +18,9 @@ pub struct SamplerConfig {
     /// Interval where `start` gives none.
     #[serde(default = "one_second")]
     pub interval_ns: i64,
+    /// Whether to sample histograms of block latency, by BPF; without it the process needs no privilege.
+    #[serde(default)]
+    pub block_latency: bool,
     /// Descriptor to write `ready` to.
     pub ready_fd: Option<i32>,
 }

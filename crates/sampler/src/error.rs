@@ -16,6 +16,9 @@ pub enum Error {
     /// The control socket cannot be had.
     #[error(transparent)]
     Daemon(#[from] penstock_daemon::Error),
+    /// The kernel does not let us time the requests of block devices.
+    #[error(transparent)]
+    Probe(#[from] penstock_probe::ProbeError),
     /// The configuration or a command is not understood.
     #[error("not understood: {0}")]
     Config(#[from] serde_json::Error),

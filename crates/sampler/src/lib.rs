@@ -1,5 +1,5 @@
-//! Sampling of what a run uses: processors, memory, disks, network, pressure, its control group and its
-//! emulated disks.
+//! Sampling of what a run uses: processors, memory, disks and how long their requests take, network, pressure, its
+//! control group and its emulated disks.
 //!
 //! ```text
 //!  /proc, /sys, cgroup, statistics pages ──▶ sources ──▶ Recorder (one thread) ──▶ spool file

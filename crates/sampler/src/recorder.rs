@@ -1,15 +1,18 @@
 //! The sampling thread.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::clock::{be_punctual, monotonic_ns, thread_cpu_ns};
 use crate::config::StartRequest;
 use crate::error::Error;
 use crate::schedule::{Schedule, BEGINNING_NS};
+use crate::sources::block_latency::Shared;
 use crate::sources::{self, Source};
 use crate::spool::{Sink, Spool};
 
@@ -52,6 +55,9 @@ pub struct Receipt {
     pub spool_bytes: u64,
     /// Readings of a source that failed.
     pub errors: u64,
+    /// What single sources say of themselves, by name.
+    #[serde(flatten)]
+    pub told: BTreeMap<&'static str, Value>,
 }
 
 /// A recording under way.
@@ -64,12 +70,21 @@ pub struct Recorder {
 impl Recorder {
     /// Starts to sample; the first sample is due at once.
     pub fn start(request: &StartRequest, default_interval_ns: i64) -> Result<Self, Error> {
+        Self::start_with(request, default_interval_ns, None)
+    }
+
+    /// The same, with histograms of block latency.
+    pub(crate) fn start_with(
+        request: &StartRequest,
+        default_interval_ns: i64,
+        latency: Option<&Shared>,
+    ) -> Result<Self, Error> {
         let interval_ns = request.interval_ns.unwrap_or(default_interval_ns);
         if !(SHORTEST_NS..=LONGEST_NS).contains(&interval_ns) {
             return Err(Error::Interval(interval_ns));
         }
         let spool = Spool::create(&request.spool)?;
-        let sources = sources::all(request);
+        let sources = sources::all(request, latency);
         let (stop, stopped) = mpsc::channel();
         let work = Work {
             spool,
@@ -154,6 +169,7 @@ impl Work {
             reads: self.sources.iter().map(|s| s.reads()).sum(),
             spool_bytes: self.spool.written_bytes(),
             errors: self.errors,
+            told: self.sources.iter().filter_map(|s| s.told()).collect(),
         })
     }
 }

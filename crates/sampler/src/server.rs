@@ -8,25 +8,31 @@ use std::time::Duration;
 
 use penstock_daemon::control;
 use penstock_daemon::process::{self, Owner};
+use penstock_probe::latency::BlockLatency;
 use serde_json::{json, Value};
 
 use crate::config::{SamplerConfig, StartRequest};
 use crate::error::Error;
 use crate::recorder::Recorder;
+use crate::sources::block_latency::Shared;
 
 const OWNER_CHECK: Duration = Duration::from_secs(1);
 
 struct State {
     interval_ns: i64,
+    latency: Option<Shared>,
     recorder: Option<Recorder>,
 }
 
 /// Serves until it is told to shut down, or until its owner is gone. `config` is a JSON object.
 pub fn serve(config: &str) -> Result<(), Error> {
     let config: SamplerConfig = serde_json::from_str(config)?;
+    let latency = config.block_latency.then(BlockLatency::load).transpose()?;
+    let latency = latency.map(|loaded| Arc::new(Mutex::new(loaded)));
     let listener = control::listen(&config.socket)?;
     let state = Arc::new(Mutex::new(State {
         interval_ns: config.interval_ns,
+        latency,
         recorder: None,
     }));
     let over = Arc::new(AtomicBool::new(false));
@@ -87,7 +93,8 @@ fn obey(asked: &Value, state: &Mutex<State>) -> Result<Value, Error> {
                 return Err(Error::State("a recording is under way; stop it first"));
             }
             let request: StartRequest = serde_json::from_value(asked.clone())?;
-            state.recorder = Some(Recorder::start(&request, state.interval_ns)?);
+            let latency = state.latency.as_ref();
+            state.recorder = Some(Recorder::start_with(&request, state.interval_ns, latency)?);
             Ok(json!({}))
         }
         Some("stop") => {

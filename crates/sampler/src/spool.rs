@@ -20,7 +20,7 @@ pub type Record = [u8; RECORD_BYTES];
 pub struct Series {
     /// Its number in the records.
     pub series: u64,
-    /// `cpu`, `memory`, `disk`, `emulated_disk`, `network`, `psi`, `cgroup` or `sampler`.
+    /// `cpu`, `memory`, `disk`, `block_latency`, `emulated_disk`, `network`, `psi`, `cgroup` or `sampler`.
     pub source: &'static str,
     /// Which one: a processor, a device, an interface, a disk.
     pub entity: String,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.archive.histogram import quantile_series
 from penstock.archive.series import Array, Recorded, Series, at_times
 from penstock.errors import BadInput, printable
 
@@ -397,6 +398,14 @@ def _abs(given: Sequence[Value], how: str) -> Value:
     return [replace(s, y=np.abs(s.y)) for s in group]
 
 
+def _quantile(given: Sequence[Value], how: str) -> Value:
+    """Of what buckets of a histogram count, over the last so many seconds, or since the point before."""
+    q, group, window = [*given, None, None][:3] if len(given) in (2, 3) else [None] * 3
+    if not isinstance(q, float) or not isinstance(group, list) or isinstance(window, list):
+        raise BadInput("found other arguments; expected a share, series of buckets, and seconds")
+    return quantile_series(group, q, window)
+
+
 FUNCTIONS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "sum": _together(lambda rows: np.sum(rows, axis=0)),
     "mean": _together(lambda rows: np.mean(rows, axis=0)),
@@ -408,4 +417,5 @@ FUNCTIONS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "join": _join,
     "moving_mean": _moving_mean,
     "abs": _abs,
+    "quantile": _quantile,
 }

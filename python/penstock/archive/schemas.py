@@ -475,8 +475,8 @@ _TABLES = (
         (*_RUN_KEY, "t_ns", "source", "entity", "metric"),
         _columns("""
             t_ns | i64 | ns | when it was read, CLOCK_MONOTONIC
-            source | text | | `cpu`, `memory`, `disk`, `filesystem`, `emulated_disk`, `network`, `psi`, `cgroup`, `sampler`
-            entity | text | | what it is about: a core, a device, a disk, a mount point, a link, a group; of a node's link `NODE INTERFACE`
+            source | text | | `cpu`, `memory`, `disk`, `block_latency`, `filesystem`, `emulated_disk`, `network`, `psi`, `cgroup`, `sampler`
+            entity | text | | what it is about: a core, a device, a disk, a mount point, a link, a group; of a node's link `NODE INTERFACE`, of a bucket `DEVICE le=SECONDS`
             metric | text | | name of the metric
             unit | text | | its unit
             value | f64 | (`unit`) | the reading
@@ -490,9 +490,9 @@ _TABLES = (
         (*_RUN_KEY, "t_ns", "kind", "entity", "metric"),
         _columns("""
             t_ns | i64 | ns | end of the interval, CLOCK_MONOTONIC
-            kind | text | | `cpu`, `disk`, `network`, `emulated_disk`, `cgroup_cpu`
+            kind | text | | `cpu`, `disk`, `block_latency`, `network`, `emulated_disk`, `cgroup_cpu`
             entity | text | | what it is about
-            metric | text | | which of its utilisations; of processors `busy`, `stolen` by other machines, `waited_for` by some task; of groups `busy` and `cores` used
+            metric | text | | which of its utilisations; of processors `busy`, `stolen` by other machines, `waited_for` by some task; of groups `busy` and `cores` used; of block latency `OP_p50`, `OP_p99`, `OP_mean`, `OP_queue_p99`, `OP_queue_mean`
             unit | text | | unit of the value, mostly %
             value | f64 | (`unit`) | the value, null where a counter went back
             reset | bool | | a counter went back in the interval

@@ -155,7 +155,7 @@ def derive(
     """Compute a series from others, and keep it with its expression beside them.
 
     EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
-    ratio, join, moving_mean, abs.
+    ratio, join, moving_mean, abs, quantile.
     """
     from penstock.archive.expression import split
     from penstock.observe.monitor.derived import derive as kept
@@ -398,6 +398,11 @@ def run(
     interval: float = typer.Option(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),
+    block_latency: bool = typer.Option(
+        False,
+        "--block-latency",
+        help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+    ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
         [],
@@ -427,7 +432,7 @@ def run(
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if calibrate is not None:
-        _calibrated(words, interval, calibrate, as_json)
+        _calibrated(words, interval, calibrate, as_json, block_latency)
         return
     import time
 
@@ -454,6 +459,7 @@ def run(
                     name=experiment or "",
                     told=lambda stretch: _say(f"alert: {stretch.words}"),
                     signals=signals,
+                    block_latency=block_latency,
                 )
                 status = done.finished.exit_status
                 cut_short = done.aborted or done.interrupted is not None
@@ -538,13 +544,16 @@ def _rules(texts: list[str]) -> list[Any]:
     return rules
 
 
-def _calibrated(words: list[str], interval: float, pairs: int, as_json: bool) -> None:
+def _calibrated(
+    words: list[str], interval: float, pairs: int, as_json: bool, block_latency: bool
+) -> None:
     from penstock.observe.monitor.session import impact_of
 
     def told(done: int, whole: int) -> None:
         print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
 
-    found = impact_of(words, round(interval * 1e9), pairs, told)
+    every_ns = round(interval * 1e9)
+    found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
     if as_json:
         print(json.dumps(found.as_document()))
         return

@@ -18,6 +18,11 @@ METRICS: dict[str, str] = {
     **{f"disk_{m}": "%" for m in ("busy", "busy_of_time")},
     "emulated_disk_busy": "%",
     **{
+        f"block_latency_{operation}_{metric}": "s"
+        for operation in ("read", "write", "flush", "discard")
+        for metric in ("p50", "p99", "mean", "queue_p99", "queue_mean")
+    },
+    **{
         f"{disk}_{metric}": unit
         for disk in ("disk", "emulated_disk")
         for metric, unit in (
@@ -117,9 +122,14 @@ def _in_unit(text: str, unit: str) -> float:
 
 
 def _example(unit: str) -> str:
-    return {"%": "90%", "B/s": "100 MiB/s", "1/s": "500 1/s", "B": "1 GiB", "ns": "5ms"}.get(
-        unit, "8"
-    )
+    return {
+        "%": "90%",
+        "B/s": "100 MiB/s",
+        "1/s": "500 1/s",
+        "B": "1 GiB",
+        "s": "20ms",
+        "ns": "5ms",
+    }.get(unit, "8")
 
 
 def _labels(text: str | None) -> dict[str, str]:

@@ -229,9 +229,10 @@ class Response(_Frozen):
 
 
 class MonitorSpec(_Frozen):
-    """The sampler's period."""
+    """The sampler's period, and whether it takes histograms of block latency."""
 
     interval_s: float = 1.0
+    block_latency: bool = False
 
 
 class TraceSpec(_Frozen):

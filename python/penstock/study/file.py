@@ -491,6 +491,10 @@ class MonitorFile(Part):
     interval: Interval = Field(
         "1s", description="Period, 10ms to 1h; at most 100ms in a run that ends within ten seconds."
     )
+    block_latency: bool = Field(
+        False,
+        description="Histograms of how long requests to block devices take, by BPF; needs what tracing does.",
+    )
 
 
 class TraceFile(Part):

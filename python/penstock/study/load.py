@@ -291,7 +291,11 @@ def _response(name: str, body: ResponseFile) -> Response:
 def _observers(file: StudyFile) -> Observers:
     monitor, trace = file.observers.monitor, file.observers.trace
     return Observers(
-        monitor=MonitorSpec(interval_s=parse_duration(monitor.interval)) if monitor else None,
+        monitor=MonitorSpec(
+            interval_s=parse_duration(monitor.interval), block_latency=monitor.block_latency
+        )
+        if monitor
+        else None,
         trace=TraceSpec(mode=trace.mode) if trace else None,
         others=file.observers.others(),
     )

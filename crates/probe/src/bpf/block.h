@@ -63,6 +63,7 @@ struct request {
 	__u64 __sector;
 	struct bio *bio;
 	struct block_device *part;
+	__u64 start_time_ns;
 };
 
 struct iov_iter {

@@ -3,6 +3,7 @@
 //! A source opens its files once and reads them anew for each sample. A file that is not there is no failure:
 //! that source is absent. Adding a source is a file here and a line in [`all`].
 
+pub(crate) mod block_latency;
 mod cgroup;
 mod cpu;
 mod disk;
@@ -14,6 +15,9 @@ mod pressure;
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
+use self::block_latency::Shared;
 use crate::config::StartRequest;
 use crate::error::Error;
 use crate::spool::Sink;
@@ -24,10 +28,14 @@ pub trait Source: Send {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error>;
     /// System calls made so far.
     fn reads(&self) -> u64;
+    /// What the receipt is to say of it, under a name.
+    fn told(&self) -> Option<(&'static str, Value)> {
+        None
+    }
 }
 
-/// The sources a request asks for and the host has.
-pub fn all(request: &StartRequest) -> Vec<Box<dyn Source>> {
+/// The sources a request asks for and the host has; `latency` where it is to be sampled.
+pub(crate) fn all(request: &StartRequest, latency: Option<&Shared>) -> Vec<Box<dyn Source>> {
     let root = request.root.as_path();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let any = std::iter::once(&request.cgroups).chain(request.nodes.values());
@@ -35,6 +43,7 @@ pub fn all(request: &StartRequest) -> Vec<Box<dyn Source>> {
     sources.extend(cpu::sources(root, first.unwrap_or(&request.cgroups)));
     sources.extend(memory::sources(root));
     sources.extend(disk::sources(root));
+    sources.extend(latency.map(block_latency::sources));
     sources.extend(filesystem::sources(root));
     if request.network {
         sources.extend(network::sources(root));

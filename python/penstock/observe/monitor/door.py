@@ -367,12 +367,14 @@ def _part(text: str) -> str:
 def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Sequence[Batch]:
     """What a monitor sampled of a command as two batches: `samples`, and `utilisation` computed from them.
 
-    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`. `expected`: samples
+    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`, up to
+    where a bucket of block latency goes `le`. `expected`: samples
     that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
     """
     import pyarrow.compute as pc
 
-    from penstock.observe.monitor.points import canonical_labels, points
+    from penstock.observe.monitor.latency import bucket_of, labels_of_entity
+    from penstock.observe.monitor.points import points
 
     found = []
     for source, first in (("samples", "source"), ("utilisation", "kind")):
@@ -382,7 +384,10 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             table[first].cast(pa.string()), table["metric"].cast(pa.string()), "_"
         )
         coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
-        said = [canonical_labels({"entity": e}) for e in coded.dictionary.to_pylist()]
+        entities = coded.dictionary.to_pylist()
+        said = [labels_of_entity(e) for e in entities]
+        # a bucket begins with the first request in it
+        late = {text for text, e in zip(said, entities, strict=True) if bucket_of(e)}
         labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(said, pa.string()))
         columns = points(
             metric=metric,
@@ -395,6 +400,10 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             ["metric", "labels"]
         )
         rows = pairs.aggregate([]).to_pylist() if source == "samples" else []
-        accounts = [Account(r["metric"], r["labels"], expected=expected) for r in rows]
+        accounts = [
+            Account(r["metric"], r["labels"], expected=expected)
+            for r in rows
+            if r["labels"] not in late
+        ]
         found.append(Batch(source, 0, columns, accounts))
     return found

@@ -26,6 +26,7 @@ from penstock.observe.monitor.formulas import (
     network_percent,
     percent_of,
 )
+from penstock.observe.monitor.latency import SOURCE, latencies_of
 from penstock.observe.monitor.samples import SAMPLE_DTYPE
 from penstock.spec.alert import METRICS
 
@@ -152,6 +153,8 @@ class Follower:
         ticks = self._processors(wide, put)
         self._host(wide, dt_s, put)
         self._disks(wide, dt_s, ticks, put)
+        of_latency = latencies_of(self._number.get(SOURCE, {}), times, wide)
+        found += [Values(f"{SOURCE}_{m.metric}", m.device, m.t_ns, m.values) for m in of_latency]
         self._network(wide, dt_s, put)
         self._groups(wide, dt_s, put)
         return found

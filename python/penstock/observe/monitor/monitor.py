@@ -18,6 +18,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
+from penstock.observe.monitor.latency import with_beginnings
 from penstock.observe.monitor.samples import read_samples
 from penstock.observe.observer import Seen, Watched
 
@@ -38,7 +39,7 @@ class Monitor:
     """Samples the host, a run's group and its emulated disks; one sampler serves many runs.
 
     The sampler is started with the first `start` (or `open`) and ends with `close`.
-    Raises BadInput for an interval below 10 ms.
+    With `block_latency` it needs the privileges of a tracer. Raises BadInput for an interval below 10 ms.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Monitor:
         journal: Journal,
         state_dir: str | os.PathLike[str] | None = None,
         interval_ns: int = DEFAULT_INTERVAL_NS,
+        block_latency: bool = False,
     ):
         if interval_ns < SHORTEST_INTERVAL_NS:
             raise BadInput(f"monitor interval {interval_ns / 1e6:g} ms; expected at least 10 ms")
         self.interval_ns = interval_ns
+        self.block_latency = block_latency
         self._journal = journal
         self._log = Path(state_dir) / "sampler.log" if state_dir is not None else None
         self._daemon: Daemon | None = None
@@ -58,11 +61,10 @@ class Monitor:
         self._begun_ns = 0
 
     def open(self) -> Monitor:
-        """Starts the sampler without recording."""
+        """Starts the sampler without recording. PenstockError where it cannot do what is asked for."""
         if self._daemon is None or not self._daemon.alive:
-            self._daemon = start_daemon(
-                "sampler", {"interval_ns": self.interval_ns}, self._journal, self._log
-            )
+            config = {"interval_ns": self.interval_ns, "block_latency": self.block_latency}
+            self._daemon = start_daemon("sampler", config, self._journal, self._log)
         return self
 
     def start(
@@ -114,6 +116,7 @@ class Monitor:
             self._daemon.stop()
             self._daemon = None
         samples, receipt["used_ns"] = _of_use(taken, receipt)
+        samples = with_beginnings(samples)
         links = {**link_capacities(), **self._links}
         from penstock.observe.monitor.utilisation import (
             utilisation,  # pandas: not before the first run ended
@@ -221,11 +224,12 @@ def link_capacities() -> dict[str, float]:
 
 
 class MonitorObserver:
-    """The monitor around the runs of a study. Settings: `interval_s`."""
+    """The monitor around the runs of a study. Settings: `interval_s`, `block_latency` (false)."""
 
     def __init__(self, journal: Journal, home: Path | None, settings: Mapping[str, Any]) -> None:
         interval_ns = round(float(settings["interval_s"]) * 1e9)
-        self._monitor = Monitor(journal, home, interval_ns).open()
+        latency = bool(settings.get("block_latency", False))
+        self._monitor = Monitor(journal, home, interval_ns, latency).open()
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
         """Begins to sample a run's groups, its emulated disks and the host."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
-from penstock.observe.monitor.points import VALUES, Account, Batch, Event, canonical_labels
+from penstock.observe.monitor.points import VALUES, Account, Batch, Event
 
 Ints = npt.NDArray[np.int64]
 Verdict = Literal["complete", "partial", "unusable"]
@@ -373,7 +373,9 @@ def shift_ns(bundle: Bundle) -> int:
 
 
 def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
-    """The samples of a run's monitor: a metric is `SOURCE_METRIC`, what it is of is the label `entity`."""
+    """The samples of a run's monitor: a metric is `SOURCE_METRIC`, what it is of is the label `entity`, and
+    `le` up to where a bucket of block latency goes."""
+    from penstock.observe.monitor.latency import labels_of_entity
     from penstock.observe.monitor.points import points
 
     table = bundle.table("samples", TABLES["samples"].arrow.names)
@@ -385,9 +387,7 @@ def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
     encoded = pc.dictionary_encode(entity).combine_chunks()
     labels = pa.DictionaryArray.from_arrays(
         encoded.indices,
-        pa.array(
-            [canonical_labels({"entity": e}) for e in encoded.dictionary.to_pylist()], pa.string()
-        ),
+        pa.array([labels_of_entity(e) for e in encoded.dictionary.to_pylist()], pa.string()),
     )
     return Batch(
         "monitor",

@@ -56,12 +56,14 @@ def impact_of(
     interval_ns: int,
     pairs: int,
     progress: Callable[[int, int], Any] = lambda done, whole: None,
+    *,
+    block_latency: bool = False,
 ) -> Paired:
     """What sampling adds to a command: it is run `pairs` times with and without, in turns.
 
     Raises PenstockError where the command fails, or sampling is not possible.
     """
-    settings = {"interval_s": interval_ns / 1e9}
+    settings = {"interval_s": interval_ns / 1e9, "block_latency": block_latency}
     with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
         return calibrate(
             words,
@@ -96,6 +98,7 @@ def monitor_command(
     name: str = "",
     told: Callable[[Stretch], None] = lambda _: None,
     signals: Signals | None = None,
+    block_latency: bool = False,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
@@ -105,12 +108,11 @@ def monitor_command(
     not possible.
     """
     journal = Journal()
+    settings = {"interval_s": interval_ns / 1e9, "block_latency": block_latency}
     with (
         tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
         new_bundle(journal, output, words) as bundle,
-        Recorder(
-            {"monitor": MonitorObserver(journal, None, {"interval_s": interval_ns / 1e9})}
-        ) as recorder,
+        Recorder({"monitor": MonitorObserver(journal, None, settings)}) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
         contextlib.closing(Stop()) as stop,
         contextlib.ExitStack() as stack,

@@ -28,7 +28,7 @@ COLUMNS = ["host", "kind", "entity", "metric", "unit", "utc_ns", "value"]
 #: sources of the recorder's samples, the longer names first: `emulated_disk_busy` is none of `disk`
 SOURCES = ("emulated_disk", "filesystem", "network", "cgroup", "memory", "disk", "cpu", "psi")
 #: kinds of utilisations
-KINDS = ("emulated_disk", "cgroup_cpu", "network", "disk", "cpu")
+KINDS = ("emulated_disk", "block_latency", "cgroup_cpu", "network", "disk", "cpu")
 #: samples that are levels, of (source, metric), as (kind, metric) here
 LEVELS = {
     ("cpu", "load_1min"): ("load", "1 min"),

@@ -1,4 +1,4 @@
-"""Utilisations from counters: processors, disks, network, emulated disks, the run's group.
+"""Utilisations from counters: processors, disks and their latency, network, emulated disks, the run's group.
 
 The formulas are the classical ones of the counters' kernel documentation; a counter that goes backwards
 gives an empty value and a reset mark, never a negative or a clamped one.
@@ -24,6 +24,8 @@ from penstock.observe.monitor.formulas import (
     network_percent,
     percent_of,
 )
+from penstock.observe.monitor.latency import SOURCE as BLOCK_LATENCY
+from penstock.observe.monitor.latency import latencies
 
 UTILISATION_SCHEMA = TABLES["utilisation"].arrow
 
@@ -49,6 +51,10 @@ def utilisation(
         rows += _cpu(sampled, ticks_hz)
         rows += _pressure(sampled)
         rows += _disks(sampled, ticks_hz, count)
+        rows += [
+            _rows(pd.Index(m.t_ns), BLOCK_LATENCY, m.device, m.metric, m.values, m.reset, "s")
+            for m in latencies(sampled.frame)
+        ]
         rows += _network(sampled, link_bps or {})
         rows += _emulated(sampled)
         rows += _group(sampled, count)
@@ -62,6 +68,7 @@ class _Sampled:
     """Samples by source and entity."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
         self._of = {(str(s), str(e)): rows for (s, e), rows in frame.groupby(["source", "entity"])}
 
     def entities(self, source: str) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib import colormaps
 
+from penstock.archive.histogram import by_bucket
 from penstock.archive.series import Array, Recorded, Series, median_step
 from penstock.report import style
 from penstock.report.figures import layers
@@ -24,7 +27,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
             f"the series have several units ({', '.join(recorded.units)}); "
             "colours have one (--series chooses)"
         )
-    names = layers.names_of(recorded)
+    names = layers.names_of(replace(recorded, series=by_bucket(recorded.series)))
     rows = [mine[0] for mine in names.values()]
     room = layout.text * _NAMED_ROWS / 72
     inches = min(max(1.1, 0.55 * layout.panel, len(rows) * room), layout.panel * 1.9)

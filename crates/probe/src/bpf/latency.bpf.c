@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * How long requests to block devices take: histograms by device and operation, that only grow.
+ *
+ * A request is known by its address from its issue to its completion. One that the device sent back is issued
+ * again, and the last issue counts: what it waited before is time in the queue. When it began the kernel notes
+ * itself (start_time_ns, by which /proc/diskstats counts, too), unless accounting is off for its queue.
+ *
+ * Completions come as interrupts: nothing here asks who is running.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "block.h"
+#include "latency.h"
+
+_Static_assert(sizeof(struct latency_histogram) == 24 + 16 * BUCKETS, "latency.rs reads histograms of this size");
+_Static_assert(sizeof(struct latency_control) == 32, "latency.rs reads a control block of this size");
+
+struct disk_and_op {
+	__u32 disk;
+	__u32 op;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u64);
+} issues SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SLOTS);
+	__type(key, struct disk_and_op);
+	__type(value, __u32);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct latency_histogram);
+} histograms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct latency_control);
+} control SEC(".maps");
+
+static __always_inline struct latency_control *the_control(void)
+{
+	__u32 only = 0;
+
+	return bpf_map_lookup_elem(&control, &only);
+}
+
+static __always_inline void lose(void)
+{
+	struct latency_control *told = the_control();
+
+	if (told)
+		__sync_fetch_and_add(&told->lost, 1);
+}
+
+/* One run in TIMED, by bits of the clock that nobody plans by. */
+static __always_inline void account(__u64 began_ns)
+{
+	struct latency_control *told;
+
+	if ((began_ns * 0x9e3779b97f4a7c15ULL) >> 58)
+		return;
+	told = the_control();
+	if (!told)
+		return;
+	__sync_fetch_and_add(&told->timed_runs, 1);
+	__sync_fetch_and_add(&told->timed_ns, bpf_ktime_get_ns() - began_ns);
+}
+
+static __always_inline __u32 octave_of(__u64 value)
+{
+	__u32 octave = 0;
+
+	if (value >> 32) {
+		value >>= 32;
+		octave += 32;
+	}
+	if (value >> 16) {
+		value >>= 16;
+		octave += 16;
+	}
+	if (value >> 8) {
+		value >>= 8;
+		octave += 8;
+	}
+	if (value >> 4) {
+		value >>= 4;
+		octave += 4;
+	}
+	if (value >> 2) {
+		value >>= 2;
+		octave += 2;
+	}
+	return octave + (value >> 1);
+}
+
+/* As bucket_of in latency.rs. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u64 value = ns ? ns - 1 : 0;
+	__u32 octave;
+
+	if (!(value >> FIRST_OCTAVE))
+		return 0;
+	if (value >> LAST_OCTAVE)
+		return BUCKETS - 1;
+	octave = octave_of(value);
+	return 1 + (octave - FIRST_OCTAVE) * PARTS + ((value >> (octave - PART_BITS)) & (PARTS - 1));
+}
+
+static __always_inline struct latency_histogram *histogram_of(struct disk_and_op which)
+{
+	struct latency_histogram *histogram;
+	struct latency_control *told;
+	__u32 *slot = bpf_map_lookup_elem(&slots, &which), fresh;
+
+	if (slot)
+		return bpf_map_lookup_elem(&histograms, slot);
+	told = the_control();
+	if (!told || told->slots >= SLOTS)
+		return NULL;
+	fresh = __sync_fetch_and_add(&told->slots, 1);
+	histogram = bpf_map_lookup_elem(&histograms, &fresh);
+	if (!histogram)
+		return NULL;
+	histogram->disk = which.disk;
+	histogram->op = which.op;
+	/* another CPU may have been first: then ours stays empty */
+	bpf_map_update_elem(&slots, &which, &fresh, BPF_NOEXIST);
+	slot = bpf_map_lookup_elem(&slots, &which);
+	return slot ? bpf_map_lookup_elem(&histograms, slot) : NULL;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(latency_issued, struct request *request)
+{
+	__u64 key = (__u64)request, now = bpf_ktime_get_ns();
+
+	if ((request->cmd_flags & 0xff) >= OPERATIONS)
+		return 0;
+	if (bpf_map_update_elem(&issues, &key, &now, BPF_ANY))
+		lose();
+	account(now);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(latency_completed, struct request *request, int status, unsigned int bytes)
+{
+	__u64 key = (__u64)request, now = bpf_ktime_get_ns(), issued, began, device, queue;
+	struct latency_histogram *histogram;
+	struct disk_and_op which = {};
+	struct gendisk *disk;
+	__u32 bucket;
+	__u64 *noted;
+
+	noted = bpf_map_lookup_elem(&issues, &key);
+	if (!noted || bytes < request->__data_len)
+		return 0; /* never issued, or more of it is to come */
+	issued = *noted;
+	bpf_map_delete_elem(&issues, &key);
+	which.op = request->cmd_flags & 0xff;
+	disk = request->q->disk;
+	if (which.op >= OPERATIONS || !disk)
+		return 0;
+	which.disk = ((__u32)disk->major << 20) | (__u32)disk->first_minor;
+	histogram = histogram_of(which);
+	if (!histogram) {
+		lose();
+		return 0;
+	}
+	device = now > issued ? now - issued : 0;
+	bucket = bucket_of(device);
+	if (bucket < BUCKETS)
+		__sync_fetch_and_add(&histogram->device[bucket], 1);
+	__sync_fetch_and_add(&histogram->device_ns, device);
+	began = request->start_time_ns;
+	if (began) {
+		queue = issued > began ? issued - began : 0;
+		bucket = bucket_of(queue);
+		if (bucket < BUCKETS)
+			__sync_fetch_and_add(&histogram->queue[bucket], 1);
+		__sync_fetch_and_add(&histogram->queue_ns, queue);
+	}
+	account(now);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

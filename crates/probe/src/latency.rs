@@ -1,0 +1,322 @@
+//! Histograms of how long requests to block devices take: the programs of `latency.bpf.c` and their reader.
+//!
+//! They count from loading to dropping, whatever the device; who wants a window takes differences. The counters lie
+//! in memory shared with the kernel, so that reading them is no system call.
+//!
+//! ```
+//! use penstock_probe::latency::{bucket_of, upper_ns, BUCKETS};
+//! for ns in [1, 1_024, 1_025, 80_000, 4_000_000, 60_000_000_000] {
+//!     let bucket = bucket_of(ns);
+//!     let (below, upper) = (upper_ns(bucket - bucket.min(1)).unwrap(), upper_ns(bucket).unwrap());
+//!     assert!(ns <= upper && (bucket == 0 || ns > below));
+//!     assert!(bucket == 0 || upper - below <= below / 8); // the error of a quantile
+//! }
+//! assert_eq!(upper_ns(BUCKETS - 1), None);
+//! ```
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::Link;
+use penstock_daemon::clock::now_ns;
+
+use crate::features::words;
+use crate::mapped::Mapped;
+use crate::ProbeError;
+
+#[allow(clippy::all, dead_code, missing_docs, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/latency.skel.rs"));
+}
+use skeleton::LatencySkelBuilder;
+
+const FIRST_OCTAVE: u32 = 10;
+const LAST_OCTAVE: u32 = 36;
+const PART_BITS: u32 = 3;
+const PARTS: usize = 1 << PART_BITS;
+const SLOTS: usize = 512;
+const TIMED: u64 = 64;
+/// Buckets of a histogram.
+pub const BUCKETS: usize = (LAST_OCTAVE - FIRST_OCTAVE) as usize * PARTS + 2;
+
+/// What the requests of an operation are called that are counted by their time on the device, and by that in the
+/// queue, and the sums of both.
+const METRICS: [[&str; 4]; 4] = [
+    [
+        "read_requests",
+        "read_queued",
+        "read_time",
+        "read_queue_time",
+    ],
+    [
+        "write_requests",
+        "write_queued",
+        "write_time",
+        "write_queue_time",
+    ],
+    [
+        "flush_requests",
+        "flush_queued",
+        "flush_time",
+        "flush_queue_time",
+    ],
+    [
+        "discard_requests",
+        "discard_queued",
+        "discard_time",
+        "discard_queue_time",
+    ],
+];
+
+/// The bucket of a time.
+pub fn bucket_of(ns: u64) -> usize {
+    let value = ns.saturating_sub(1);
+    if value >> FIRST_OCTAVE == 0 {
+        return 0;
+    }
+    if value >> LAST_OCTAVE != 0 {
+        return BUCKETS - 1;
+    }
+    let octave = value.ilog2();
+    let part = (value >> (octave - PART_BITS)) as usize & (PARTS - 1);
+    1 + (octave - FIRST_OCTAVE) as usize * PARTS + part
+}
+
+/// The longest time of a bucket; the last has none.
+pub fn upper_ns(bucket: usize) -> Option<u64> {
+    match bucket {
+        0 => Some(1 << FIRST_OCTAVE),
+        n if n < BUCKETS - 1 => {
+            let (octave, part) = ((n - 1) / PARTS, (n - 1) % PARTS);
+            Some(((PARTS + part + 1) as u64) << (octave as u32 + FIRST_OCTAVE - PART_BITS))
+        }
+        _ => None,
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Histogram {
+    disk: u32,
+    op: u32,
+    device_ns: u64,
+    queue_ns: u64,
+    device: [u64; BUCKETS],
+    queue: [u64; BUCKETS],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Control {
+    slots: u32,
+    pad: u32,
+    lost: u64,
+    timed_runs: u64,
+    timed_ns: u64,
+}
+
+/// A counter, told by what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    disk: u32,
+    op: u8,
+    /// Place in [`METRICS`].
+    which: u8,
+    /// Of a sum 0.
+    bucket: u8,
+}
+
+impl Key {
+    /// As `read_requests`, `read_queued` (one bucket's requests), `read_time` or `read_queue_time` (sums).
+    pub fn metric(self) -> &'static str {
+        METRICS[self.op as usize][self.which as usize]
+    }
+
+    /// Of its value.
+    pub fn unit(self) -> &'static str {
+        if self.which < 2 {
+            "1"
+        } else {
+            "ns"
+        }
+    }
+
+    /// Of a bucket: the longest time of its requests in seconds, as Prometheus writes it.
+    pub fn le(self) -> Option<String> {
+        let text = |ns: u64| format!("{}", ns as f64 / 1e9);
+        (self.which < 2)
+            .then(|| upper_ns(self.bucket.into()).map_or_else(|| "+Inf".to_owned(), text))
+    }
+}
+
+/// What the programs and this reader took so far, and what escaped them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Requests that there was no room for.
+    pub lost: u64,
+    /// Runs of the programs, from one in 64 that are counted.
+    pub runs: u64,
+    /// What they took, from the same.
+    pub run_ns: u64,
+    /// The last reading.
+    pub reading_ns: u64,
+}
+
+/// The programs in the kernel, attached until this is dropped.
+pub struct BlockLatency {
+    _links: Vec<Link>,
+    histograms: Mapped<Histogram>,
+    control: Mapped<Control>,
+    names: HashMap<u32, String>,
+    reading_ns: u64,
+}
+
+impl BlockLatency {
+    /// Loads and attaches; the error says what is needed.
+    pub fn load() -> Result<Self, ProbeError> {
+        let before = libbpf_rs::set_print(None);
+        let loaded = Self::attached();
+        libbpf_rs::set_print(before);
+        loaded
+    }
+
+    fn attached() -> Result<Self, ProbeError> {
+        let kernel = Btf::from_vmlinux().map_err(refused)?;
+        for hook in ["block_rq_issue", "block_rq_complete"] {
+            if (kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{hook}"))).is_none() {
+                return Err(ProbeError::Latency(format!("it has no tp_btf/{hook}")));
+            }
+        }
+        let mut place = MaybeUninit::uninit();
+        let open = (LatencySkelBuilder::default().open(&mut place)).map_err(refused)?;
+        let skeleton = open.load().map_err(refused)?;
+        let mut links = Vec::new();
+        // whichever comes first: what was issued unseen is not in the table of issues
+        for program in skeleton.object().progs_mut() {
+            links.push(program.attach().map_err(refused)?);
+        }
+        let maps = &skeleton.maps;
+        Ok(Self {
+            histograms: Mapped::new(maps.histograms.as_fd(), SLOTS, "the histograms")?,
+            control: Mapped::new(maps.control.as_fd(), 1, "the control block")?,
+            _links: links,
+            names: HashMap::new(),
+            reading_ns: 0,
+        })
+    }
+
+    /// Gives all counters that are not 0, each with its value since loading. Counters of one histogram may be of
+    /// requests that end meanwhile.
+    pub fn read(&mut self, mut each: impl FnMut(Key, u64)) {
+        let began_ns = now_ns();
+        let taken = self.control.read(0).slots as usize;
+        for slot in 0..taken.min(SLOTS) {
+            let found = self.histograms.read(slot);
+            let (disk, op) = (found.disk, found.op as u8 & 3);
+            let mut tell = |which, bucket: usize, value| {
+                if value != 0 {
+                    let bucket = bucket as u8;
+                    each(
+                        Key {
+                            disk,
+                            op,
+                            which,
+                            bucket,
+                        },
+                        value,
+                    );
+                }
+            };
+            for (which, buckets) in [(0, &found.device), (1, &found.queue)] {
+                for (bucket, &value) in buckets.iter().enumerate() {
+                    tell(which, bucket, value);
+                }
+            }
+            tell(2, 0, found.device_ns);
+            tell(3, 0, found.queue_ns);
+        }
+        self.reading_ns = now_ns() - began_ns;
+    }
+
+    /// The device of a counter, as `vda`; its numbers where it has gone.
+    pub fn device(&mut self, key: Key) -> &str {
+        (self.names.entry(key.disk)).or_insert_with(|| name_of(key.disk >> 20, key.disk & 0xf_ffff))
+    }
+
+    /// So far.
+    pub fn cost(&self) -> Cost {
+        let control = self.control.read(0);
+        Cost {
+            lost: control.lost,
+            runs: TIMED * control.timed_runs,
+            run_ns: TIMED * control.timed_ns,
+            reading_ns: self.reading_ns,
+        }
+    }
+}
+
+fn refused(error: libbpf_rs::Error) -> ProbeError {
+    ProbeError::Latency(words(&error))
+}
+
+fn name_of(major: u32, minor: u32) -> String {
+    let numbers = format!("{major}:{minor}");
+    let place = std::fs::read_link(format!("/sys/dev/block/{numbers}")).ok();
+    let name = place.and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
+    name.unwrap_or(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_structures_have_the_size_of_the_kernel_side() {
+        // latency.bpf.c asserts the same of its own
+        assert_eq!(std::mem::size_of::<Histogram>(), 24 + 16 * BUCKETS);
+        assert_eq!(std::mem::size_of::<Control>(), 32);
+        assert!(u8::try_from(BUCKETS - 1).is_ok());
+    }
+
+    #[test]
+    fn buckets_meet_without_a_gap_and_are_an_eighth_wide_at_most() {
+        assert_eq!(
+            (bucket_of(0), bucket_of(1), bucket_of(u64::MAX)),
+            (0, 0, BUCKETS - 1)
+        );
+        for bucket in 0..BUCKETS - 1 {
+            let upper = upper_ns(bucket).unwrap();
+            assert_eq!(bucket_of(upper), bucket);
+            assert_eq!(bucket_of(upper + 1), bucket + 1);
+            if bucket > 0 {
+                let lower = upper_ns(bucket - 1).unwrap();
+                assert!(upper > lower && 8 * (upper - lower) <= lower, "{bucket}");
+            }
+        }
+    }
+
+    #[test]
+    fn edges_are_written_in_seconds() {
+        let key = |which, bucket| Key {
+            disk: 0,
+            op: 1,
+            which,
+            bucket,
+        };
+        assert_eq!(key(0, 0).le().unwrap(), "0.000001024");
+        assert_eq!(key(1, 8).le().unwrap(), "0.000002048");
+        assert_eq!(key(0, (BUCKETS - 1) as u8).le().unwrap(), "+Inf");
+        assert_eq!((key(2, 0).le(), key(2, 0).unit()), (None, "ns"));
+        assert_eq!(key(1, 8).metric(), "write_queued");
+        let edges: Vec<f64> = (0..BUCKETS - 1)
+            .map(|b| key(0, b as u8).le().unwrap().parse().unwrap())
+            .collect();
+        for (bucket, edge) in edges.iter().enumerate() {
+            assert_eq!((edge * 1e9).round() as u64, upper_ns(bucket).unwrap());
+        }
+    }
+}

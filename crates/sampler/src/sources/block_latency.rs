@@ -1,0 +1,99 @@
+//! Histograms of how long requests to block devices take, by BPF (`penstock_probe::latency`).
+//!
+//! The entity of a bucket is `DEVICE le=SECONDS`, that of a sum `DEVICE`; what the programs themselves take is of
+//! `all`. A bucket that nothing was counted in is left out until something is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use penstock_probe::latency::{BlockLatency, Cost, Key};
+use serde_json::{json, Value};
+
+use super::{Entities, Metric, Source};
+use crate::error::Error;
+use crate::spool::Sink;
+
+const SOURCE: &str = "block_latency";
+const OWN: [Metric; 4] = [
+    Metric("lost", "1", true),
+    Metric("runs", "1", true),
+    Metric("run_time", "ns", true),
+    Metric("reading_time", "ns", false),
+];
+
+/// The programs, which stay in the kernel from one recording to the next.
+pub(crate) type Shared = Arc<Mutex<BlockLatency>>;
+
+pub(super) fn sources(shared: &Shared) -> Box<dyn Source> {
+    let before = locked(shared, |latency| latency.cost()).unwrap_or_default();
+    Box::new(Histograms {
+        shared: Arc::clone(shared),
+        series: HashMap::new(),
+        found: Vec::new(),
+        own: Entities::new(SOURCE, &OWN),
+        before,
+        after: before,
+    })
+}
+
+struct Histograms {
+    shared: Shared,
+    series: HashMap<Key, u64>,
+    found: Vec<(Key, u64)>,
+    own: Entities,
+    before: Cost,
+    after: Cost,
+}
+
+fn locked<T>(shared: &Shared, act: impl FnOnce(&mut BlockLatency) -> T) -> Result<T, Error> {
+    let mut latency = (shared.lock()).map_err(|_| Error::State("the sampling thread panicked"))?;
+    Ok(act(&mut latency))
+}
+
+impl Source for Histograms {
+    fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let Self {
+            shared,
+            series,
+            found,
+            own,
+            after,
+            ..
+        } = self;
+        locked(shared, |latency| {
+            found.clear();
+            latency.read(|key, value| found.push((key, value)));
+            for &(key, value) in &*found {
+                let series = *series.entry(key).or_insert_with(|| {
+                    let device = latency.device(key);
+                    let entity = match key.le() {
+                        Some(le) => format!("{device} le={le}"),
+                        None => device.to_owned(),
+                    };
+                    sink.series(SOURCE, &entity, key.metric(), key.unit(), true)
+                });
+                sink.put(series, value as f64);
+            }
+            *after = latency.cost();
+            let first = own.first(b"all", sink);
+            let told = [after.lost, after.runs, after.run_ns, after.reading_ns];
+            for (series, value) in (first..).zip(told) {
+                sink.put(series, value as f64);
+            }
+        })
+    }
+
+    fn reads(&self) -> u64 {
+        0
+    }
+
+    fn told(&self) -> Option<(&'static str, Value)> {
+        let (before, after) = (self.before, self.after);
+        let told = json!({
+            "lost": after.lost - before.lost,
+            "runs": after.runs - before.runs,
+            "run_ns": after.run_ns - before.run_ns,
+        });
+        Some((SOURCE, told))
+    }
+}

@@ -1,0 +1,130 @@
+"""Block latency among the monitor's samples: buckets that begin late, and quantiles of each interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.histogram import quantiles
+from penstock.archive.schemas import TABLES
+from penstock.archive.series import Array
+from penstock.observe.monitor.points import canonical_labels
+
+SOURCE = "block_latency"
+OPERATIONS = ("read", "write", "flush", "discard")
+#: what is asked of each interval: requests counted in buckets, the sum of their times, quantiles
+_ASKED: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
+    ("requests", "time", "", (0.5, 0.99)),
+    ("queued", "queue_time", "queue_", (0.99,)),
+)
+_BUCKET = re.compile(r"(\S+) le=(\+Inf|[0-9.]+)")
+
+
+def bucket_of(entity: str) -> tuple[str, str] | None:
+    """Device and edge of the entity of a bucket, `vda le=0.000131072`; None of anything else."""
+    found = _BUCKET.fullmatch(entity)
+    return None if found is None else (found[1], found[2])
+
+
+def labels_of_entity(entity: str) -> str:
+    """Labels of a sample's entity: a bucket's edge is a label of its own."""
+    bucket = bucket_of(entity)
+    if bucket is None:
+        return canonical_labels({"entity": entity})
+    return canonical_labels({"entity": bucket[0], "le": bucket[1]})
+
+
+def with_beginnings(samples: pa.Table) -> pa.Table:
+    """The samples with a 0 of each counter of block latency at the sample before its first one.
+
+    Counters of 0 are left out by the sampler; without that a difference would lack the first requests.
+    """
+    mine = samples.filter(pc.and_(pc.equal(samples["source"], SOURCE), samples["cumulative"]))
+    if not mine.num_rows:
+        return samples
+    frame = mine.to_pandas()
+    times = np.sort(frame["t_ns"].unique())
+    first = frame.loc[frame.groupby(["entity", "metric"], observed=True)["t_ns"].idxmin()]
+    at = np.searchsorted(times, first["t_ns"].to_numpy()) - 1
+    zeros = first[at >= 0].assign(t_ns=times[at[at >= 0]], value=0.0)
+    schema = TABLES["samples"].arrow
+    return pa.concat_tables(
+        [samples, pa.Table.from_pandas(zeros, schema=schema, preserve_index=False)]
+    )
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One metric of a device's latency [s] at the ends of intervals [ns]; NaN across a reset."""
+
+    device: str
+    metric: str
+    t_ns: npt.NDArray[np.int64]
+    values: Array
+    reset: npt.NDArray[np.bool_]
+
+
+def latencies(samples: pd.DataFrame) -> Iterator[Latency]:
+    """Quantiles and means of each interval in which requests ended, by device and operation.
+
+    `OP_p50`, `OP_p99` and `OP_mean` on the device, `OP_queue_p99` and `OP_queue_mean` before that.
+    """
+    frame = samples[samples["source"].astype(str) == SOURCE].astype({"metric": str, "entity": str})
+    if frame.empty:
+        return
+    wide = frame.pivot_table(
+        index="t_ns", columns=["metric", "entity"], values="value", aggfunc="last"
+    )
+    numbers: dict[str, dict[str, int]] = {}
+    for number, column in enumerate(wide.columns):
+        numbers.setdefault(column[0], {})[column[1]] = number
+    yield from latencies_of(numbers, wide.index.to_numpy(np.int64), wide.to_numpy(float))
+
+
+def latencies_of(
+    numbers: Mapping[str, Mapping[str, int]], t_ns: npt.NDArray[np.int64], wide: Array
+) -> Iterator[Latency]:
+    """The same of samples as columns (times × series), whose numbers are told by metric and entity."""
+    always = numbers.get("lost", {}).get("all")
+    if always is None:
+        return
+    # a bucket that is not told had no request
+    there = np.isfinite(wide[:, always])
+    t_ns, wide = t_ns[there], np.nan_to_num(wide[there])
+    if len(t_ns) < 2:
+        return
+    grown, now = np.diff(wide, axis=0).T, t_ns[1:]
+    for operation in OPERATIONS:
+        for counter, total, of, asked in _ASKED:
+            devices: dict[str, list[tuple[float, int]]] = {}
+            for entity, number in numbers.get(f"{operation}_{counter}", {}).items():
+                if (bucket := bucket_of(entity)) is not None:
+                    devices.setdefault(bucket[0], []).append((float(bucket[1]), number))
+            sums = numbers.get(f"{operation}_{total}", {})
+            for device, buckets in sorted(devices.items()):
+                le_s, columns = (np.array(x) for x in zip(*sorted(buckets), strict=True))
+                counts = grown[columns]
+                spent_s = grown[sums[device]] / 1e9 if device in sums else np.zeros(len(now))
+                found = _of_intervals(counts, le_s, spent_s, asked)
+                reset: npt.NDArray[np.bool_] = np.any(counts < 0, axis=0)
+                use = (counts.sum(axis=0) > 0) | reset
+                for which, values in found.items():
+                    values = np.where(reset, np.nan, values)[use]
+                    yield Latency(device, f"{operation}_{of}{which}", now[use], values, reset[use])
+
+
+def _of_intervals(
+    counts: Array, le_s: Array, spent_s: Array, asked: Sequence[float]
+) -> dict[str, Array]:
+    counts = np.maximum(counts, 0.0)
+    found = {f"p{100 * q:g}": quantiles(counts, le_s, q) for q in asked}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["mean"] = spent_s / counts.sum(axis=0)
+    return found

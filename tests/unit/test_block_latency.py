@@ -1,0 +1,325 @@
+"""Histograms of block latency: edges, quantiles against exact ones, samples, points, collector."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from penstock.archive.expression import derived
+from penstock.archive.histogram import (
+    FIRST_NS,
+    LAST_NS,
+    WIDTH,
+    by_bucket,
+    lower_edges,
+    quantiles,
+)
+from penstock.archive.series import Array, Recorded, Series
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors import block_latency
+from penstock.observe.monitor.collectors.block_latency import BlockLatency
+from penstock.observe.monitor.door import sampled
+from penstock.observe.monitor.latency import labels_of_entity, with_beginnings
+from penstock.observe.monitor.recorded import recorded
+from penstock.observe.monitor.samples import SAMPLES_SCHEMA
+from penstock.observe.monitor.utilisation import utilisation
+from penstock.testing import MemorySink, check_collector
+
+SECOND = 1_000_000_000
+QS = (0.01, 0.5, 0.9, 0.99, 1.0)
+#: eight to an octave from 1.024 µs on, and the bucket without an end
+EDGES_NS = [FIRST_NS] + [
+    (9 + part) * 2 ** (octave - 3) for octave in range(10, 36) for part in range(8)
+]
+EDGES = np.array([*EDGES_NS, np.inf]) / 1e9
+
+
+def counted(values_s: Array) -> Array:
+    """How many fall into each bucket, longest times included."""
+    return np.bincount(np.searchsorted(EDGES, values_s, side="left"), minlength=len(EDGES)).astype(
+        float
+    )
+
+
+def test_buckets_meet_and_are_an_eighth_wide_at_most() -> None:
+    lower = lower_edges(EDGES)
+    assert lower[0] == 0
+    assert EDGES_NS[-1] == LAST_NS
+    assert np.allclose(lower[1:], EDGES[:-1], rtol=1e-12)
+    assert ((EDGES[1:-1] - lower[1:-1]) / lower[1:-1]).max() == pytest.approx(WIDTH)
+    # of some buckets alone the ends are the same
+    assert np.allclose(lower_edges(EDGES[[3, 90, 150]]), lower[[3, 90, 150]])
+
+
+@pytest.mark.parametrize("edge", [0.005, 1.0, 1e-6, 80.0, 0.000131073])
+def test_edges_of_other_histograms_are_refused(edge: float) -> None:
+    with pytest.raises(BadInput, match="eight an octave"):
+        lower_edges(np.array([edge]))
+
+
+@pytest.mark.parametrize(("centre_s", "sigma"), [(80e-6, 0.5), (4e-3, 1.2), (0.9, 0.1)])
+def test_quantiles_are_within_a_bucket_of_the_exact_ones(centre_s: float, sigma: float) -> None:
+    values = np.random.default_rng(3).lognormal(np.log(centre_s), sigma, 5000)
+    exact = np.quantile(values, QS, method="inverted_cdf")
+    counts = counted(values)[:, None]
+    found = np.array([quantiles(counts, EDGES, q)[0] for q in QS])
+    assert (np.abs(found - exact) <= WIDTH * exact).all()
+    # buckets without a request need not be told
+    some = counts[:, 0] > 0
+    fewer = [quantiles(counts[some], EDGES[some], q)[0] for q in QS]
+    assert np.allclose(fewer, found)
+    # a planted error: requests one octave too low are not within the bound
+    moved = [quantiles(np.roll(counts, -8, axis=0), EDGES, q)[0] for q in QS]
+    assert (np.abs(moved - exact) > WIDTH * exact).all()
+
+
+def test_quantiles_of_nothing_and_of_what_has_no_end() -> None:
+    nothing = np.zeros((len(EDGES), 1))
+    assert np.isnan(quantiles(nothing, EDGES, 0.5)[0])
+    nothing[-1] = 3
+    assert quantiles(nothing, EDGES, 0.5)[0] == pytest.approx(LAST_NS / 1e9)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def rows_of(counts: list[dict[str, int]], spent_ns: list[int]) -> pa.Table:
+    """Samples of vda each second: requests read so far by edge, and the sum of their times."""
+    rows: list[tuple[Any, ...]] = []
+    for second, (buckets, spent) in enumerate(zip(counts, spent_ns, strict=True)):
+        t = (5 + second) * SECOND
+        rows.append((t, "block_latency", "all", "lost", "1", 0.0, True))
+        for le, number in buckets.items():
+            rows.append((t, "block_latency", f"vda le={le}", "read_requests", "1", number, True))
+        if spent:
+            rows.append((t, "block_latency", "vda", "read_time", "ns", float(spent), True))
+    frame = pd.DataFrame(rows, columns=SAMPLES_SCHEMA.names).astype({"value": float})
+    return pa.Table.from_pandas(frame, schema=SAMPLES_SCHEMA, preserve_index=False)
+
+
+FAST, SLOW = "0.000131072", "0.016777216"
+SAMPLES = rows_of(
+    [{}, {FAST: 90}, {FAST: 90}, {FAST: 180, SLOW: 10}, {FAST: 3, SLOW: 1}],
+    [0, 90 * 120_000, 90 * 120_000, 180 * 120_000 + 10 * 16_000_000, 1],
+)
+
+
+def values(table: pa.Table, metric: str) -> list[tuple[int, float | None]]:
+    return [
+        (r["t_ns"] // SECOND - 5, r["value"])
+        for r in table.to_pylist()
+        if r["kind"] == "block_latency" and r["metric"] == metric
+    ]
+
+
+def test_each_interval_with_requests_has_its_quantiles() -> None:
+    table = utilisation(SAMPLES)
+    p50, p99 = values(table, "read_p50"), values(table, "read_p99")
+    # nothing ended in the second interval; in the last one the counters began anew
+    assert [t for t, _ in p50] == [1, 3, 4]
+    assert p50[2][1] is None
+    assert p99[2][1] is None
+    low, high = 114_688e-9, 131_072e-9
+    for _, value in p50[:2]:
+        assert value is not None
+        assert low <= value <= high
+    assert p99[0][1] is not None
+    assert p99[0][1] <= high
+    assert p99[1][1] is not None
+    assert 14_680_064e-9 <= p99[1][1] <= 16_777_216e-9
+    mean = values(table, "read_mean")
+    assert mean[0][1] == pytest.approx(120e-6)
+    assert mean[1][1] == pytest.approx((90 * 120e-6 + 10 * 16e-3) / 100)
+    assert {(r["entity"], r["unit"]) for r in table.to_pylist()} == {("vda", "s")}
+
+
+def test_a_bucket_begins_with_a_nothing() -> None:
+    whole = with_beginnings(SAMPLES).to_pandas()
+    first = whole[whole.entity == f"vda le={SLOW}"].sort_values("t_ns")
+    assert first.t_ns.to_list()[0] == 7 * SECOND
+    assert first.value.to_list()[:2] == [0.0, 10.0]
+    assert len(whole) == SAMPLES.num_rows + 3  # two buckets, and the sum
+    other = SAMPLES.filter(pa.array([e == "all" for e in SAMPLES["entity"].to_pylist()]))
+    assert with_beginnings(other).equals(other)
+
+
+def test_points_of_a_monitored_command_have_edges_as_labels_and_are_complete() -> None:
+    table = with_beginnings(SAMPLES)
+    batches = sampled({"samples": table, "utilisation": utilisation(table)}, 5, 0)
+    found = recorded(batches, 5 * SECOND, 9 * SECOND)
+    series = {(r["metric"], r["labels"]): r for r in found.series.to_pylist()}
+    slow = series["block_latency_read_requests", f'{{"entity":"vda","le":"{SLOW}"}}']
+    # it had no request in the first half: that is no loss
+    assert (slow["stored"], slow["verdict"], slow["lost"]) == (3, "complete", 0)
+    assert series["block_latency_lost", '{"entity":"all"}']["expected"] == 5
+    assert ("block_latency_read_p99", '{"entity":"vda"}') in series
+    assert found.verdict == "complete" or any("time" in m for m, _ in series)
+    assert labels_of_entity("/mnt/a le=b") == '{"entity":"/mnt/a le=b"}'
+
+
+# ---------------------------------------------------------------- derive, plot
+
+
+MIDDLE = "0.000262144"
+SOME = np.array([float(FAST), float(MIDDLE), float(SLOW)])
+
+
+def buckets(unit: str) -> Recorded:
+    """Of two devices, each second requests of three edges; as counters, or as their rates."""
+    rng = np.random.default_rng(8)
+    x = np.arange(30.0)
+    series = []
+    for device in ("vda", "vdb"):
+        for edge in (FAST, SLOW, MIDDLE):
+            each = rng.integers(1, 40, len(x)).astype(float)
+            at, y, node = x, np.cumsum(each), f"{device} {edge}"
+            if unit == "1/s":
+                at, y, node = x[1:], each[1:], f"{device} le={edge}"
+            series.append(Series(f"reads {node}", at, y, unit, node, "block_latency"))
+    return Recorded(series)
+
+
+def test_quantiles_of_a_window_by_derive() -> None:
+    made = derived(buckets("1"), "p", "quantile(0.9, block_latency, 10)").series
+    assert [(s.node, s.unit) for s in made] == [("vda", "s"), ("vdb", "s")]
+    rates = derived(buckets("1/s"), "p", "quantile(0.9, block_latency, 10)").series
+    for one, other in zip(made, rates, strict=True):
+        assert np.allclose(one.x, other.x)
+        assert np.allclose(one.y, other.y)
+    # by hand: what came in the last ten seconds
+    of = {s.node: s for s in buckets("1").series}
+    grown = np.array([of[f"vda {e}"].y for e in (FAST, MIDDLE, SLOW)])
+    counts = grown[:, 25] - grown[:, 15]
+    assert made[0].y[24] == pytest.approx(quantiles(counts[:, None], SOME, 0.9)[0])
+    since_last = derived(buckets("1"), "p", "quantile(0.9, block_latency)").series[0]
+    counts = grown[:, 12] - grown[:, 11]
+    assert since_last.y[11] == pytest.approx(quantiles(counts[:, None], SOME, 0.9)[0])
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("quantile(2, block_latency)", "from 0 to 1"),
+        ("quantile(block_latency, 0.9)", "expected a share"),
+        ("quantile(0.9, block_latency, 0)", "more than 0"),
+        ("quantile(0.9, disk)", "expected buckets"),
+        ("quantile(0.9, other)", "eight an octave"),
+    ],
+)
+def test_what_is_no_quantile_is_refused(expression: str, said: str) -> None:
+    x = np.arange(3.0)
+    found = buckets("1").series
+    found.append(Series("disk", x, x, "1", "sda1", "disk"))
+    found.append(Series("other", x, x, "1", "n1 0.005", "other"))
+    with pytest.raises(BadInput, match=said):
+        derived(Recorded(found), "p", expression)
+
+
+def test_a_counter_that_went_back_has_no_quantile() -> None:
+    found = buckets("1")
+    found.series[0].y[12:] -= found.series[0].y[12] - 1
+    made = derived(found, "p", "quantile(0.5, block_latency)").series[0]
+    assert np.isnan(made.y[11])
+    assert np.isfinite(made.y[12])
+
+
+def test_rows_of_a_heat_map_are_in_the_order_of_their_edges() -> None:
+    series = buckets("1/s").series
+    nodes = [s.node for s in by_bucket(series)]
+    assert nodes[:3] == [f"vda le={e}" for e in (SLOW, MIDDLE, FAST)]
+    others = [Series("a", series[0].x, series[0].y, "1", n) for n in ("n 2", "n 1")]
+    assert by_bucket(others) == others
+
+
+# ---------------------------------------------------------------- the collector
+
+
+class Kernel:
+    """In place of the programs: at each reading what comes next."""
+
+    readings: list[list[tuple[Any, ...]]]
+
+    def __init__(self) -> None:
+        self.read_so_far = 0
+
+    def read(self) -> tuple[list[tuple[Any, ...]], list[int]]:
+        at = min(self.read_so_far, len(self.readings) - 1)
+        self.read_so_far += 1
+        return self.readings[at], [0, 64 * at, 12_800 * at, 30_000]
+
+    def close(self) -> None:
+        self.read_so_far = -1
+
+
+class Refused:
+    def __init__(self) -> None:
+        raise RuntimeError("block latency cannot be had: EPERM")
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> type[Kernel]:
+    class Mine(Kernel):
+        pass
+
+    Mine.readings = [
+        [],
+        [("vda", FAST, "read_requests", "1", 5), ("vda", None, "read_time", "ns", 600_000)],
+        [
+            ("vda", FAST, "read_requests", "1", 5),
+            ("vda", SLOW, "read_requests", "1", 2),
+            ("vda", None, "read_time", "ns", 30_600_000),
+        ],
+    ]
+    monkeypatch.setattr(block_latency.native, "BlockLatency", Mine, raising=False)
+    return Mine
+
+
+def test_the_collector_keeps_to_the_protocol(kernel: type[Kernel]) -> None:
+    check_collector(BlockLatency, {"interval_s": 0.01})
+
+
+def test_the_collector_tells_buckets_from_their_first_request_on(kernel: type[Kernel]) -> None:
+    sink = MemorySink()
+
+    async def whole() -> None:
+        collector = BlockLatency("latency", {"interval_s": 0.01})
+        await collector.start(sink)
+        while collector.intake.receipt.batches < 5:
+            await asyncio.sleep(0.01)
+        receipt = await collector.stop()
+        assert receipt.stored == receipt.received > 0
+
+    asyncio.run(whole())
+    rows = [r for r in sink.rows("latency") if r["metric"] == "block_latency_read_requests"]
+    by_edge: dict[str, list[tuple[int, int]]] = {}
+    for r in rows:
+        by_edge.setdefault(json.loads(r["labels"])["le"], []).append((r["utc_ns"], r["integer"]))
+    assert [v for _, v in by_edge[FAST][:2]] == [0, 5]
+    assert [v for _, v in by_edge[SLOW][:2]] == [0, 2]
+    assert by_edge[SLOW][0][0] == by_edge[FAST][1][0]
+    # nothing was lost before a bucket's first request
+    batches = list(sink.batches.values())
+    times = [t for batch in batches for t in batch.points["utc_ns"].to_pylist()]
+    found = recorded(batches, min(times), max(times))
+    assert {r["verdict"] for r in found.series.to_pylist()} == {"complete"}
+    slow = next(r for r in found.series.to_pylist() if f'"{SLOW}"' in r["labels"])
+    assert slow["expected"] == slow["stored"]
+    assert slow["lost"] == 0
+
+
+def test_where_bpf_is_refused_the_collector_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_latency.native, "BlockLatency", Refused, raising=False)
+    with pytest.raises(PenstockError, match="latency: block latency cannot be had: EPERM"):
+        asyncio.run(BlockLatency("latency", {}).start(MemorySink()))
+
+
+@pytest.mark.parametrize("settings", [{"interval_s": 0.001}, {"interval_s": "1"}, {"devices": []}])
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="expected"):
+        BlockLatency("latency", settings)
