@@ -1,0 +1,16 @@
+"""penstock monitor: experiments, their marks, their data; a command that is sampled meanwhile."""
+
+# the order of the help page
+from penstock.cli.monitor import experiments
+
+# isort: split
+from penstock.cli.monitor import data
+
+# isort: split
+from penstock.cli.monitor import command
+
+# isort: split
+from penstock.cli.monitor import cluster
+from penstock.cli.monitor.options import app
+
+__all__ = ["app", "cluster", "command", "data", "experiments"]

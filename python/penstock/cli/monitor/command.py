@@ -1,0 +1,215 @@
+"""penstock monitor run, alerts: a command that is sampled while it runs, and its alerts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.cli.monitor.options import JSON, SERVER, app, params, patient, say
+from penstock.errors import BadInput, PenstockError
+
+_FAILED = 125
+#: as of timeout(1), which ends a command, too
+_ABORTED = 124
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    words: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
+    name: str = typer.Option(
+        None, "--name", "-n", help="Of the experiment (default: the command's own)."
+    ),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
+    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
+    interval: float = typer.Option(
+        1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
+    ),
+    block_latency: bool = typer.Option(
+        False,
+        "--block-latency",
+        help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
+    alert: list[str] = typer.Option(
+        [],
+        "--alert",
+        metavar="RULE",
+        help="`disk_busy > 90% for 5s then abort`: told when it fires, and ends the command (`then note`: "
+        "only told).",
+    ),
+    calibrate: int = typer.Option(
+        None,
+        "--calibrate",
+        min=6,
+        help="Run it so many times with and without sampling instead, in turns, its output thrown away: what "
+        "sampling adds, with its 95 % interval.",
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
+    ),
+    server: str = SERVER,
+) -> None:
+    """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
+
+    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed. Ctrl-C,
+    SIGTERM and SIGHUP are passed on to the command, and the experiment is ended as aborted.
+    """
+    rules = _rules(alert)
+    if output is not None and output.exists():
+        raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if calibrate is not None:
+        _calibrated(words, interval, calibrate, as_json, block_latency)
+        return
+    import time
+
+    from penstock.observe.monitor.door import clocks, sampled
+    from penstock.observe.monitor.session import Signals, monitor_command
+
+    options = {"tags": tag, "params": params(param)}
+    status: int | None = None
+    cut_short = True
+    try:
+        with Signals() as signals:
+            door = patient(server)
+            begun = {"facts": {"command": words}, **options}
+            experiment = door.start(name or Path(words[0]).name, **begun)
+            try:
+                every_ns = round(interval * 1e9)
+                measured = [(time.time_ns(), door.clock())]
+                done = monitor_command(
+                    words,
+                    every_ns,
+                    output,
+                    quiet=as_json,
+                    rules=rules,
+                    name=experiment or "",
+                    told=lambda stretch: say(f"alert: {stretch.words}"),
+                    signals=signals,
+                    block_latency=block_latency,
+                )
+                status = done.finished.exit_status
+                cut_short = done.aborted or done.interrupted is not None
+                for stretch in done.alerts:
+                    door.mark(experiment, "note", f"alert: {stretch.words}")
+                shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                told = done.result.receipt
+                due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+                for batch in sampled(done.result.tables, due, shift_ns):
+                    door.write(experiment, batch)
+                measured.append((time.time_ns(), door.clock()))
+                known = [(at, offset) for at, offset in measured if offset is not None]
+                if known:
+                    door.write(experiment, clocks(known, ("samples", "utilisation")))
+                if any(offset.warns(every_ns) for _, offset in known):
+                    say(
+                        "this host's clock is more than half an interval from the server's; "
+                        "get --correct-clocks takes that out"
+                    )
+            finally:
+                door.stop(experiment, exit_status=status, aborted=cut_short)
+    except BadInput:
+        raise
+    except PenstockError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        if as_json:
+            print(json.dumps({"error": str(error)}))
+        raise typer.Exit(_FAILED) from None
+    means = _means(done.result.tables["utilisation"])
+    if as_json:
+        ended: dict[str, Any] = {
+            "exit_status": done.finished.exit_status,
+            "wall_s": done.finished.wall_s,
+        }
+        ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
+        place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
+        print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))
+    else:
+        _show(done.finished.wall_s, done.result.receipt, means)
+    raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
+
+
+@app.command()
+def alerts(
+    runs: list[str] = typer.Argument(
+        ..., metavar="RUN...", help="OUT, OUT:t01, OUT:r001, bundles."
+    ),
+    alert: list[str] = typer.Option(
+        ..., "--alert", metavar="RULE", help="A rule, as `monitor run` and studies have them."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Hold alert rules against what runs recorded, as while they went on; status 3 where one fires."""
+    from penstock.archive.selection import select
+    from penstock.observe.monitor.alerts import of_bundle
+
+    rules = _rules(alert)
+    found = []
+    for named in runs:
+        for path in select(named).runs:
+            stretches = sorted(of_bundle(rules, path).stretches, key=lambda s: s.fired_ns)
+            found += [(str(path), stretch) for stretch in stretches]
+    if as_json:
+        print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in found]}))
+    for named, stretch in [] if as_json else found:
+        print(f"{named}: {stretch.words}")
+    if found:
+        raise typer.Exit(3)
+
+
+def _rules(texts: list[str]) -> list[Any]:
+    from penstock.spec.alert import MOST_RULES, parse_rule
+
+    if len(texts) > MOST_RULES:
+        raise BadInput(f"found {len(texts)} times --alert; expected {MOST_RULES} at most")
+    rules = []
+    for text in texts:
+        try:
+            rules.append(parse_rule(text))
+        except ValueError as error:
+            raise BadInput(f"--alert: found {text!r}; expected {error}") from None
+    return rules
+
+
+def _calibrated(
+    words: list[str], interval: float, pairs: int, as_json: bool, block_latency: bool
+) -> None:
+    from penstock.observe.monitor.session import impact_of
+
+    def told(done: int, whole: int) -> None:
+        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+
+    every_ns = round(interval * 1e9)
+    found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
+    if as_json:
+        print(json.dumps(found.as_document()))
+        return
+    print(
+        f"sampling every {interval:g} s lengthens it by {found.share:+.2%}, {found.high:+.2%} at most (95 %, "
+        f"{pairs} pairs): {found.verdict} {found.limit:.0%}"
+    )
+
+
+def _means(table: Any) -> list[dict[str, Any]]:
+    """Mean and maximum of every utilisation over the run."""
+    frame = table.to_pandas().dropna(subset=["value"])
+    grouped = frame.groupby(["kind", "entity", "metric", "unit"])["value"].agg(["mean", "max"])
+    rows: list[dict[str, Any]] = json.loads(grouped.reset_index().to_json(orient="records"))
+    return rows
+
+
+def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
+    made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
+    print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    if receipt.get("died"):
+        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
+    if not means:
+        print("Too short for a utilisation: ask for a shorter --interval.")
+        return
+    print(f"{'':<38}{'mean':>14}{'most':>14}")
+    for row in means:
+        name = f"{row['kind']} {row['entity']} {row['metric']}"
+        print(f"{name:<38}{row['mean']:>14.4g}{row['max']:>14.4g} {row['unit']}")

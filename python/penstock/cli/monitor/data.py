@@ -1,0 +1,161 @@
+"""penstock monitor get, derive, push: data out of an experiment, and into one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params, say
+
+
+@app.command()
+def get(
+    name: str = NAME,
+    metric: str = typer.Option(..., "--metric", "-m", help="Which metric."),
+    kind: Literal["timestamp", "duration", "sample"] = typer.Option(
+        None, "--type", help="The first column: time, seconds since the start, or a number."
+    ),
+    label: list[str] = typer.Option([], "--label", help="Labels whose values name the columns."),
+    phase: str = typer.Option(None, help="Only of this phase."),
+    form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
+        "csv", "--format", help="How it is written."
+    ),
+    correct_clocks: bool = typer.Option(
+        False,
+        "--correct-clocks",
+        help="Times by the server's clock, where the sender's was measured against it.",
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
+    partial: bool = typer.Option(
+        False, "--partial", help="Say nothing of series that are not complete."
+    ),
+    server: str = SERVER,
+) -> None:
+    """Write the data of an experiment: rows by time, an empty cell where there is no value.
+
+    stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
+    """
+    from penstock.observe.monitor.door import opened
+    from penstock.writing import whole_file
+
+    said: dict[str, Any] = {
+        "metric": metric,
+        "format": form,
+        "type": kind,
+        "phase": phase,
+        "labels": label or None,
+    }
+    if correct_clocks:
+        said["clocks"] = "corrected"
+    found = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
+    parts = found.parts
+    for line in [] if partial else found.verdict.lines:
+        say(line)
+    if output is None:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(output) as draft, draft.open("wb") as file:
+        file.writelines(parts)
+
+
+@app.command()
+def derive(
+    name: str = typer.Argument(
+        ...,
+        metavar="X",
+        help="Experiments or runs that have ended: NAME, NAME#1..5, OUT:r001, a bundle.",
+    ),
+    said: str = typer.Argument(
+        ...,
+        metavar="NAME=EXPR",
+        help="For example total='sum(disk_read)', smooth='moving_mean(m, 10)'.",
+    ),
+    unit: str = typer.Option(None, "--unit", help="Of the values, where it is not what follows."),
+    table: str = typer.Option(None, "--table", help="Of a run: utilisation (default) or samples."),
+    as_json: bool = JSON,
+) -> None:
+    """Compute a series from others, and keep it with its expression beside them.
+
+    EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
+    ratio, join, moving_mean, abs, quantile.
+    """
+    from penstock.archive.expression import split
+    from penstock.observe.monitor.derived import derive as kept
+    from penstock.observe.monitor.named import selected
+
+    word, expression = split(said)
+    made = kept(selected(name).runs, word, expression, unit, table)
+    if as_json:
+        print(json.dumps({"name": word, "expression": expression, "points": made}))
+        return
+    say(f"{word}: {sum(made.values()):,} points in {len(made)} run{'' if len(made) == 1 else 's'}")
+
+
+@app.command()
+def push(
+    name: str = NAME,
+    table_file: Path = typer.Argument(
+        ...,
+        metavar="INPUT",
+        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o).",
+    ),
+    column: str = typer.Option(..., "--column", "-c", help="Which column has the values."),
+    metric: str = typer.Option(None, "--metric", "-m", help="Its name (default: the column's)."),
+    time_column: str = typer.Option(
+        None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
+    ),
+    unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
+    label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
+    where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
+    file: str = typer.Option(
+        None, "--file", help="Of a bundle: only this file, by its path's end."
+    ),
+    order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
+    table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
+    source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
+    batch: int = typer.Option(100_000, "--batch", help="Points that are sent at once."),
+    patience: float = typer.Option(60.0, "--patience", help="Seconds to wait for a server."),
+    as_json: bool = JSON,
+    server: str = SERVER,
+) -> None:
+    """Push what a file holds, all at once, in order: values by number, or by time.
+
+    What was acknowledged is kept. The same file pushed again doubles nothing.
+    """
+    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.pushing import (
+        batches_of,
+        column_of,
+        file_id_of,
+        read_table,
+        rows_where,
+    )
+    from penstock.observe.monitor.pushing import push as pushed
+
+    wanted = params(where, "--where")
+    if file is not None:
+        wanted["file_id"] = str(file_id_of(table_file, file))
+    found = rows_where(read_table(table_file, table), wanted)
+    if order is not None:
+        column_of(found, order)
+        found = found.sort_by(order)
+    batches = batches_of(
+        column_of(found, column),
+        metric=metric or column,
+        labels=params(label, "--label"),
+        unit=unit,
+        utc_ns=None if time_column is None else column_of(found, time_column),
+        source=source,
+        each=batch,
+    )
+    done = pushed(opened(server), name, batches, patience_s=patience, tell=say)
+    if as_json:
+        print(json.dumps({"points": done.points, "batches": done.batches, "source": done.source}))
+    else:
+        say(f"{done.points} points in {done.batches} batches from {done.source}")

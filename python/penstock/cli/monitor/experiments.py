@@ -1,0 +1,126 @@
+"""penstock monitor start, mark, stop, list, rm, token: experiments and who may see them."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import typer
+
+from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient, say
+from penstock.errors import BadInput
+
+
+@app.command()
+def start(
+    name: str = NAME,
+    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
+    shared: bool = typer.Option(False, "--shared", help="Let other users read it."),
+    timeout: float = typer.Option(None, help="End it after so many seconds, where nobody does."),
+    at: str = AT,
+    server: str = SERVER,
+) -> None:
+    """Begin an experiment, or the next repeat of one that has ended.
+
+    Where a server that was asked for is down, stderr says so and the status is 0: a script goes on.
+    """
+    options = {
+        "params": params(param),
+        "tags": tag,
+        "shared": shared,
+        "timeout_s": timeout,
+        "at_ns": moment(at),
+    }
+    say(f"{patient(server).start(name, **options)} begun")
+
+
+@app.command()
+def mark(
+    name: str = NAME,
+    begin: str = typer.Option(None, help="A phase begins; inside of one that lasts."),
+    end: str = typer.Option(None, help="A phase ends, and those inside of it."),
+    note: str = typer.Option(None, help="Some words."),
+    at: str = AT,
+    server: str = SERVER,
+) -> None:
+    """Begin or end a phase, or note something."""
+    said = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
+    if len(said) != 1:
+        raise BadInput(f"found {len(said)} marks; expected one of --begin, --end, --note")
+    patient(server).mark(name, *said[0], moment(at))
+
+
+@app.command()
+def stop(
+    name: str = NAME,
+    exit_status: int = typer.Option(None, "--exit", help="Status of what was run."),
+    aborted: bool = typer.Option(False, "--aborted", help="It did not come to its end."),
+    at: str = AT,
+    server: str = SERVER,
+) -> None:
+    """End an experiment; its bundle is left in the archive."""
+    ended = patient(server).stop(name, at_ns=moment(at), exit_status=exit_status, aborted=aborted)
+    say(f"{ended} ended")
+
+
+@app.command("list")
+def listed(
+    user: str = typer.Option(None, help="Whose."),
+    name: str = typer.Option(None, help="Of this name."),
+    tag: str = typer.Option(None, help="With this tag."),
+    state: str = typer.Option(None, help="running, ended, aborted, closed-by-timeout, …"),
+    as_json: bool = JSON,
+    server: str = SERVER,
+) -> None:
+    """List experiments, and runs of studies, which are experiments, too."""
+    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.moments import iso_text
+
+    found = opened(server).listed(user=user, name=name, tag=tag, state=state)
+    if as_json:
+        print(json.dumps({"experiments": found}))
+        return
+    for one in found:
+        lasted = (
+            "-" if one["end_ns"] is None else f"{(one['end_ns'] - one['start_ns']) / 1e9:.3f} s"
+        )
+        who = f"{one['name']}#{one['repeat']}"
+        begun = iso_text(one["start_ns"] // 10**9 * 10**9)
+        print(f"{who:<36} {one['state']:<10} {begun:<21} {lasted:>12} {one['user']}")
+
+
+@app.command()
+def rm(name: str = NAME, server: str = SERVER) -> None:
+    """Remove an experiment; it is kept in the trash for seven days."""
+    from penstock.observe.monitor.door import opened
+
+    opened(server).remove(name)
+
+
+@app.command()
+def token(
+    user: str = typer.Argument(None, help="For whom."),
+    role: Literal["owner", "reader"] = typer.Option("owner", help="What it lets."),
+    revoke: str = typer.Option(None, help="Make the token of this id worth nothing."),
+    as_json: bool = JSON,
+) -> None:
+    """Make a token for a user of the server, which is told just once; without a user list them."""
+    from penstock.archive.catalogue import open_index
+
+    with open_index() as index:
+        if revoke is not None:
+            if not index.revoke(revoke):
+                raise BadInput(
+                    f"found no token {revoke}; expected an id of `penstock monitor token`"
+                )
+            return
+        if user is not None:
+            made = index.add_token(user, role)
+            print(json.dumps({"user": user, "role": role, "token": made}) if as_json else made)
+            return
+        rows = [vars(t) for t in index.tokens()]
+    if as_json:
+        print(json.dumps({"tokens": rows}))
+    for row in [] if as_json else rows:
+        print(f"{row['token_id']}  {row['role']:<8}{row['owner']}")
