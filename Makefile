@@ -24,6 +24,11 @@ $(STAMPS)/system: tools/setup.sh
 	mkdir -p $(STAMPS)
 	touch $@
 
+$(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml $(STAMPS)/system
+	@bash tools/setup.sh stores
+	bash tools/hadoop.sh > /dev/null
+	touch $@
+
 $(STAMPS)/python: requirements/dev.txt $(STAMPS)/system
 	@echo 'penstock: installing the Python environment into $(VENV)' >&2
 	[ -x $(PY) ] || python3 -m venv $(VENV)
@@ -81,7 +86,7 @@ pytest: build ## the Python tests that are not long
 
 test: lint rusttest pytest ## everything that must hold, but for what is long
 
-test-long: build ## the rest: guests of other kernels, sweeps of crashes, whole studies
+test-long: build $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
 	$(call beside,$(BESIDE) -m "long")
 	$(call alone,-m "long" $(LONG))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that penstock's build, tests and demo need, or says what is missing.
+# setup.sh stores: also the stores that the long tests put up.
 set -euo pipefail
 
 # command that proves it is there : Debian package
@@ -20,6 +21,13 @@ needs=(
   transmission-daemon:transmission-daemon transmission-create:transmission-cli opentracker:opentracker
   zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools /usr/lib/sysstat/sadc:sysstat
 )
+stores=(
+  glusterd:glusterfs-server mount.glusterfs:glusterfs-client
+  ceph-mon:ceph-mon ceph-mgr:ceph-mgr ceph-mds:ceph-mds ceph-osd:ceph-osd ceph:ceph-common ceph-fuse:ceph-fuse
+  /usr/lib/python3/dist-packages/rados.cpython-311-x86_64-linux-gnu.so:python3-rados
+  mvn:maven java:openjdk-17-jre-headless
+)
+[ "${1:-}" = stores ] && needs+=("${stores[@]}")
 missing=()
 for need in "${needs[@]}"; do
   probe=${need%%:*}
@@ -44,9 +52,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
     # nor after the next boot
-    for unit in transmission-daemon opentracker memcached nfs-kernel-server rpcbind sysstat \
-      swift-proxy swift-account swift-container swift-object carbon-cache victoria-metrics; do
-      case " ${missing[*]} " in *" $unit "*) systemctl disable -q "$unit" 2>/dev/null || true ;; esac
+    for service in transmission-daemon opentracker memcached nfs-kernel-server rpcbind sysstat \
+      swift-proxy swift-account swift-container swift-object graphite-carbon:carbon-cache victoria-metrics \
+      glusterfs-server:glusterd ceph-mon:ceph-mon.target ceph-mgr:ceph-mgr.target ceph-mds:ceph-mds.target \
+      ceph-osd:ceph-osd.target; do
+      case " ${missing[*]} " in
+        *" ${service%%:*} "*) systemctl disable -q "${service##*:}" 2>/dev/null || true ;;
+      esac
     done
   else
     echo "penstock: these packages are missing: ${missing[*]}" >&2
