@@ -107,6 +107,19 @@ def test_one_that_fails_stays_and_is_tried_again_or_given_up(
     assert undo(journal) == []
 
 
+def test_on_a_full_disk_it_is_run_all_the_same(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_command(journal, "s", command(tmp_path, "touch right"))
+
+    def full(*_: object, **__: object) -> None:
+        raise JournalFailure("no space left")
+
+    monkeypatch.setattr(Journal, "plan", full)
+    assert [u.outcome for u in undo(journal, own=True)] == ["undone"]
+    assert (tmp_path / "right").exists()
+
+
 def test_one_that_does_not_end_is_ended(journal: Journal, tmp_path: Path) -> None:
     plan_command(journal, "s", command(tmp_path, "sleep 600", timeout_s=0.2))
     (failed,) = undo(journal, own=True)

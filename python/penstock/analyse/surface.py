@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ import pandas as pd
 from scipy import optimize, stats
 
 from penstock.analyse import strata
-from penstock.analyse.effects import Fit, fitted
+from penstock.analyse.crossed import Crossed, crossed
+from penstock.analyse.effects import Fit, fitted, usable
 from penstock.analyse.polynomials import values_of
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, RANK, power_beside, scaled, unscaled
 from penstock.analyse.terms import Numbers, Values
@@ -89,6 +90,8 @@ class Surface:
     left_out: list[str] = field(default_factory=list)
     #: of a Box-Cox scale
     power: float | None = None
+    #: of runs that share settings in two directions
+    crossed: Crossed | None = None
 
     def coded(self, at: Mapping[str, float | str]) -> list[Values]:
         """The columns of each factor at a setting. BadInput for a factor or level that there is not, or a
@@ -122,10 +125,19 @@ class Surface:
         x = self.row(self.coded(at))
         middle = float(x @ self.coefficients)
         spread = float(x @ self.covariance @ x)
-        t = float(stats.t.ppf((1 + confidence) / 2, self.df)) if self.df > 0 else math.nan
+        df = self.df_of(x)
+        t = float(stats.t.ppf((1 + confidence) / 2, df)) if df > 0 else math.nan
         half, of_run = t * math.sqrt(spread), t * math.sqrt(spread + self.variance)
         ends = [middle, middle - half, middle + half, middle - of_run, middle + of_run]
         return Predicted(*(self.natural(v) for v in ends))
+
+    def df_of(self, row: Values) -> float:
+        """Degrees of freedom of the spread of a combination of coefficients."""
+        if self.crossed is None:
+            return self.df
+        # blocks come after the model's own columns
+        blocks = len(self.crossed.coefficients) - len(row)
+        return self.crossed.df(np.concatenate([row, np.zeros(blocks)]))
 
     def natural(self, value: float) -> float:
         """A value on the scale of the fit as the response itself: what half of the runs are below."""
@@ -203,11 +215,6 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
             f"a surface is of values, their logarithms or a power of them; {response} is on the scale of "
             f"{IN_WORDS[scale]}"
         )
-    if any(row.strip for row in plan.rows):
-        raise PenstockError(
-            "a surface of runs in a strip-plot is not worked out: settings share errors in two directions; "
-            "expected order: interleaved or split-plot (effects.parquet has the exact tests)"
-        )
     if plan.stages:
         from penstock.analyse.staged import designed_part
 
@@ -239,12 +246,14 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
     power = None
     if scale == BOX_COX:
         power = power_beside(fit.y, x)
-        fit = replace(fit, y=scaled(fit.y, scale, power))
-    found = _least_squares(fit, x)
+        data = usable(runs, plan, response)
+        fit = fitted(data.assign(**{response: scaled(fit.y, scale, power)}), plan, response)
+    both = crossed(fit.y, x, fit.groups, fit.errors) if len(fit.groups) > 1 else None
+    found = _least_squares(fit, x) if both is None else _of_crossed(both)
     kept = made.shape[1]
     built = Surface(
         response, scale, plan.factors, terms, found[0][:kept], found[1][:kept, :kept], found[2],
-        found[3], names, [], left_out, power,
+        found[3], names, [], left_out, power, both,
     )  # fmt: skip
     if fit.groups:
         return built
@@ -287,13 +296,19 @@ def _extended(basis: Values, columns: Values) -> Values | None:
     return basis
 
 
+def _of_crossed(both: Crossed) -> tuple[Values, Values, float, float]:
+    """The same of runs that share settings in two directions; the least degrees of freedom of a stratum."""
+    df = min(df for _, _, df in both.by_stratum)
+    return both.coefficients, both.covariance, both.run_variance, df
+
+
 def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
     """Coefficients, their covariance, the variance of a run, degrees of freedom."""
     if fit.groups:
         name, group = next(iter(fit.groups.items()))
         found = strata.mixed(fit.y, x, group)
         df = float(fit.errors[name].df)
-        if len(fit.groups) > 1 or df < 1:
+        if df < 1:
             raise PenstockError(
                 f"nothing to judge a surface by: there are too few settings of the {name.replace('_', ' ')}s"
             )
@@ -355,11 +370,12 @@ def _f_test(name: str, square: float, df: int, variance: float, df_error: int) -
 def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
     """A row for each coefficient and each test; columns in `COLUMNS`."""
     rows: list[dict[str, Any]] = []
-    t = float(stats.t.ppf((1 + confidence) / 2, found.df)) if found.df > 0 else math.nan
     for i, name in enumerate(found.of_column):
         q, spread = float(found.coefficients[i]), float(found.covariance[i, i])
         error = math.sqrt(spread) if spread >= 0 else math.nan
-        known = found.df > 0 and error > 0
+        df = found.df_of(np.eye(len(found.coefficients))[i])
+        t = float(stats.t.ppf((1 + confidence) / 2, df)) if df > 0 else math.nan
+        known = df > 0 and error > 0
         rows.append(
             {
                 "term": name,
@@ -367,9 +383,9 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
                 "standard_error": error,
                 "ci_low": q - t * error,
                 "ci_high": q + t * error,
-                "p_value": float(2 * stats.t.sf(abs(q) / error, found.df)) if known else math.nan,
+                "p_value": float(2 * stats.t.sf(abs(q) / error, df)) if known else math.nan,
                 "df": 1,
-                "df_error": found.df,
+                "df_error": df,
             }
         )
     rows += [

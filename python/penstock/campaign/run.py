@@ -224,7 +224,8 @@ def run_loaded(
             progress.say(note)
         for left in undo(journal):
             progress.say(
-                f"put back from an earlier run: {left.kind} {left.target} ({left.outcome})"
+                f"put back from an earlier run: {left.kind} {left.target} ({left.outcome}"
+                f"{': ' + left.note if left.outcome == 'failed' else ''})"
             )
         for warning in time_out_warnings(treatments.values()) if to_make else ():
             progress.say(f"warning: {warning}")

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
 from penstock.errors import PenstockError, printable
-from penstock.host.cgroup import create_run_cgroup
+from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.journal import Entry, Journal, JournalFailure, new_token
 from penstock.host.launch import launch
 from penstock.state import runtime_dir
 
@@ -82,8 +82,11 @@ def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
     """
     refuse_shared(journal)
     command = Command.read(entry.values.get("command", (None, entry.new))[1])
-    with tempfile.TemporaryFile() as said, _directory(command.cwd, journal) as cwd:
-        with create_run_cgroup("undo", None, journal) as cgroup:
+    with (
+        tempfile.TemporaryFile(dir=runtime_dir()) as said,
+        _directory(command.cwd, journal) as cwd,
+    ):
+        with _group(journal) as cgroup:
             finished = launch(
                 command.line,
                 cgroup,
@@ -100,6 +103,14 @@ def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
         how = took or f"ended with status {finished.exit_status}"
         raise PenstockError(f"it {how}: {words} (command: {command.line})")
     return "undone", "its command was run"
+
+
+def _group(journal: Journal) -> contextlib.AbstractContextManager[RunCgroup | None]:
+    """A control group for a command; none where the journal cannot take one more line."""
+    try:
+        return create_run_cgroup("undo", None, journal)
+    except JournalFailure:
+        return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
