@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from conftest import RETAKEN
 from penstock.archive.bundle import Bundle
 from penstock.archive.histogram import WIDTH, lower_edges, quantiles
 from penstock.observe.monitor.collectors.block_latency import BlockLatency
@@ -31,6 +33,8 @@ pytestmark = [
 READS = 4001
 #: requests that may end between the reading of one counter and that of the other, at both ends together
 BETWEEN = 8
+#: reads of others meanwhile, as a share, up to which the quantiles are fio's; and how often to take a reading
+OTHERS, TRIES = 0.02, 6
 #: programs that ask for the same flush of the device
 SHARED = 4
 #: the time on the device is this share at least of fio's completion latency, which has the way through the
@@ -48,9 +52,21 @@ def device_of(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was sampled of fio, and what it says itself."""
-    place = tmp_path_factory.mktemp("latency")
+def watched(
+    tmp_path_factory: pytest.TempPathFactory,
+    record_testsuite_property: Callable[[str, object], None],
+) -> dict[str, Any]:
+    """What was sampled of fio, and what it says; again where, by the kernel's count, others read meanwhile."""
+    for _ in range(TRIES):
+        found = reading(tmp_path_factory.mktemp("latency"))
+        others = grown(found["samples"], "disk", found["device"], "reads") - READS
+        if others <= OTHERS * READS:
+            return found
+        record_testsuite_property(RETAKEN, f"{others:g} reads of others")
+    pytest.skip("others read from the disk all the time")
+
+
+def reading(place: Path) -> dict[str, Any]:
     device = device_of(place)
     fio = ["fio", "--name=t", "--size=64m", "--bs=4k", "--direct=1", "--rw=randread", "--iodepth=1"]
     fio += ["--ioengine=psync", f"--number_ios={READS}", "--randseed=7", f"--filename={place}/file"]
