@@ -64,7 +64,7 @@ def test_each_function_is_what_numpy_gives() -> None:
     assert np.allclose(one("-disk_busy{a} * 2 / (1 + 3) - -1"), -A / 2 + 1)
     of_one = Recorded([Series("r vda", X, TOTAL, "1", "vda 0.000131072", "r")])
     (middle,) = derived(of_one, "n", "quantile(0.5, r)").series
-    assert np.allclose(middle.y, (114_688e-9 + 131_072e-9) / 2)  # all in the middle of one bucket
+    assert np.allclose(middle.y, (122_880e-9 + 131_072e-9) / 2)  # all in the middle of one bucket
     assert set(FUNCTIONS) == set(
         "sum mean min max rate delta ratio join moving_mean abs quantile".split()
     ), "a function that no line above tests"

@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
@@ -26,6 +26,7 @@ use penstock_daemon::clock::now_ns;
 
 use crate::features::words;
 use crate::mapped::Mapped;
+use crate::program::recursion_misses;
 use crate::ProbeError;
 
 #[allow(clippy::all, dead_code, missing_docs, unused)]
@@ -40,6 +41,7 @@ const PART_BITS: u32 = 3;
 const PARTS: usize = 1 << PART_BITS;
 const SLOTS: usize = 512;
 const TIMED: u64 = 64;
+const STOOD_IN_FOR: &str = "latency_completed";
 /// Buckets of a histogram.
 pub const BUCKETS: usize = (LAST_OCTAVE - FIRST_OCTAVE) as usize * PARTS + 2;
 
@@ -156,7 +158,8 @@ impl Key {
 /// What the programs and this reader took so far, and what escaped them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Requests that there was no room for.
+    /// Requests that there was no room for or whose completion was not told, and those at most that came while the
+    /// programs were at work on their CPU.
     pub lost: u64,
     /// Runs of the programs, from one in 64 that are counted.
     pub runs: u64,
@@ -169,6 +172,8 @@ pub struct Cost {
 /// The programs in the kernel, attached until this is dropped.
 pub struct BlockLatency {
     _links: Vec<Link>,
+    /// Those that nobody stands in for.
+    alone: Vec<OwnedFd>,
     histograms: Mapped<Histogram>,
     control: Mapped<Control>,
     names: HashMap<u32, String>,
@@ -194,16 +199,21 @@ impl BlockLatency {
         let mut place = MaybeUninit::uninit();
         let open = (LatencySkelBuilder::default().open(&mut place)).map_err(refused)?;
         let skeleton = open.load().map_err(refused)?;
-        let mut links = Vec::new();
-        // whichever comes first: what was issued unseen is not in the table of issues
+        let (mut links, mut alone) = (Vec::new(), Vec::new());
+        // in any order: what was issued unseen is not in the table of issues
         for program in skeleton.object().progs_mut() {
             links.push(program.attach().map_err(refused)?);
+            if program.name() != STOOD_IN_FOR {
+                let kept = program.as_fd().try_clone_to_owned();
+                alone.push(kept.map_err(ProbeError::io("a program's descriptor"))?);
+            }
         }
         let maps = &skeleton.maps;
         Ok(Self {
             histograms: Mapped::new(maps.histograms.as_fd(), SLOTS, "the histograms")?,
             control: Mapped::new(maps.control.as_fd(), 1, "the control block")?,
             _links: links,
+            alone,
             names: HashMap::new(),
             reading_ns: 0,
         })
@@ -250,8 +260,9 @@ impl BlockLatency {
     /// So far.
     pub fn cost(&self) -> Cost {
         let control = self.control.read(0);
+        let missed = (self.alone.iter()).map(|program| recursion_misses(program.as_fd()));
         Cost {
-            lost: control.lost,
+            lost: control.lost + missed.sum::<u64>(),
             runs: TIMED * control.timed_runs,
             run_ns: TIMED * control.timed_ns,
             reading_ns: self.reading_ns,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.archive.histogram import quantile_series
+from penstock.archive.bucket_series import quantile_series
 from penstock.archive.series import Array, Recorded, Series, at_times
 from penstock.errors import BadInput, printable
 

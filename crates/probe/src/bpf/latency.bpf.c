@@ -23,11 +23,17 @@ struct disk_and_op {
 	__u32 op;
 };
 
+/* began_ns tells one request from the next one at its address; 0: not noted, its queue keeps no accounts. */
+struct issue {
+	__u64 issued_ns;
+	__u64 began_ns;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__type(key, __u64);
-	__type(value, __u64);
+	__type(value, struct issue);
 } issues SEC(".maps");
 
 struct {
@@ -149,31 +155,40 @@ static __always_inline struct latency_histogram *histogram_of(struct disk_and_op
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(latency_issued, struct request *request)
 {
-	__u64 key = (__u64)request, now = bpf_ktime_get_ns();
+	struct issue issue = { .issued_ns = bpf_ktime_get_ns(), .began_ns = request->start_time_ns };
+	__u64 key = (__u64)request;
+	struct issue *before;
 
 	if ((request->cmd_flags & 0xff) >= OPERATIONS)
 		return 0;
-	if (bpf_map_update_elem(&issues, &key, &now, BPF_ANY))
+	before = bpf_map_lookup_elem(&issues, &key);
+	if (before && before->began_ns != issue.began_ns)
+		lose(); /* another one, whose completion was not told */
+	if (bpf_map_update_elem(&issues, &key, &issue, BPF_ANY))
 		lose();
-	account(now);
+	account(issue.issued_ns);
 	return 0;
 }
 
-SEC("tp_btf/block_rq_complete")
-int BPF_PROG(latency_completed, struct request *request, int status, unsigned int bytes)
+static __always_inline int completed(struct request *request, unsigned int bytes)
 {
-	__u64 key = (__u64)request, now = bpf_ktime_get_ns(), issued, began, device, queue;
+	__u64 key = (__u64)request, now, device, queue;
 	struct latency_histogram *histogram;
 	struct disk_and_op which = {};
 	struct gendisk *disk;
+	struct issue *noted, issue;
 	__u32 bucket;
-	__u64 *noted;
 
 	noted = bpf_map_lookup_elem(&issues, &key);
 	if (!noted || bytes < request->__data_len)
 		return 0; /* never issued, or more of it is to come */
-	issued = *noted;
+	now = bpf_ktime_get_ns();
+	issue = *noted;
 	bpf_map_delete_elem(&issues, &key);
+	if (issue.began_ns != request->start_time_ns) {
+		lose(); /* this one was not issued, as a write of nothing for its flush; the one before is gone */
+		return 0;
+	}
 	which.op = request->cmd_flags & 0xff;
 	disk = request->q->disk;
 	if (which.op >= OPERATIONS || !disk)
@@ -184,14 +199,13 @@ int BPF_PROG(latency_completed, struct request *request, int status, unsigned in
 		lose();
 		return 0;
 	}
-	device = now > issued ? now - issued : 0;
+	device = now > issue.issued_ns ? now - issue.issued_ns : 0;
 	bucket = bucket_of(device);
 	if (bucket < BUCKETS)
 		__sync_fetch_and_add(&histogram->device[bucket], 1);
 	__sync_fetch_and_add(&histogram->device_ns, device);
-	began = request->start_time_ns;
-	if (began) {
-		queue = issued > began ? issued - began : 0;
+	if (issue.began_ns) {
+		queue = issue.issued_ns > issue.began_ns ? issue.issued_ns - issue.began_ns : 0;
 		bucket = bucket_of(queue);
 		if (bucket < BUCKETS)
 			__sync_fetch_and_add(&histogram->queue[bucket], 1);
@@ -199,6 +213,22 @@ int BPF_PROG(latency_completed, struct request *request, int status, unsigned in
 	}
 	account(now);
 	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(latency_completed, struct request *request, int status, unsigned int bytes)
+{
+	return completed(request, bytes);
+}
+
+/*
+ * The kernel leaves a program out where an interrupt finds it at work on that CPU, as completions in a softirq
+ * are found by those of the device's interrupt. Then this one is there; else it finds the request counted.
+ */
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(latency_completed_meanwhile, struct request *request, int status, unsigned int bytes)
+{
+	return completed(request, bytes);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

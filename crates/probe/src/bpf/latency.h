@@ -29,7 +29,7 @@ struct latency_histogram {
 struct latency_control {
 	__u32 slots; /* taken; may pass SLOTS */
 	__u32 pad;
-	__u64 lost; /* requests that there was no room for */
+	__u64 lost; /* requests without room, or whose completion was not told */
 	__u64 timed_runs; /* of our programs, one run in TIMED */
 	__u64 timed_ns; /* what those took */
 };

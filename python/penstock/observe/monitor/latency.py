@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.histogram import quantiles
+from penstock.archive.histogram import Array, quantiles
 from penstock.archive.schemas import TABLES
-from penstock.archive.series import Array
 from penstock.observe.monitor.points import canonical_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SOURCE = "block_latency"
 OPERATIONS = ("read", "write", "flush", "discard")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib import colormaps
 
-from penstock.archive.histogram import by_bucket
+from penstock.archive.bucket_series import by_bucket
 from penstock.archive.series import Array, Recorded, Series, median_step
 from penstock.report import style
 from penstock.report.figures import layers
