@@ -56,7 +56,7 @@ def watched(
     tmp_path_factory: pytest.TempPathFactory,
     record_testsuite_property: Callable[[str, object], None],
 ) -> dict[str, Any]:
-    """What was sampled of fio, and what it says; again where, by the kernel's count, others read meanwhile."""
+    """What was sampled of fio, and what it says; again where, by the kernel's count, others read as well."""
     for _ in range(TRIES):
         found = reading(tmp_path_factory.mktemp("latency"))
         others = grown(found["samples"], "disk", found["device"], "reads") - READS
