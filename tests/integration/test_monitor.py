@@ -109,9 +109,11 @@ def test_what_a_killed_sampler_had_written_is_kept(tmp_path: Path, runtime: Path
         watching.start(None, None, tmp_path)
         assert watching._daemon is not None
         until = time.monotonic() + 60
-        while (tmp_path / "samples.spool").stat().st_size == 0:
+        spool, sizes = tmp_path / "samples.spool", {0}
+        while len(sizes) < 3:  # the first sample is written at once, the others after a while
             assert time.monotonic() < until
             time.sleep(0.02)
+            sizes.add(spool.stat().st_size)
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         os.kill(watching._daemon.pid, signal.SIGKILL)
         time.sleep(0.5)
