@@ -25,7 +25,7 @@ stores=(
   glusterd:glusterfs-server mount.glusterfs:glusterfs-client
   ceph-mon:ceph-mon ceph-mgr:ceph-mgr ceph-mds:ceph-mds ceph-osd:ceph-osd ceph:ceph-common ceph-fuse:ceph-fuse
   /usr/lib/python3/dist-packages/rados.cpython-311-x86_64-linux-gnu.so:python3-rados
-  mvn:maven java:openjdk-17-jre-headless
+  mvn:maven javac:openjdk-17-jdk-headless
 )
 [ "${1:-}" = stores ] && needs+=("${stores[@]}")
 missing=()

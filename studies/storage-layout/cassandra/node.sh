@@ -41,20 +41,11 @@ native_transport_port: $((port + 1))
 endpoint_snitch: SimpleSnitch
 auto_bootstrap: false
 Y
-cat > "$conf/logback.xml" <<'X'
-<configuration>
-  <appender name="ERR" class="ch.qos.logback.core.ConsoleAppender">
-    <target>System.err</target>
-    <encoder><pattern>%d %-5level %msg%n</pattern></encoder>
-  </appender>
-  <root level="WARN"><appender-ref ref="ERR"/></root>
-</configuration>
-X
 mkdir -p "$dir/cassandra"
 . "$here/flags.sh"
 java -Xms128m -Xmx"${HEAP:-384m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:MaxDirectMemorySize=128m \
   -Djdk.attach.allowAttachSelf=true "${flags[@]}" -Dcassandra.config="file://$conf/cassandra.yaml" \
   -Dcassandra.storagedir="$dir/cassandra" -Dcassandra.ring_delay_ms=100 -Dcassandra.skip_wait_for_gossip_to_settle=0 \
-  -Dcassandra.jmx.local.port=$((port + 2)) -Dcassandra-foreground=yes -Dlogback.configurationFile="$conf/logback.xml" \
+  -Dcassandra.jmx.local.port=$((port + 2)) -Dcassandra-foreground=yes -Dlogback.configurationFile="$here/logback.xml" \
   -Djava.io.tmpdir="$conf" -cp "$lib/classes:$lib/lib/*" "${MAIN:-Rows}" "$@" 2> "$dir/cassandra.log" ||
   { status=$?; grep -v WARN "$dir/cassandra.log" | tail -n 5 >&2; exit $status; }

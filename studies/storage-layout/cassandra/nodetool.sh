@@ -7,4 +7,4 @@ shift 2
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "${flags[@]}" -Duser.home="$home" -Dcassandra.storagedir="$home" \
-  -cp "$lib/lib/*" org.apache.cassandra.tools.NodeTool -p $((17000 + 10 * number + 2)) "$@"
+  -Dlogback.configurationFile="$here/logback.xml" -cp "$lib/lib/*" org.apache.cassandra.tools.NodeTool -p $((17000 + 10 * number + 2)) "$@"
