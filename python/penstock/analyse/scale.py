@@ -65,12 +65,11 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
     if columns.shape[1] >= len(values):
         raise PenstockError("nothing to choose a Box-Cox power by: the model fits every run")
     basis = np.linalg.qr(columns)[0]
-    relative = values / np.exp(
-        np.log(values).mean()
-    )  # of geometric mean 1, where the Jacobian is 1
+    # of geometric mean 1, where the Jacobian is 1
+    relative = values / np.exp(np.log(values).mean())
 
     def spread(power: float) -> float:
-        moved = np.log(relative) if abs(power) < 1e-6 else (relative**power - 1) / power
+        moved = scaled(relative, BOX_COX, power)
         rest = moved - basis @ (basis.T @ moved)
         return float(rest @ rest)
 

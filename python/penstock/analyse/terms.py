@@ -62,9 +62,8 @@ def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
     found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
     for j, factor in enumerate(plan.factors):
         places = {level.name: i for i, level in enumerate(factor.levels)}
-        code, names = pd.factorize(
-            data[factor.name].astype(str)
-        )  # 10 texts, not 100,000, are looked up
+        # each text is looked up once, however many runs have it
+        code, names = pd.factorize(data[factor.name].astype(str))
         number = np.array([*(places.get(str(name), -1) for name in names), -1])[code]
         if (number < 0).any():
             strange = data[factor.name].iloc[int(np.argmax(number < 0))]

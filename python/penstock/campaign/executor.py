@@ -40,7 +40,7 @@ from penstock.host.cgroup import create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.launch import Finished, Stop, launch
+from penstock.host.launch import Finished, Stop, last_words, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
@@ -52,9 +52,6 @@ from penstock.workload.responses import measure
 
 #: says in a bundle that is being written which attempt it is of
 ATTEMPT_FILE = "attempt"
-
-#: how much of a workload's last stderr line goes into a reason
-_LAST_WORDS = 200
 
 
 @dataclass
@@ -722,15 +719,12 @@ def profile_hash(profile: dict[str, Any]) -> str:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says anything."""
+    """The last line of a log that says anything; of one that is not there, nothing."""
     try:
         with open(path, "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - 4096))
-            lines = log.read().decode(errors="replace").splitlines()
+            return last_words(log)
     except OSError:
         return ""
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:_LAST_WORDS] if said else ""
 
 
 def note_interrupted(out: Path, run_id: str, number: int) -> None:

@@ -13,19 +13,14 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import IO, Any
+from typing import Any
 
 from penstock.errors import PenstockError, printable
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, JournalFailure, new_token
-from penstock.host.launch import launch
+from penstock.host.launch import LAST_WORDS, last_words, launch
 from penstock.state import runtime_dir
-
-#: how much of what a command said last is repeated [characters]
-_LAST_WORDS = 200
-#: a line is looked for in so much of what it printed [bytes]
-_TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
                 timeout_s=command.timeout_s,
                 user=command.user,
             )
-        words = _last_words(said) or "it said nothing"
+        words = printable(last_words(said))[:LAST_WORDS] or "it said nothing"
     if finished.exit_status != 0:
         took = finished.timed_out and f"took longer than {command.timeout_s:g} s"
         how = took or f"ended with status {finished.exit_status}"
@@ -139,10 +134,3 @@ def refuse_shared(journal: Journal) -> None:
                 f"{path}: found user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}; a command is "
                 f"run out of the undo journal only where nobody but user {os.geteuid()} may write to it"
             )
-
-
-def _last_words(log: IO[bytes]) -> str:
-    log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
-    lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-    said = [line.strip() for line in lines if line.strip()]
-    return printable(said[-1])[:_LAST_WORDS] if said else ""

@@ -23,6 +23,9 @@ from penstock.state import runtime_dir
 #: how long a command that is stopped may take to end by itself [s]
 STOPPED_WITHIN_S = 3.0
 
+#: the last words of a command: characters of them, and bytes of its log in which they are looked for
+LAST_WORDS, _TAIL_BYTES = 200, 4096
+
 #: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
 _ENTER = (
     't=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do '
@@ -267,3 +270,11 @@ def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
     if cgroup is not None:
         with contextlib.suppress(PenstockError):
             cgroup.kill()
+
+
+def last_words(log: IO[bytes]) -> str:
+    """The last line of a command's log that says anything, of 200 characters at most."""
+    log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+    lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:LAST_WORDS] if said else ""

@@ -75,9 +75,7 @@ class BlockLatency:
                 receipt.told.append(str(error))
                 return
             except PenstockError as error:
-                receipt.counted["failed"] += 1
-                if len(receipt.told) < 20:
-                    receipt.told.append(str(error))
+                receipt.failed(str(error))
 
     def _end(self) -> None:
         with self._lock:

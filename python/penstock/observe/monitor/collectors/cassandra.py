@@ -92,8 +92,8 @@ class CassandraPoller:
                     what = (
                         f"{statistic}: {'' if isinstance(error, FailedError) else 'found '}{error}"
                     )
-                    if len(receipt.told) < 20 and what not in receipt.told:
-                        receipt.told.append(what)
+                    if what not in receipt.told:
+                        receipt.tell(what)
                 try:
                     await asyncio.to_thread(self._keep, utc_ns, statistic, found)
                 except Closed as error:

@@ -20,6 +20,8 @@ from penstock.observe.monitor.points import POINTS, Accepted, Account, Batch, Ev
 native: Any = importlib.import_module("penstock._native")
 
 Columns = Mapping[str, Any]
+#: of what was wrong, as much is said
+_MOST_TOLD = 20
 
 
 @dataclass
@@ -35,6 +37,16 @@ class Receipt:
     refused: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
+
+    def tell(self, what: str) -> None:
+        """Says what was wrong, as long as not too much has been said."""
+        if len(self.told) < _MOST_TOLD:
+            self.told.append(what)
+
+    def failed(self, what: str) -> None:
+        """Counts a poll that failed, and says why."""
+        self.counted["failed"] += 1
+        self.tell(what)
 
 
 class Collector(Protocol):
@@ -224,29 +236,25 @@ class Intake:
         """Counts what was refused before it could be read."""
         with self._lock:
             self.receipt.refused[reason] += count
-            self._tell(what)
+            self.receipt.tell(what)
 
     def _message(self, reader: Any, protocol: str, *words: Any) -> dict[str, int] | ValueError:
         try:
             said = getattr(reader, protocol)(*words)
         except ValueError as error:
             self.receipt.refused["malformed"] += 1
-            self._tell(str(error))
+            self.receipt.tell(str(error))
             return error
         refused = Counter(dict(said["refused"]))
         self.receipt.received += said["points"] + refused.total()
         self.receipt.refused += refused
         for line, what in said["told"]:
-            self._tell(f"line {line}: found {what}")
+            self.receipt.tell(f"line {line}: found {what}")
         return dict(refused)
 
     def _odd(self, points: int) -> None:
         if points:
             self.receipt.refused["malformed"] += points
-
-    def _tell(self, what: str) -> None:
-        if len(self.receipt.told) < 20:
-            self.receipt.told.append(what)
 
     def _keep(
         self, table: pa.Table, accounts: Sequence[Account] = (), events: Sequence[Event] = ()

@@ -189,9 +189,9 @@ class Scraper:
             k = next_k
 
     def _tell(self, what: str) -> None:
-        told = self.intake.receipt.told
-        if len(told) < 20 and what not in told:
-            told.append(what)
+        receipt = self.intake.receipt
+        if what not in receipt.told:
+            receipt.tell(what)
 
     def _take(
         self,

@@ -102,9 +102,7 @@ class SnmpPoller:
             try:
                 await self._keep(utc_ns, await self._values())
             except PenstockError as error:
-                receipt.counted["failed"] += 1
-                if len(receipt.told) < 20:
-                    receipt.told.append(str(error))
+                receipt.failed(str(error))
                 if isinstance(error, Closed):
                     return
 

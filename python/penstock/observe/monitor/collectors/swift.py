@@ -113,9 +113,7 @@ class SwiftPoller:
         receipt = self.intake.receipt
         for (_, own), said in zip(self._servers, found, strict=True):
             if isinstance(said, str):
-                receipt.counted["failed"] += 1
-                if len(receipt.told) < 20:
-                    receipt.told.append(said)
+                receipt.failed(said)
                 continue
             for device, rate in said.items():
                 if not device.isprintable() or len(device) > 200 or not math.isfinite(rate):
