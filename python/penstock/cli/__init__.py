@@ -8,9 +8,7 @@ what its options need: libraries and the other packages are imported where they 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
 import os
 import sys
 from typing import Any, NoReturn
@@ -20,6 +18,7 @@ from typer import _completion_classes, completion
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from penstock.cli.failure import tell
 from penstock.errors import BadInput, PenstockError
 
 #: libraries that only some verbs need, and the extra of the package that brings them
@@ -277,10 +276,5 @@ def _forget_output() -> None:
 
 
 def _report(error: PenstockError) -> None:
-    """One clear message on stderr; with `--json`, one object on stdout as well."""
-    if "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")]:
-        mistakes = [vars(m) for m in error.mistakes] if isinstance(error, BadInput) else []
-        with contextlib.suppress(OSError):
-            print(json.dumps({"error": str(error), "mistakes": mistakes}))
-    for line in str(error).splitlines() or [type(error).__name__]:
-        print(f"penstock: {line}", file=sys.stderr)
+    """Tells it, as JSON too where penstock (not a command that it runs) was given `--json`."""
+    tell(error, "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")])
