@@ -14,7 +14,6 @@ from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.executor import (
     draw_seed,
     interrupted_attempts,
-    last_line,
     note_interrupted,
 )
 from penstock.campaign.frozen import (
@@ -31,7 +30,7 @@ from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.launch import Finished, ResourceUse
+from penstock.host.launch import Finished, ResourceUse, last_line
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.spec.study import Retry
 from penstock.study.load import load_study

@@ -40,7 +40,7 @@ from penstock.host.cgroup import create_run_cgroup
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.launch import Finished, Stop, last_words, launch
+from penstock.host.launch import Finished, Stop, last_line, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
@@ -716,15 +716,6 @@ def nodes_to_prepare(resolved: ResolvedRun) -> list[ResolvedNode]:
 def profile_hash(profile: dict[str, Any]) -> str:
     """SHA-256 of a storage profile."""
     return hashlib.sha256(json.dumps(profile, sort_keys=True).encode()).hexdigest()
-
-
-def last_line(path: Path) -> str:
-    """The last line of a log that says anything; of one that is not there, nothing."""
-    try:
-        with open(path, "rb") as log:
-            return last_words(log)
-    except OSError:
-        return ""
 
 
 def note_interrupted(out: Path, run_id: str, number: int) -> None:
