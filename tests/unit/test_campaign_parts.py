@@ -11,11 +11,6 @@ import pytest
 
 from penstock.campaign import disk_space
 from penstock.campaign.cluster_reuse import changes_between
-from penstock.campaign.executor import (
-    draw_seed,
-    interrupted_attempts,
-    note_interrupted,
-)
 from penstock.campaign.frozen import (
     campaign,
     differences,
@@ -23,7 +18,9 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
+from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
+from penstock.campaign.manifest import draw_seed
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.run import _described, run_study
 from penstock.campaign.settle import dirty_bytes, undrained

@@ -31,9 +31,9 @@ from penstock.campaign.conductor import (
     rounds,
     still_to_make,
 )
-from penstock.campaign.executor import note_interrupted
 from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
 from penstock.campaign.hosts.tls import Authority, security
+from penstock.campaign.interrupted import note_interrupted
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.clock_offset import Exchange, Offset, offset_of
