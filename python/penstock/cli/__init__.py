@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from penstock.cli.failure import tell
+from penstock.cli.messages import say
 from penstock.errors import BadInput, PenstockError
 
 #: libraries that only some verbs need, and the extra of the package that brings them
@@ -194,7 +195,7 @@ def main() -> None:
             _report(BadInput(_in_one_line(error)))
         sys.exit(error.exit_code)
     except typer.Abort:
-        print("penstock: stopped", file=sys.stderr)
+        say("stopped")
         sys.exit(1)
     except PenstockError as error:
         _report(error)
@@ -234,7 +235,7 @@ def _must_be_closed() -> None:
 
 def _stopped() -> NoReturn:
     """The user's Ctrl-C: one line, and the status that shells expect of it."""
-    print("penstock: stopped", file=sys.stderr)
+    say("stopped")
     # an interrupt inside exec(text), as dataclasses are made, leaves a mark at which
     # `python -m` ends by the signal instead of by our status; the next exec(text) clears it
     exec("pass")

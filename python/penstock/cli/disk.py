@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 from penstock.terminal import mib, plain_table, show
 
@@ -66,7 +66,7 @@ def up(
         seed=seed,
     )
     for warning in disk["warnings"]:
-        print(f"penstock: warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     if as_json:
         print(json.dumps(disk))
     else:

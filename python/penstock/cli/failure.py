@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterator
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput, PenstockError
 
 #: penstock's own failure, where the status is otherwise that of a command (as of timeout(1) and env(1))
@@ -22,7 +22,7 @@ def tell(error: Exception, as_json: bool) -> None:
         with contextlib.suppress(OSError):
             print(json.dumps({"error": str(error), "mistakes": mistakes}))
     for line in str(error).splitlines() or [type(error).__name__]:
-        print(f"penstock: {line}", file=sys.stderr)
+        say(line)
 
 
 @contextlib.contextmanager

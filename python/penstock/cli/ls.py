@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def command(
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
             number = catalogue.rebuild(found)
             number += Experiments(catalogue, experiments_home()).adopt()
-            print(f"penstock: {number} runs found", file=sys.stderr)
+            say(f"{number} runs found")
         rows = catalogue.studies()
         if study is not None:
             row = _chosen(rows, study)

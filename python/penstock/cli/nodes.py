@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
 from penstock.terminal import mib, plain_table, progress_bar, show
@@ -51,7 +52,7 @@ def up(
             runtime=runtime,
             ssh=ssh,
             outlive=True,
-            warn=lambda warning: print(f"penstock: warning: {warning}", file=sys.stderr),
+            warn=lambda warning: say(f"warning: {warning}"),
             progress=progress,
         )
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 from penstock.text import counted
 
@@ -75,7 +76,7 @@ def command(
     if result.interrupted:
         raise typer.Exit(130)
     if result.failed:
-        print(f"penstock: stopped: {result.failed}", file=sys.stderr)
+        say(f"stopped: {result.failed}")
         raise typer.Exit(1)
     if result.limited:
         print(
@@ -84,10 +85,10 @@ def command(
             file=sys.stderr,
         )
     if not result.valid_runs:
-        print("penstock: no valid run", file=sys.stderr)
+        say("no valid run")
         raise typer.Exit(1)
     if result.analysis is not None and not result.analysis.answer:
-        print("penstock: no response could be analysed", file=sys.stderr)
+        say("no response could be analysed")
         raise typer.Exit(1)
     found = result.analysis.findings if result.analysis is not None else []
     raise typer.Exit(3 if reaches(found, fail_on) else 0)
@@ -123,7 +124,7 @@ def _say(result: CampaignResult) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:
-        print(f"penstock: {note}", file=sys.stderr)
+        say(note)
     for line in analysis.lines():
         print(line)
     left_out = result.runs - result.valid_runs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
@@ -45,12 +45,9 @@ def command(
     check_target(output)
     loaded = load_platform(platform, changes, predicted=False)
 
-    def note(text: str) -> None:
-        print(f"penstock: {text}", file=sys.stderr)
-
     with progress_bar() as progress:
         found = seed(
-            loaded, engine=engine, budget_s=budget_s, compare=compare, note=note, progress=progress
+            loaded, engine=engine, budget_s=budget_s, compare=compare, note=say, progress=progress
         )
     where = output.absolute().parent
     result = Platform.from_dict(found.document, loaded.base_dir)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
@@ -68,7 +68,7 @@ def up(
         store = up_already(nodes, spec, roles)
         if store is None:
             for refusal in check(STORE_ENGINES.load(spec.engine)(), spec, roles, strict=strict):
-                print(f"penstock: warning: {refusal}", file=sys.stderr)
+                say(f"warning: {refusal}")
             store = Store.up(nodes, spec, roles, strict=strict, progress=progress)
     if as_json:
         print(json.dumps(store.status() | {"probe": store.state["probe"]}))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import typer
 
 from penstock.cli import failure
+from penstock.cli.messages import say
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
 
@@ -241,13 +241,13 @@ def command(
         found = traced.opened().findings
     except OSError as error:  # no room for what they spill
         found = []
-        print(f"penstock: no findings: {error}", file=sys.stderr)
+        say(f"no findings: {error}")
     if as_json:
         print(json.dumps(as_document(traced, found), default=str))
     else:
         show(traced, found)
     if traced.unwritten:
-        print(f"penstock: no bundle: {traced.unwritten}", file=sys.stderr)
+        say(f"no bundle: {traced.unwritten}")
         raise typer.Exit(traced.exit_status or failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
         grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
@@ -302,5 +302,5 @@ def _must_be_there(program: str) -> None:
         return
     status = _NOT_EXECUTABLE if Path(program).exists() else _NOT_FOUND
     why = "is not executable" if status == _NOT_EXECUTABLE else "no such command"
-    print(f"penstock: {program}: {why}", file=sys.stderr)
+    say(f"{program}: {why}")
     raise typer.Exit(status)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.monitor.options import JSON, app, say
+from penstock.cli.messages import say
+from penstock.cli.monitor.options import JSON, app
 from penstock.errors import BadInput
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from penstock.cli import failure
-from penstock.cli.monitor.options import JSON, SERVER, app, params, patient, say
+from penstock.cli.messages import say
+from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
 from penstock.errors import BadInput
 
 #: as of timeout(1), which ends a command, too
@@ -172,7 +172,7 @@ def _calibrated(
     from penstock.observe.monitor.session import impact_of
 
     def told(done: int, whole: int) -> None:
-        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+        say(f"calibrating, run {done} of {whole}")
 
     every_ns = round(interval * 1e9)
     found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
@@ -197,7 +197,7 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
-        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
+        say("the sampler was killed; what came after is missing")
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return

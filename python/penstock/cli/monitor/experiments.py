@@ -7,7 +7,8 @@ from typing import Literal
 
 import typer
 
-from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient, say
+from penstock.cli.messages import say
+from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient
 from penstock.errors import BadInput
 
 
