@@ -7,7 +7,6 @@ has a label of its own (mfsscadmin(1)), so that a storage class can name one nod
 from __future__ import annotations
 
 import re
-import shutil
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.spec.store import Extent, Support, emulated, native, refused
 from penstock.store.engine import Site
+from penstock.store.packages import missing
 
 CHUNK = 64 * 2**20
 #: a chunk server stops taking chunks when less than this is left (HDD_LEAVE_SPACE_DEFAULT)
@@ -60,8 +60,7 @@ class MooseFS:
 
     def missing(self) -> str:
         """Debian's packages."""
-        lacking = [p for p in _PROGRAMS if shutil.which(p, path=_PATH) is None]
-        return f"no {lacking[0]} here; `apt-get install {_PACKAGES}`" if lacking else ""
+        return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
         """As its manual pages have it, each shown by the conformance suite."""
@@ -250,10 +249,6 @@ class MooseFS:
         if master.state == "running":
             at = _home(site, master, "master")
             site.run(master, ["mfsmaster", "-c", f"{at}/master.cfg", "stop"], what="stopping")
-
-
-#: daemons of Debian are not on every PATH
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _address(node: RunningNode) -> str:
