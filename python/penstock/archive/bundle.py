@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, described
+from penstock.archive.schemas import described
+from penstock.archive.schemas.table import BUNDLE_KEYS, BUNDLE_SCHEMA
 from penstock.errors import PenstockError
 from penstock.version import version
 
