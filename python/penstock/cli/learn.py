@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.messages import say
+from penstock.cli.options import QUIET
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
 
@@ -44,7 +45,7 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
     resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
     as_json: bool = typer.Option(False, "--json", help="The result as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Measure what the storage of DIR gives to a program, and learn to predict it.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.messages import say
+from penstock.cli.options import QUIET
 from penstock.errors import BadInput, PenstockError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
     resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE.
 

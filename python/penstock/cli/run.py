@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.messages import say
+from penstock.cli.options import QUIET
 from penstock.errors import BadInput
 from penstock.text import counted
 
@@ -49,7 +50,7 @@ def command(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout at the end."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Makes the runs of a study, and its analysis and report."""
     from penstock.campaign.run import run_study

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from penstock.cli.messages import say
+from penstock.cli.options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
@@ -17,7 +18,7 @@ def command(
     platform: Path = typer.Argument(
         help="A platform file with roles and store: {engine: …}; service times may be missing."
     ),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
     budget_s: float = typer.Option(
         120.0,

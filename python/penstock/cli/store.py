@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.messages import say
+from penstock.cli.options import CHANGES, JSON
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
@@ -23,7 +24,6 @@ app = typer.Typer(
     help="A real shared store on virtual nodes, for as long as it is needed.", no_args_is_help=True
 )
 
-_JSON = typer.Option(False, "--json", help="The result as JSON.")
 _STORE = typer.Option(None, "--store", "-s", help="Which store (default: the only one).")
 _NODE = typer.Option(
     None, "--node", "-n", help="The client node that does it (default: the first)."
@@ -41,7 +41,7 @@ def up(
         "-p",
         help="A platform file: hosts with the roles manager, storage, client.",
     ),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     keep: list[str] = typer.Option(
         [], "--keep", help="Files, as a pattern, without whose copy outside `down` refuses."
     ),
@@ -51,7 +51,7 @@ def up(
     watch: bool = typer.Option(
         False, "--watch", help="Take up hints that programs set, by setfattr(1) or setxattr(2)."
     ),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Put the nodes of a platform file up, with the store on them, mounted on every client.
 
@@ -84,7 +84,7 @@ def up(
 def mount(
     node: str = typer.Argument(help="A node of the store's cluster."),
     store: str | None = _STORE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Mount the store on one more node, or again on one that was started anew."""
     found = _found(store)
@@ -103,7 +103,7 @@ def tag(
     ),
     create: bool = typer.Option(False, "--create", help="Make a file that is not there, empty."),
     strict: bool = typer.Option(False, "--strict", help="Status 1 for a hint that is refused."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Give a file or directory hints, and say what the engine makes of each."""
     from penstock.store.store import changing
@@ -126,7 +126,7 @@ def get(
     key: str | None = typer.Argument(None, help="One tag only; `location` says where the file is."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Show the tags of a file."""
     if key == "location":
@@ -145,7 +145,7 @@ def locate(
     path: str = typer.Argument(help="A file of the store."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Show which nodes hold which bytes of a file."""
     extents = _found(store).locate(path, node)
@@ -161,7 +161,7 @@ def locate(
 
 
 @app.command()
-def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> None:
+def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
     """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
     found = _found(store)
     about = found.status()
@@ -188,7 +188,7 @@ def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> N
 @app.command()
 def conformance(
     store: str | None = typer.Argument(None, help="Which (default: the only one)."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Try every parameter and hint on a store that is up, by bytes counted on the nodes' disks.
 
@@ -219,7 +219,7 @@ def stage_in(
     target: str = typer.Argument("/", help="Where in the store."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Copy files into the store and compare their checksums."""
     from penstock.store import staging
@@ -233,7 +233,7 @@ def stage_out(
     paths: list[str] = typer.Argument(None, help="Paths or patterns; default: the kept files."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Copy files out of the store and compare their checksums; `down` then lets them go."""
     from penstock.store import staging
@@ -248,7 +248,7 @@ def down(
     discard: list[str] = typer.Option(
         [], "--discard", help="Kept files, as a pattern, that may be lost; '*': whatever there is."
     ),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Take the store and its nodes down; refused while a kept file is not verified outside."""
     from penstock.store.store import changing
