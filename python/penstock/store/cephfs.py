@@ -16,7 +16,6 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.spec.store import Extent, Support, emulated, native, refused
 from penstock.store.ceph_daemons import (
-    address,
     ask,
     configure,
     environment,
@@ -37,7 +36,7 @@ from penstock.store.ceph_layout import (
     with_chunks_together,
 )
 from penstock.store.ceph_pools import DATA, FILE_SYSTEM, METADATA, pool
-from penstock.store.engine import Site
+from penstock.store.engine import Site, address
 from penstock.store.packages import absent, missing
 
 #: least that a client's cache of objects may be, and what it is here unless the platform says [bytes]
