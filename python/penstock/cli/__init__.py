@@ -3,7 +3,8 @@
 A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
 completion go by the table; a file is imported when its verb is asked for, and imports at its top only
-what its options need: libraries and the other packages are imported where they are used.
+what its options need: libraries and the other packages are imported where they are used. What verbs share
+is in files with an underscore.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typer import _completion_classes, completion
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from penstock.cli.failure import tell
-from penstock.cli.messages import say
+from penstock.cli._failure import tell
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.messages import say
 from penstock.cli.run import check_fail_on, reaches
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.analyse.finding import Finding

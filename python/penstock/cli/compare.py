@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.options import JSON
+from penstock.cli._options import JSON
 
 if TYPE_CHECKING:
     from penstock.analyse.compared import Compared, Judged

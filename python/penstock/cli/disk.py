@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import JSON
+from penstock.cli._options import JSON
 from penstock.errors import BadInput
-from penstock.terminal import mib, plain_table, show
+from penstock.terminal import mib, plain_table, say, show
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.options import QUIET, SIZE_MODEL
+from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.predict.intervals import LEVEL, exact
 from penstock.writing import whole_folder

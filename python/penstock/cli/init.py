@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.messages import say
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 

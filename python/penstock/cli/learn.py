@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import QUIET
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.predict.blackbox.model import BlackBoxModel

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.archive.catalogue import Catalogue, StudyRow

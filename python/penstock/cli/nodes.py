@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import CHANGES, JSON
+from penstock.cli._options import CHANGES, JSON
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
-from penstock.terminal import mib, plain_table, progress_bar, show
+from penstock.terminal import mib, plain_table, progress_bar, say, show
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.messages import say
 from penstock.errors import BadInput
+from penstock.terminal import say
 from penstock.writing import check_target, write_whole
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.options import QUIET, SIZE_MODEL
+from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.predict.intervals import DRAWS, LEVEL, exact
 from penstock.writing import check_target, whole_file, whole_folder

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import QUIET
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.campaign.run import CampaignResult

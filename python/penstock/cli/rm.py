@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from penstock.cli.ls import chosen_study, size_text
-from penstock.cli.messages import say
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 
 def command(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import QUIET
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput
+from penstock.terminal import say
 from penstock.text import counted
 
 if TYPE_CHECKING:

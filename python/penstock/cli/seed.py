@@ -8,10 +8,9 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import CHANGES
+from penstock.cli._options import CHANGES
 from penstock.errors import BadInput
-from penstock.terminal import plain_table, progress_bar, show
+from penstock.terminal import plain_table, progress_bar, say, show
 
 
 def command(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.messages import say
+from penstock.terminal import say
 
 
 def command(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.messages import say
-from penstock.cli.options import CHANGES, JSON
+from penstock.cli._options import CHANGES, JSON
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
-from penstock.terminal import mib, plain_table, progress_bar, show
+from penstock.terminal import mib, plain_table, progress_bar, say, show
 
 if TYPE_CHECKING:
     from penstock.store.staging import Staged

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli import failure
-from penstock.cli.messages import say
+from penstock.cli import _failure
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
+from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -235,7 +235,7 @@ def command(
         key_file=key_file,
         hot="bytes" if hot_bytes else "requests" if hot else None,
     )
-    with failure.of_wrapper(as_json):
+    with _failure.of_wrapper(as_json):
         traced = trace_command(words, session) if words else trace_running(seconds, session)
     try:
         found = traced.opened().findings
@@ -248,7 +248,7 @@ def command(
         show(traced, found)
     if traced.unwritten:
         say(f"no bundle: {traced.unwritten}")
-        raise typer.Exit(traced.exit_status or failure.OWN_STATUS)
+        raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
         grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
         if any(finding.severity in grave for finding in found):
@@ -269,7 +269,7 @@ def _by_log(
         raise BadInput("--disk: found no command; expected -- COMMAND")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    with failure.of_wrapper(as_json):
+    with _failure.of_wrapper(as_json):
         status, judged = trace_on_disk(words, mount, output, exact=exact, quiet=as_json)
     if as_json:
         print(json.dumps({"command": words, "exit_status": status, **as_document(judged)}))

@@ -8,10 +8,10 @@ from typing import Any
 
 import typer
 
-from penstock.cli import failure
-from penstock.cli.messages import say
+from penstock.cli import _failure
 from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 #: as of timeout(1), which ends a command, too
 _ABORTED = 124
@@ -72,7 +72,7 @@ def run(
     options = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
-    with failure.of_wrapper(as_json), Signals() as signals:
+    with _failure.of_wrapper(as_json), Signals() as signals:
         door = patient(server)
         begun = {"facts": {"command": words}, **options}
         experiment = door.start(name or Path(words[0]).name, **begun)

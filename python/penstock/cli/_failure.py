@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import typer
 
-from penstock.cli.messages import say
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 #: penstock's own failure, where the status is otherwise that of a command (as of timeout(1) and env(1))
 OWN_STATUS = 125
