@@ -20,10 +20,9 @@ from penstock.design.augment import (
     questions,
     recommended,
     steps,
-    term_of,
-    word_of,
 )
 from penstock.design.estimate import PER_RUN_S
+from penstock.design.generators import term_of, word_of
 from penstock.design.plan import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.analyse.aliased import Open, Proposal
-from penstock.design.augment import term_of
+from penstock.design.generators import term_of
 from penstock.design.show import duration, paragraph, table
 from penstock.text import counted, listed, term_text
 

@@ -29,6 +29,7 @@ import pandas as pd
 from scipy import linalg, special, stats
 
 from penstock.analyse import strata
+from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.scale import LINEAR, LOG, scaled
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, numbers, sum_to_zero
@@ -165,8 +166,10 @@ def effects_of(
     for name, error in fit.errors.items():
         if error.df < 1:
             _lenth([r for r in rows if r["stratum"] == name], confidence)
-    _holm(rows)
-    _benjamini_hochberg(rows)
+    tested = [row for row in rows if "p_value" in row]
+    raw = [float(row["p_value"]) for row in tested]
+    for row, by_holm, by_bh in zip(tested, holm(raw), benjamini_hochberg(raw), strict=True):
+        row |= {"p_holm": by_holm, "p_bh": by_bh}
     _types(rows, fit)
     _correlations(rows, fit)
     if fit.blocks.stop > fit.blocks.start:
@@ -753,21 +756,3 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
         if measure.pse > 0:
             ratio = abs(row["effect"]) / measure.pse
             row["p_value"] = float(2 * stats.t.sf(ratio, len(usable) / 3))
-
-
-def _holm(rows: list[dict[str, Any]]) -> None:
-    """Holm's adjusted p-values (Scandinavian Journal of Statistics 6, 1979) beside the raw ones."""
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
-    largest = 0.0
-    for i, row in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
-        row["p_holm"] = largest
-
-
-def _benjamini_hochberg(rows: list[dict[str, Any]]) -> None:
-    """p-values by the false discovery rate (Journal of the Royal Statistical Society B 57, 1995)."""
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: -float(r["p_value"]))
-    smallest, m = 1.0, len(tested)
-    for i, row in enumerate(tested):
-        smallest = min(smallest, float(row["p_value"]) * m / (m - i))
-        row["p_bh"] = smallest

@@ -22,8 +22,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.design.augment import ORDER, term_of
-from penstock.design.generators import words_up_to
+from penstock.analyse.adjusted import holm
+from penstock.design.augment import ORDER
+from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, constant_words
 from penstock.design.plan import Plan
 from penstock.design.stages import DESIGNED
@@ -152,11 +153,9 @@ def _selected(
                 "effect_ci_high": 2 * (q + half),
             }
         rows.append(row)
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
-    largest = 0.0
-    for i, row in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
-        row["p_holm"] = largest
+    tested = [row for row in rows if "p_value" in row]
+    for row, by_holm in zip(tested, holm([float(r["p_value"]) for r in tested]), strict=True):
+        row["p_holm"] = by_holm
     base = y - blocks @ np.linalg.lstsq(blocks, y, rcond=None)[0]
     rows.append(
         {"term": "block", "df": blocks.shape[1] - 1, "sum_of_squares": total - float(base @ base)}

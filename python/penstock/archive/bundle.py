@@ -25,9 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, described
+from penstock.archive.schemas import described
+from penstock.archive.schemas.table import BUNDLE_KEYS, BUNDLE_SCHEMA
 from penstock.errors import PenstockError
 from penstock.version import version
+from penstock.writing import sync
 
 #: rows in one row group of a Parquet file
 ROW_GROUP_ROWS = 1_000_000
@@ -185,10 +187,10 @@ class Bundle:
             return self.path
         text = json.dumps(self.manifest, indent=1, default=_plain)
         (self.path / "manifest.json").write_text(text + "\n")
-        _sync(self.path / "manifest.json")
-        _sync(self.path)
+        sync(self.path / "manifest.json")
+        sync(self.path)
         os.rename(self.path, self._final_path)
-        _sync(self._final_path.parent)
+        sync(self._final_path.parent)
         self.path, self._final_path = self._final_path, None
         return self.path
 
@@ -309,11 +311,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a manifest cannot hold {type(value).__name__}")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.archive.schemas import BUNDLE_SCHEMA, TABLES, Column
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import BUNDLE_SCHEMA, Column
 from penstock.archive.selection import EXPECTED, select
 from penstock.errors import BadInput, PenstockError
 

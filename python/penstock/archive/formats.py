@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from penstock.archive.documents import DOCUMENTS
-from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, TABLES, Column
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import BUNDLE_KEYS, BUNDLE_SCHEMA, Column
 
 _INTRODUCTION = f"""# Formats
 
 What `penstock run STUDY -o OUT` leaves, file by file. Tables are Parquet (zstd) and open in pandas, DuckDB, R or
 anything else; each carries the units and meanings below in its own metadata (field metadata `unit` and
 `meaning`, schema metadata `penstock.table`, `penstock.row`, `penstock.key`). This page is generated from
-`penstock/archive/schemas.py` (`python -m penstock.archive.formats`); a test holds the two together.
+`penstock/archive/schemas/` (`python -m penstock.archive.formats`); a test holds the two together.
 
 | path under OUT | what it is |
 |---|---|

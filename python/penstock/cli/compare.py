@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli._options import JSON
+
 if TYPE_CHECKING:
     from penstock.analyse.compared import Compared, Judged
 
@@ -38,7 +40,7 @@ def command(
     partial: bool = typer.Option(
         False, "--partial", help="Take what is not complete, too (samples that were lost)."
     ),
-    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+    as_json: bool = JSON,
 ) -> None:
     """Compare two traces or treatments, or two and more experiments: what differs, what is a tie.
 

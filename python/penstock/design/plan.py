@@ -20,6 +20,7 @@ from penstock.design.generators import (
     members,
     parse_generator,
     resolution,
+    term_of,
     word_lengths,
 )
 from penstock.design.kinds.base import Asked, Model, Numbers
@@ -265,11 +266,7 @@ def quick_fraction(factors: int) -> int:
 
 def _generator_text(generator: Generator, names: list[str]) -> str:
     sign = "-" if generator.sign < 0 else ""
-    return f"{names[generator.factor]} = {sign}{_word(generator.word, names, '*')}"
-
-
-def _word(word: int, names: list[str], between: str) -> str:
-    return between.join(names[i] for i in members(word)) if word else "I"
+    return f"{names[generator.factor]} = {sign}{term_of(generator.word, names, '*')}"
 
 
 def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
@@ -280,7 +277,7 @@ def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
 
 
 def _signed(sign: int, word: int, names: list[str], between: str) -> str:
-    return ("-" if sign < 0 else "") + _word(word, names, between)
+    return ("-" if sign < 0 else "") + term_of(word, names, between)
 
 
 def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
@@ -288,11 +285,11 @@ def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> l
     found = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group
-        terms = [("+" if s > 0 else "-") + _word(w, names, ":") for w, s in others]
+        terms = [("+" if s > 0 else "-") + term_of(w, names) for w, s in others]
         longer = len(relation) - len(group)
         found.append(
             Alias(
-                term=_word(first, names, ":") if first else "mean",
+                term=term_of(first, names) if first else "mean",
                 with_terms=terms,
                 words=_in_words(first, others, longer, names),
                 longer=longer,

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.design.augment import ORDER, Step, stage_words, term_of
+from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.caution import cautions
-from penstock.design.generators import word_lengths
+from penstock.design.generators import term_of, word_lengths
 from penstock.design.matrix import Matrix, constant_words
 from penstock.design.plan import (
     Plan,

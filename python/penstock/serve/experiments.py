@@ -28,7 +28,7 @@ from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
 from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
 from penstock.observe.monitor.targets import Targets
-from penstock.serve.gate import Who, allow
+from penstock.serve.gate import Who, allow, who_asks
 
 PREFIX = "/api/v1/experiments"
 _SMALL = 256 << 10
@@ -213,7 +213,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     @api.get("/", include_in_schema=False)
     def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-        found = store().listed(_who(request).sees)
+        found = store().listed(who_asks(request).sees)
         if "application/json" in accept:
             keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
             return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
@@ -229,7 +229,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     async def start(request: Request, name: _Name) -> Response:
         said = await _read(request, Start)
-        who = _who(request)
+        who = who_asks(request)
 
         def act() -> str:
             begun = store().start(
@@ -257,7 +257,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     async def end(request: Request, name: _Name) -> Response:
         said = await _read(request, Stop)
-        who = _who(request)
+        who = who_asks(request)
 
         def act() -> str:
             found = store().find(name, who.user, to_change=True)
@@ -282,7 +282,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
-        found = store().find(name, _who(request).user, to_change=True)
+        found = store().find(name, who_asks(request).user, to_change=True)
         gathering.end(found)
         store().remove(found)
         return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
@@ -328,7 +328,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             "clocks": clocks,
         }
         options = {k: v for k, v in said.items() if v is not None}
-        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
 
     @api.get(
         "/{name:path}",
@@ -339,7 +339,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     async def get(request: Request, name: _Name) -> Response:
         allow(request.scope, _SMALL)
         options = _json(await request.body())
-        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
 
     return api
 
@@ -355,12 +355,12 @@ def _ours(store: Store) -> APIRouter:
         tag: _Text = None,
         state: _Text = None,
     ) -> list[ExperimentModel]:
-        found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
+        found = store().listed(who_asks(request).sees, owner=user, name=name, tag=tag, state=state)
         return [ExperimentModel(**e.document()) for e in found]
 
     @api.get("/{name:path}/series", summary="What it recorded, and how completely")
     def series(request: Request, name: _Name) -> SeriesModel:
-        found = store().find(name, _who(request).sees)
+        found = store().find(name, who_asks(request).sees)
         made = store().recorded(found)
         return SeriesModel(
             verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
@@ -374,7 +374,7 @@ def _ours(store: Store) -> APIRouter:
     )
     async def mark(request: Request, name: _Name) -> ExperimentModel:
         said = await _read(request, Mark)
-        who = _who(request)
+        who = who_asks(request)
 
         def act() -> Experiment:
             found = store().find(name, who.user, to_change=True)
@@ -391,7 +391,7 @@ def _ours(store: Store) -> APIRouter:
     async def push(request: Request, name: _Name) -> Accepted:
         allow(request.scope, _LARGE)
         content = await request.body()
-        who = _who(request)
+        who = who_asks(request)
         media = request.headers.get("content-type", "")
 
         def act() -> Accepted:
@@ -410,14 +410,9 @@ def _ours(store: Store) -> APIRouter:
 
     @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
     def one(request: Request, name: _Name) -> ExperimentModel:
-        return ExperimentModel(**store().find(name, _who(request).sees).document())
+        return ExperimentModel(**store().find(name, who_asks(request).sees).document())
 
     return api
-
-
-def _who(request: Request) -> Who:
-    who: Who = request.scope["penstock.who"]
-    return who
 
 
 async def _kept(act: Callable[[], T]) -> T:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from penstock.cli.monitor.options import JSON, SERVER, app, params, patient, say
-from penstock.errors import BadInput, PenstockError
+from penstock.cli import _failure
+from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
+from penstock.errors import BadInput
+from penstock.terminal import say
 
-_FAILED = 125
 #: as of timeout(1), which ends a command, too
 _ABORTED = 124
 
@@ -72,52 +72,44 @@ def run(
     options = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
-    try:
-        with Signals() as signals:
-            door = patient(server)
-            begun = {"facts": {"command": words}, **options}
-            experiment = door.start(name or Path(words[0]).name, **begun)
-            try:
-                every_ns = round(interval * 1e9)
-                measured = [(time.time_ns(), door.clock())]
-                done = monitor_command(
-                    words,
-                    every_ns,
-                    output,
-                    quiet=as_json,
-                    rules=rules,
-                    name=experiment or "",
-                    told=lambda stretch: say(f"alert: {stretch.words}"),
-                    signals=signals,
-                    block_latency=block_latency,
+    with _failure.of_wrapper(as_json), Signals() as signals:
+        door = patient(server)
+        begun = {"facts": {"command": words}, **options}
+        experiment = door.start(name or Path(words[0]).name, **begun)
+        try:
+            every_ns = round(interval * 1e9)
+            measured = [(time.time_ns(), door.clock())]
+            done = monitor_command(
+                words,
+                every_ns,
+                output,
+                quiet=as_json,
+                rules=rules,
+                name=experiment or "",
+                told=lambda stretch: say(f"alert: {stretch.words}"),
+                signals=signals,
+                block_latency=block_latency,
+            )
+            status = done.finished.exit_status
+            cut_short = done.aborted or done.interrupted is not None
+            for stretch in done.alerts:
+                door.mark(experiment, "note", f"alert: {stretch.words}")
+            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            told = done.result.receipt
+            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+            for batch in sampled(done.result.tables, due, shift_ns):
+                door.write(experiment, batch)
+            measured.append((time.time_ns(), door.clock()))
+            known = [(at, offset) for at, offset in measured if offset is not None]
+            if known:
+                door.write(experiment, clocks(known, ("samples", "utilisation")))
+            if any(offset.warns(every_ns) for _, offset in known):
+                say(
+                    "this host's clock is more than half an interval from the server's; "
+                    "get --correct-clocks takes that out"
                 )
-                status = done.finished.exit_status
-                cut_short = done.aborted or done.interrupted is not None
-                for stretch in done.alerts:
-                    door.mark(experiment, "note", f"alert: {stretch.words}")
-                shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-                told = done.result.receipt
-                due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
-                for batch in sampled(done.result.tables, due, shift_ns):
-                    door.write(experiment, batch)
-                measured.append((time.time_ns(), door.clock()))
-                known = [(at, offset) for at, offset in measured if offset is not None]
-                if known:
-                    door.write(experiment, clocks(known, ("samples", "utilisation")))
-                if any(offset.warns(every_ns) for _, offset in known):
-                    say(
-                        "this host's clock is more than half an interval from the server's; "
-                        "get --correct-clocks takes that out"
-                    )
-            finally:
-                door.stop(experiment, exit_status=status, aborted=cut_short)
-    except BadInput:
-        raise
-    except PenstockError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        if as_json:
-            print(json.dumps({"error": str(error)}))
-        raise typer.Exit(_FAILED) from None
+        finally:
+            door.stop(experiment, exit_status=status, aborted=cut_short)
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended: dict[str, Any] = {
@@ -180,7 +172,7 @@ def _calibrated(
     from penstock.observe.monitor.session import impact_of
 
     def told(done: int, whole: int) -> None:
-        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+        say(f"calibrating, run {done} of {whole}")
 
     every_ns = round(interval * 1e9)
     found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
@@ -205,7 +197,7 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
-        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
+        say("the sampler was killed; what came after is missing")
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return

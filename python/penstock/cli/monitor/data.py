@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import typer
 
-from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params, say
+from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params
+from penstock.terminal import say
 
 
 @app.command()

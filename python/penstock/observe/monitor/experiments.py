@@ -37,8 +37,9 @@ from penstock.host.facts import host_facts
 from penstock.observe.monitor.moments import name_and_repeat
 from penstock.observe.monitor.points import Closed
 from penstock.observe.monitor.recorded import Recorded, recorded, recorded_in, span_of
-from penstock.observe.monitor.spool import Spool, sync_directory
+from penstock.observe.monitor.spool import Spool
 from penstock.state import closed
+from penstock.writing import sync
 
 #: what is removed is kept so long [s]
 TRASH_S = 7 * 86_400
@@ -195,7 +196,7 @@ class Experiments:
                     raise Taken(f"{name}#{number} has just been started; expected another name")
                 try:
                     os.rename(draft, begun.live)
-                    sync_directory(out)
+                    sync(out)
                 except OSError:
                     self.catalogue.forget_run(str(out), name, number)
                     raise
@@ -527,9 +528,7 @@ def _write(
             ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
         ):
             bundle.write_table(name, table)
-            handle = os.open(bundle.path / f"{name}.parquet", os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync(bundle.path / f"{name}.parquet")
 
 
 def _reason(ended: Experiment, exit_status: int | None, made: Recorded) -> str:

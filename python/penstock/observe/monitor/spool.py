@@ -39,6 +39,7 @@ from penstock.observe.monitor.points import (
     checked,
 )
 from penstock.state import closed
+from penstock.writing import sync
 
 _HEAD = struct.Struct("<4sIQQ")
 _MAGIC = b"PSB1"
@@ -76,8 +77,8 @@ class Spool:
         try:
             directory.mkdir(mode=0o700)
             os.close(os.open(directory / _LOCK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            sync_directory(directory)
-            sync_directory(directory.parent)
+            sync(directory)
+            sync(directory.parent)
         except OSError as error:
             raise PenstockError(f"{directory}: {error.strerror}") from error
         return cls(directory)
@@ -181,7 +182,7 @@ class Spool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if fresh:
-                sync_directory(self.directory)
+                sync(self.directory)
             self._catch_up(path, handle, known)
             yield handle, known
         finally:
@@ -220,15 +221,6 @@ class Holding:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory lasting."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _file_of(source: str, suffix: str = _SUFFIX) -> str:

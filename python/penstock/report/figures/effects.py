@@ -388,21 +388,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             fontsize=8.5,
         )
     labels = [outcome.phrase(c.where) for c in cells]
-    if small:
-        axes.set_yticks(y, [""] * len(cells))
-        axes.tick_params(axis="y", length=0)
-        for i, label in enumerate(labels):
-            axes.annotate(
-                label,
-                (0, i),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 6),
-                textcoords="offset points",
-                fontsize=7.5,
-                color=style.MUTED,
-            )
-    else:
-        axes.set_yticks(y, labels)
+    style.row_names(axes, labels, 6 if small else None, 7.5)
     axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
     low, high = axes.get_xlim()
     room = 0.14  # of the axis, for the numbers beside the marks

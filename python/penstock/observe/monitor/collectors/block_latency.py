@@ -15,8 +15,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.errors import PenstockError
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+)
 from penstock.observe.monitor.latency import SOURCE
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
@@ -39,9 +46,7 @@ class BlockLatency:
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("interval_s",))
         self.name = name
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.01 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.01 to 86400")
+        self._interval_s = interval_of(name, settings, least_s=0.01)
         #: of each series, what had been due before its first point
         self._since: dict[_Series, int] = {}
         self._last_ns: int | None = None
@@ -57,8 +62,7 @@ class BlockLatency:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         await asyncio.to_thread(self._end)
         polls = self.intake.receipt.counted["due"]
         # no interval: before the first request of a bucket nothing was lost

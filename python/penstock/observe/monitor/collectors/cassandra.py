@@ -20,7 +20,15 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from penstock.errors import BadInput, printable
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 from penstock.workload.metrics.cassandra import STATISTICS, Value, values_of
 
@@ -49,9 +57,7 @@ class CassandraPoller:
                     f"{name}: found statistic {one!r}; expected some of {', '.join(STATISTICS)}"
                 )
         self._keyspaces = _texts(name, settings, "keyspaces", [])
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 10.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        self._interval_s = interval_of(name, settings, 10.0)
         self._timeout_s = float(
             setting(name, settings, "timeout_s", (int, float), min(30.0, self._interval_s))
         )
@@ -69,8 +75,7 @@ class CassandraPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         interval_ns, missed = round(self._interval_s * 1e9), self.intake.receipt.counted["missed"]
         told = [
             Account(metric, labels, interval_ns, expected=self._polled[statistic] + missed - before)

@@ -348,6 +348,22 @@ def setting(
     return found
 
 
+def interval_of(
+    name: str, settings: Mapping[str, Any], default_s: float = 1.0, least_s: float = 0.1
+) -> float:
+    """The setting `interval_s`, `least_s` to a day. BadInput."""
+    interval_s = float(setting(name, settings, "interval_s", (int, float), default_s))
+    if not least_s <= interval_s <= 86400:
+        raise BadInput(f"{name}: found interval_s {interval_s:g}; expected {least_s:g} to 86400")
+    return interval_s
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Ends what a collector does, and waits for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 def only(name: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
     """BadInput for a setting that there is not."""
     strange = [key for key in settings if key not in known]

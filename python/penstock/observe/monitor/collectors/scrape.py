@@ -26,6 +26,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import (
     Intake,
     Receipt,
+    interval_of,
     only,
     setting,
     table_of,
@@ -97,11 +98,7 @@ class Scraper:
             host, port, parts = None, 0, urlsplit("")
         if parts.scheme != "http" or not host or not url.isprintable() or " " in url:
             raise BadInput(f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH")
-        interval_s = float(setting(self.name, both, "interval_s", (int, float), 1.0))
-        if not SHORTEST_S <= interval_s <= 86400:
-            raise BadInput(
-                f"{self.name}: found interval_s {interval_s:g}; expected {SHORTEST_S:g} to 86400"
-            )
+        interval_s = interval_of(self.name, both, least_s=SHORTEST_S)
         timeout_s = float(
             setting(self.name, both, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
         )

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 MOST_OUTLETS = 100
@@ -35,9 +43,7 @@ class SnmpPoller:
             setting(name, settings, "port", int, 161),
         )
         self._community = setting(name, settings, "community", str, "public")
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        self._interval_s = interval_of(name, settings)
         self._timeout_s = float(
             setting(name, settings, "timeout_s", (int, float), min(5.0, self._interval_s))
         )
@@ -85,8 +91,7 @@ class SnmpPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         self._engine.close_dispatcher()
         interval_ns = round(self._interval_s * 1e9)
         accounts = [
