@@ -35,10 +35,12 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.alerts import Evaluator
+from penstock.observe.monitor.collectors import admin_socket
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
 from penstock.observe.monitor.collectors.gathering import checked_collectors
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
+from penstock.observe.monitor.collectors.perf_counters import USUAL, Counters
 from penstock.observe.monitor.collectors.swift import rates
 from penstock.observe.monitor.follow import Follower
 from penstock.observe.monitor.points import Batch, checked
@@ -609,6 +611,42 @@ def _plain(
 _OBJECT_PATHS = (b"/sdb1/12/AUTH_a/c/gr\xc3\xbcn.dat", b"/sdb1/12/a/c/o/\xff?x", b"/bwinfo")
 
 
+_CEPH_SCHEMA = {
+    "osd": {"op_w": {"type": 10, "units": "none"}, "op_w_latency": {"type": 5}},
+    "librbd-1-rbd-disk": {"wr_bytes": {"type": 10}, "hist": {"type": 26}},
+}
+_CEPH_DUMP = {
+    "osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}},
+    "librbd-1-rbd-disk": {"wr_bytes": 4096},
+}
+_CEPH_SAID = [json.dumps(one).encode() for one in (_CEPH_SCHEMA, _CEPH_DUMP)]
+_CEPH_FRAMED = [len(said).to_bytes(4, "big") + said for said in _CEPH_SAID]
+
+
+def _ceph_answer(data: bytes) -> None:
+    """What an admin socket sends, and then the end of its connection."""
+
+    async def read() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        said = await admin_socket.answer(reader)
+        assert len(said) <= len(data) - 4
+
+    asyncio.run(read())
+
+
+def _ceph_counters(data: bytes) -> None:
+    """A schema, or a dump, beside sound ones."""
+    for schema, dump in ((data, _CEPH_SAID[1]), (_CEPH_SAID[0], data), (data, data)):
+        with contextlib.suppress(ValueError):
+            for chosen in (USUAL, ["all"]):
+                found, _ = Counters(schema, chosen).read(dump)
+                names = [text for s, _ in found for text in (s.metric, s.entity)]
+                assert all(text.isprintable() and len(text) <= 200 + 8 for text in names)
+                assert all(np.isfinite(value) for _, value in found)
+
+
 def _object_request(content: bytes) -> bool:
     """A request of an object server with our filter: what it tells then is JSON, whatever was asked."""
     path = content.decode("latin-1")
@@ -838,6 +876,8 @@ def all_targets() -> list[Target]:
             lambda d: bool(rates(d)),
             BadInput,
         ),
+        _plain("ceph-answer", of.of_bytes(*_CEPH_FRAMED), _ceph_answer, admin_socket.FailedError),
+        _plain("ceph-counters", of.of_json(_CEPH_SCHEMA, _CEPH_DUMP), _ceph_counters),
         _plain("swift-request", of.of_text(*_OBJECT_PATHS), _object_request),
         _plain("graphite-lines", of.of_text(*_GRAPHITE), _points("graphite", 5)),
         _plain("graphite-pickle", of.of_bytes(*_PICKLES), _points("pickle", 5), ValueError),
