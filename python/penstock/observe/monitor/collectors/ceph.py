@@ -72,7 +72,9 @@ class CephPoller:
         await asyncio.gather(self._task, return_exceptions=True)
         if self._keeping is not None:
             await asyncio.gather(self._keeping, return_exceptions=True)
-        now, accounts, events = time.time_ns(), [], []
+        now = time.time_ns()
+        accounts: list[Account] = []
+        events: list[Event] = []
         for daemon in self._daemons.values():
             events += daemon.ended(now)
             accounts += [self._account(m, s, n) for (m, s), n in daemon.expected().items()]
@@ -169,7 +171,7 @@ class CephPoller:
         room = MOST_SERIES - sum(len(d.seen) for d in self._daemons.values())
         for daemon, its in zip(asked, said, strict=True):
             if isinstance(its, str):
-                counted["failed"] += 1
+                counted["failed"] += daemon.socket is not None
                 self._tell(f"{daemon.name}: {its}")
             new_rows, new, new_events = daemon.take(utc_ns, its, missed, room)
             rows += new_rows

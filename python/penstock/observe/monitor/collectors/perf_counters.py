@@ -71,7 +71,7 @@ class Counters:
     def __init__(self, schema: bytes, chosen: Sequence[str]) -> None:
         """By its schema, and patterns of COLLECTION.NAME or `all`. ValueError for what is no schema."""
         said = _collections(schema)
-        #: collections
+        #: collections that it had, and whatever else it is known not to have
         self.known = set(said)
         right = re.compile("|".join(fnmatch.translate(p) for p in chosen))
         every = ALL in chosen
