@@ -139,14 +139,14 @@ class Watched:
     """What the daemons in all nodes count, by their admin sockets, while it is at work."""
 
     def __init__(self, ground: Ground) -> None:
-        nodes = json.loads(penstock(ground, "nodes", "status", "--json"))["nodes"]
+        (said,) = json.loads(penstock(ground, "nodes", "status", "--json"))["clusters"]
         self.sink, self.receipt = MemorySink(), Receipt("ceph")
         self.sockets = [
             {
                 "path": f"/proc/{node['pid']}/root/run/penstock-ceph/*.asok",
                 "labels": {"host": node["name"]},
             }
-            for node in nodes
+            for node in said["nodes"]
         ]
 
     @contextlib.contextmanager
@@ -211,7 +211,7 @@ def test_its_daemons_count_what_was_written_and_read(store: Ground) -> None:
     }
     clients = {(f"n-{number}", "client.admin") for number in range(4)}
     osds = {(f"n-{number}", f"osd.{number}") for number in range(4)}
-    assert daemons == osds | clients | {("boss", name) for name in ("mon.a", "mgr.a", "mds.a")}
+    assert daemons == osds | clients | {("boss-0", name) for name in ("mon.a", "mgr.a", "mds.a")}
     assert {r["resets"] for r in series} == {r["restarts"] for r in series} == {0}
     rows = rows_of(DASHBOARDS["volumes"], uses_of_points(made, {}))
     shown = {host: {p.key: lines for p, lines in row} for host, row in rows.items()}
@@ -223,7 +223,7 @@ def test_its_daemons_count_what_was_written_and_read(store: Ground) -> None:
     (commit,) = shown["n-0"]["ceph-store"]
     assert commit.name == "osd.0 commit"
     assert 0 < commit.value.max() < 10
-    assert {x.name for x in shown["boss"]["ceph-metadata"]} == {"mds.a"}
+    assert {x.name for x in shown["boss-0"]["ceph-metadata"]} == {"mds.a"}
     assert any("write" in x.name for x in shown["n-0"]["ceph-clients-latency"])
     assert canonical_labels({"daemon": "osd.0", "host": "n-0"}) in {r["labels"] for r in series}
 

@@ -249,11 +249,32 @@ def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemo
 def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
     poller = run.until(run.polls(2), done(osd.kill), run.polls(8))
-    assert "osd.0: Connection refused" in poller.intake.receipt.told
+    assert "osd.0: nobody listens at its socket" in poller.intake.receipt.told
     row = run.series("ceph_osd_op_w")
     assert row["expected"] - row["stored"] >= 7
     assert row["verdict"] == "partial"
-    assert "osd.0: Connection refused" in run.gaps("lost")
+    assert "osd.0: nobody listens at its socket" in run.gaps("lost")
+
+
+def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDaemon) -> None:
+    # as those of librados' programs that end without taking theirs with them
+    path = tmp_path / "client.admin.31.asok"
+    FakeDaemon(path, SMALL).kill()
+    run = Run(tmp_path)
+    other = '{"daemon":"client.admin","process":"31"}'
+    late: list[FakeDaemon] = []
+    poller = run.until(
+        run.polls(8),
+        done(lambda: late.append(FakeDaemon(path, SMALL))),
+        lambda _: len(run.values("ceph_success", other)) >= 3,
+    )
+    late[0].end()
+    assert poller.intake.receipt.told == ["client.admin 31: nobody listens at its socket"]
+    assert poller.intake.receipt.counted["failed"] == 0
+    rows = [r for r in run.made().series.to_pylist() if r["labels"] == other]
+    assert {r["expected"] - r["stored"] for r in rows} == {0}
+    ids = {r["series_id"] for r in rows}
+    assert {g["kind"] for g in run.made().gaps.to_pylist() if g["series_id"] in ids} == {"disabled"}
 
 
 def test_one_that_comes_later_lacks_nothing(tmp_path: Path, osd: FakeDaemon) -> None:

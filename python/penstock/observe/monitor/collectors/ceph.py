@@ -5,7 +5,7 @@ patterns of COLLECTION.NAME, or ["all"] (`perf_counters.USUAL`); `labels`, `inte
 `perf_counters.py` says what a counter becomes; the label `daemon` is the daemon's name, `process` tells
 clients of one name apart. Poll k is due at t0 + k x interval; one that is missed is counted and not made up
 for. `ceph_success` (0 or 1) is kept of each poll and daemon. Of a daemon that does not answer points are
-lost; while its socket is not there, it is off.
+lost; while its socket is not there, it is off. A socket at which nobody ever listened is told, and no daemon.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ MOST_PATTERNS, MOST_DAEMONS = 1_000, 1_000
 MOST_SERIES = 50_000
 #: daemons that are asked at one time
 _AT_ONCE = 32
+NOBODY = "nobody listens at its socket"
 
 
 class CephPoller:
@@ -136,6 +137,8 @@ class CephPoller:
             return str(error)
         except ValueError as error:
             return f"found {error}"
+        except ConnectionRefusedError:
+            return NOBODY
         except OSError as error:
             return error.strerror or str(error)
 
@@ -170,6 +173,11 @@ class CephPoller:
         events: list[Event] = []
         room = MOST_SERIES - sum(len(d.seen) for d in self._daemons.values())
         for daemon, its in zip(asked, said, strict=True):
+            if not daemon.heard and (its == NOBODY or daemon.socket is None):
+                daemon.came_later()
+                if its == NOBODY:  # left behind by one that was killed before
+                    self._tell(f"{daemon.name}: {its}")
+                continue
             if isinstance(its, str):
                 counted["failed"] += daemon.socket is not None
                 self._tell(f"{daemon.name}: {its}")

@@ -111,6 +111,11 @@ class Daemon:
         own = [self.labels[k] for k in ("host", "daemon", "process") if k in self.labels]
         return printable(" ".join(own))
 
+    @property
+    def heard(self) -> bool:
+        """Whether it has answered."""
+        return self._heard_ns is not None
+
     def found(self, socket: Socket | None) -> None:
         """Its socket as it is now; None where it is gone."""
         self.socket = socket
@@ -120,8 +125,8 @@ class Daemon:
         self._began_anew = self._heard_ns is not None
 
     def came_later(self) -> None:
-        """It was not there when collecting began."""
-        self._quiet = ("disabled", self.begin_ns, "its socket was not there before")
+        """It was not there until now."""
+        self._quiet = ("disabled", self.begin_ns, "it was not there before")
 
     def take(
         self, utc_ns: int, said: Sequence[tuple[Series, float]] | str, missed: int, room: int
