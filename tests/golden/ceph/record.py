@@ -25,6 +25,16 @@ def recorded(path: str, collections: list[str]) -> dict[str, Any]:
     return found
 
 
+def written(said: dict[str, Any]) -> str:
+    """As JSON, a line for each collection."""
+    parts = [
+        f'"{command}": {{\n'
+        + ",\n".join(f"{json.dumps(name)}: {json.dumps(own)}" for name, own in found.items())
+        + "\n}"
+        for command, found in said.items()
+    ]
+    return "{" + ",\n".join(parts) + "}"
+
+
 if __name__ == "__main__":
-    json.dump(recorded(sys.argv[1], sys.argv[2:]), sys.stdout, indent=1)
-    print()
+    print(written(recorded(sys.argv[1], sys.argv[2:])))

@@ -61,6 +61,7 @@ class CephPoller:
         #: the poll that is being kept: in a thread, which no cancellation ends
         self._keeping: asyncio.Future[None] | None = None
         self._missed = 0
+        self._told_left = False
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
@@ -77,6 +78,7 @@ class CephPoller:
         accounts: list[Account] = []
         events: list[Event] = []
         for daemon in self._daemons.values():
+            daemon.passed(self.intake.receipt.counted["missed"] - self._missed)
             events += daemon.ended(now)
             accounts += [self._account(m, s, n) for (m, s), n in daemon.expected().items()]
         with contextlib.suppress(Closed):
@@ -117,8 +119,10 @@ class CephPoller:
             self._daemons[key] = daemon = Daemon(socket.labels, self._begin_ns)
             if self.intake.receipt.counted["due"] > 1:
                 daemon.came_later()
-        for key, daemon in self._daemons.items():
+        for key, daemon in list(self._daemons.items()):
             daemon.found(sockets.get(key))
+            if daemon.socket is None and not daemon.heard:
+                del self._daemons[key]
 
     def _tell(self, what: str) -> None:
         if what not in self.intake.receipt.told:
@@ -168,15 +172,15 @@ class CephPoller:
     ) -> None:
         counted = self.intake.receipt.counted
         missed, self._missed = counted["missed"] - self._missed, counted["missed"]
+        left: list[Daemon] = []
         rows: list[Row] = []
         accounts: list[Account] = []
         events: list[Event] = []
         room = MOST_SERIES - sum(len(d.seen) for d in self._daemons.values())
         for daemon, its in zip(asked, said, strict=True):
-            if not daemon.heard and (its == NOBODY or daemon.socket is None):
+            if its == NOBODY and not daemon.heard:
                 daemon.came_later()
-                if its == NOBODY:  # left behind by one that was killed before
-                    self._tell(f"{daemon.name}: {its}")
+                left.append(daemon)
                 continue
             if isinstance(its, str):
                 counted["failed"] += daemon.socket is not None
@@ -186,6 +190,11 @@ class CephPoller:
             accounts += [self._account(metric, labels) for metric, labels in new]
             events += new_events
             room -= len(new)
+        if left and not self._told_left:
+            # of programs that were killed, or end without taking theirs with them
+            many = "" if len(left) == 1 else f", and at {len(left) - 1} more"
+            self._tell(f"{left[0].name}: {NOBODY}{many}")
+            self._told_left = True
         if room <= 0:
             self._tell(f"found more than {MOST_SERIES} series")
         table = points(

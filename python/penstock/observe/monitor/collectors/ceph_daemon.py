@@ -128,6 +128,11 @@ class Daemon:
         """It was not there until now."""
         self._quiet = ("disabled", self.begin_ns, "it was not there before")
 
+    def passed(self, polls: int) -> None:
+        """So many polls were due by now, begun or missed."""
+        self._polls += polls
+        self._due += polls * (self.socket is not None)
+
     def take(
         self, utc_ns: int, said: Sequence[tuple[Series, float]] | str, missed: int, room: int
     ) -> tuple[list[Row], list[tuple[str, str]], list[Event]]:
@@ -135,8 +140,7 @@ class Daemon:
 
         `said`: values, or why there are none. `missed`: polls that were before it and did not begin.
         """
-        self._polls += 1 + missed
-        self._due += (1 + missed) * (self.socket is not None)
+        self.passed(1 + missed)
         values = [] if isinstance(said, str) else said
         rows = [Row(SUCCESS, self._text(""), "", float(not isinstance(said, str)))]
         rows += [Row(s.metric, self._text(s.entity), s.unit, value) for s, value in values]
