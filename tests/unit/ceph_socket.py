@@ -1,15 +1,22 @@
-"""A daemon of Ceph that is nothing but its admin socket, with the answers that a real one gave."""
+"""A daemon of Ceph that is nothing but its admin socket, with the answers of a real one, and a poller of it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.observe.monitor.collectors.ceph import CephPoller
+from penstock.observe.monitor.recorded import Recorded, recorded
+from penstock.testing import MemorySink
+
+OSD = '{"daemon":"osd.0"}'
 #: what daemons of Ceph 16.2.15 said, one file for each: `perf schema` and `perf dump`, parts of them
 GOLDEN = Path(__file__).parents[1] / "golden/ceph"
 
@@ -98,3 +105,70 @@ def daemon(path: Path, answers: dict[str, Any]) -> Iterator[FakeDaemon]:
         yield made
     finally:
         made.end()
+
+
+def done(what: Callable[[], object]) -> Callable[[CephPoller], bool]:
+    """A step that does something."""
+
+    def step(_: CephPoller) -> bool:
+        what()
+        return True
+
+    return step
+
+
+class Run:
+    """A poller at work for a while, and what it brought."""
+
+    def __init__(self, tmp_path: Path, **settings: Any) -> None:
+        self.settings = {
+            "interval_s": 0.1,
+            "timeout_s": 20,
+            "sockets": [str(tmp_path / "*.asok")],
+            **settings,
+        }
+        self.sink = MemorySink()
+
+    def until(self, *steps: Callable[[CephPoller], bool]) -> CephPoller:
+        """Until each of these was true, one after the other."""
+
+        async def one() -> CephPoller:
+            poller = CephPoller("ceph", self.settings)
+            await poller.start(self.sink)
+            for step in steps:
+                while not step(poller):
+                    assert not poller._task.done(), poller._task
+                    await asyncio.sleep(0.01)
+            await poller.stop()
+            return poller
+
+        self.begin_ns = time.time_ns()
+        return asyncio.run(asyncio.wait_for(one(), 120))
+
+    def values(self, metric: str, labels: str = OSD) -> list[float]:
+        rows = self.sink.rows()
+        return [r["float"] for r in rows if (r["metric"], r["labels"]) == (metric, labels)]
+
+    def polls(self, count: int) -> Callable[[CephPoller], bool]:
+        """That so many were kept since this was first asked."""
+        before: list[int] = []
+
+        def reached(_: CephPoller) -> bool:
+            now = len(self.values("ceph_success"))
+            before.append(now)
+            return now >= before[0] + count
+
+        return reached
+
+    def made(self) -> Recorded:
+        batches = [self.sink.batches[key] for key in sorted(self.sink.batches)]
+        return recorded(batches, self.begin_ns, time.time_ns())
+
+    def series(self, metric: str) -> dict[str, Any]:
+        (found,) = [r for r in self.made().series.to_pylist() if r["metric"] == metric]
+        return found
+
+    def gaps(self, kind: str) -> list[str]:
+        return [
+            g["detail"] for g in self.made().gaps.to_pylist() if g["kind"] == kind and g["detail"]
+        ]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,9 @@ from penstock.observe.monitor.collectors.admin_socket import MOST_BYTES
 from penstock.observe.monitor.collectors.ceph import CephPoller
 from penstock.observe.monitor.collectors.ceph_daemon import labels_of
 from penstock.observe.monitor.collectors.perf_counters import MOST_COUNTERS, USUAL, Counters
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.testing import MemorySink, check_collector
-from tests.unit.ceph_socket import FakeDaemon, daemon, framed, said
+from penstock.testing import check_collector
+from tests.unit.ceph_socket import FakeDaemon, Run, daemon, done, framed, said
 
-OSD = '{"daemon":"osd.0"}'
 SMALL: dict[str, Any] = {
     "perf schema": {"osd": {"op_w": {"type": 10}, "op_w_latency": {"type": 5}}},
     "perf dump": {"osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}}},
@@ -33,73 +29,6 @@ SMALL: dict[str, Any] = {
 def osd(tmp_path: Path) -> Iterator[FakeDaemon]:
     with daemon(tmp_path / "ceph-osd.0.asok", copy.deepcopy(SMALL)) as one:
         yield one
-
-
-def done(what: Callable[[], object]) -> Callable[[CephPoller], bool]:
-    """A step that does something."""
-
-    def step(_: CephPoller) -> bool:
-        what()
-        return True
-
-    return step
-
-
-class Run:
-    """A poller at work for a while, and what it brought."""
-
-    def __init__(self, tmp_path: Path, **settings: Any) -> None:
-        self.settings = {
-            "interval_s": 0.1,
-            "timeout_s": 20,
-            "sockets": [str(tmp_path / "*.asok")],
-            **settings,
-        }
-        self.sink = MemorySink()
-
-    def until(self, *steps: Callable[[CephPoller], bool]) -> CephPoller:
-        """Until each of these was true, one after the other."""
-
-        async def one() -> CephPoller:
-            poller = CephPoller("ceph", self.settings)
-            await poller.start(self.sink)
-            for step in steps:
-                while not step(poller):
-                    assert not poller._task.done(), poller._task
-                    await asyncio.sleep(0.01)
-            await poller.stop()
-            return poller
-
-        self.begin_ns = time.time_ns()
-        return asyncio.run(asyncio.wait_for(one(), 120))
-
-    def values(self, metric: str, labels: str = OSD) -> list[float]:
-        rows = self.sink.rows()
-        return [r["float"] for r in rows if (r["metric"], r["labels"]) == (metric, labels)]
-
-    def polls(self, count: int) -> Callable[[CephPoller], bool]:
-        """That so many were kept since this was first asked."""
-        before: list[int] = []
-
-        def reached(_: CephPoller) -> bool:
-            now = len(self.values("ceph_success"))
-            before.append(now)
-            return now >= before[0] + count
-
-        return reached
-
-    def made(self) -> Recorded:
-        batches = [self.sink.batches[key] for key in sorted(self.sink.batches)]
-        return recorded(batches, self.begin_ns, time.time_ns())
-
-    def series(self, metric: str) -> dict[str, Any]:
-        (found,) = [r for r in self.made().series.to_pylist() if r["metric"] == metric]
-        return found
-
-    def gaps(self, kind: str) -> list[str]:
-        return [
-            g["detail"] for g in self.made().gaps.to_pylist() if g["kind"] == kind and g["detail"]
-        ]
 
 
 def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
