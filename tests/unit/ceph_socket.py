@@ -1,4 +1,4 @@
-"""A daemon of Ceph that is nothing but its admin socket, with the answers of a real one, and a poller of it."""
+"""A daemon of Ceph that is nothing but its admin socket, with the answers of a real one; and a poller."""
 
 from __future__ import annotations
 
