@@ -104,6 +104,7 @@ COLLECTORS = Table(
         "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
         "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
         "cassandra": "penstock.observe.monitor.collectors.cassandra:CassandraPoller",
+        "ceph": "penstock.observe.monitor.collectors.ceph:CephPoller",
         "block-latency": "penstock.observe.monitor.collectors.block_latency:BlockLatency",
     },
 )

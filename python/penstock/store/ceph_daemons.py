@@ -92,7 +92,9 @@ done
 _ASK = """
 import concurrent.futures, json, os, sys
 import rados
-cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf={"client_mount_timeout": "30"})
+# without an admin socket, which it would leave behind
+conf = {"client_mount_timeout": "30", "admin_socket": ""}
+cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf=conf)
 cluster.connect()
 
 def told(one):

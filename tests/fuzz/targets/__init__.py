@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.fuzz.drive import Target
 from tests.fuzz.targets import (
     archives,
+    ceph,
     checks,
     commands,
     files,
@@ -18,7 +19,7 @@ from tests.fuzz.targets import (
     words,
 )
 
-_FAMILIES = (traces, spools, reports, files, checks, words, points, archives, commands)
+_FAMILIES = (traces, spools, reports, files, checks, words, points, ceph, archives, commands)
 
 
 def all_targets() -> list[Target]:

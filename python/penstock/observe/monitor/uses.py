@@ -20,6 +20,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import names_runs, select
 from penstock.errors import BadInput
+from penstock.observe.monitor.ceph_uses import ceph_uses, entity_of, is_ceph
 from penstock.observe.monitor.dashboards import Tenancy
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded_in, shift_ns
 from penstock.observe.monitor.utilisation import utilisation
@@ -82,7 +83,9 @@ _CPU_SECONDS, _LINK_SPEED = "node_cpu_seconds_total", "node_network_speed_bytes"
 def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
     """Whether a series tells how busy a host or a device is: what `uses_of_points` understands."""
     own = source == "utilisation" or metric in ("swift_bandwidth", _LINK_SPEED)
-    return own or metric.startswith("node_") or _sample(metric, labels) is not None
+    return (
+        own or metric.startswith("node_") or is_ceph(metric) or _sample(metric, labels) is not None
+    )
 
 
 def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:
@@ -128,6 +131,7 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     found: list[pd.DataFrame] = []
     samples: dict[str, list[pd.DataFrame]] = {}
     speeds: dict[str, dict[str, float]] = {}
+    ceph: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
     for row in recorded.series.to_pylist():
         mine = by_series.get(row["series_id"])
         if mine is None:
@@ -143,6 +147,9 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             found.append(
                 mine.assign(kind="swift", metric="bandwidth", entity=labels.get("device", ""))
             )
+        elif is_ceph(metric):
+            if entity := entity_of(labels):
+                ceph.setdefault((host, entity), {})[metric] = mine
         elif metric == _LINK_SPEED:
             speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
         elif (one := _sample(metric, labels)) is not None:
@@ -158,6 +165,8 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
                 )
             )
     told = {f["host"].iloc[0] for f in found}
+    for (host, entity), series in ceph.items():
+        found += [rows.assign(host=host) for rows in ceph_uses(entity, series) if len(rows)]
     for host, parts in samples.items():
         sampled = pd.concat(parts, ignore_index=True).rename(columns={"utc_ns": "t_ns"})
         sampled["t_ns"] = sampled["t_ns"].astype(np.int64)
