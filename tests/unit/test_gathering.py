@@ -22,7 +22,8 @@ import pytest
 
 import penstock
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.gathering import Fan, checked_collectors
+from penstock.observe.monitor.collectors.configured import checked_collectors
+from penstock.observe.monitor.collectors.gathering import Fan
 from penstock.observe.monitor.points import Accepted, Batch, Closed, points
 from penstock.observe.monitor.pushing import batches_of, read_table
 from penstock.observe.monitor.targets import read_targets

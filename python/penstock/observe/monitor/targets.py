@@ -87,7 +87,7 @@ def read_targets(path: Path) -> Targets:
     for row in _rows(path, said, "metrics", ("name",)):
         options = checked_options({k: v for k, v in row.items() if k != "name"}, f"{path}: ")
         metrics[row["name"]] = {"metric": row["name"], **options}
-    from penstock.observe.monitor.collectors.gathering import checked_collectors
+    from penstock.observe.monitor.collectors.configured import checked_collectors
 
     try:
         collectors = checked_collectors(said.get("collectors", {}))
