@@ -79,6 +79,8 @@ class _Work:
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
+    #: what the observers tell the command
+    told: Mapping[str, str] = field(default_factory=dict)
     stop: Stop | None = None
     watch: AlertWatch | None = None
     #: the alert that ended it, in words
@@ -354,6 +356,7 @@ class HostExecutor:
             for disk_id, freed in work.discarded.items():
                 work.devices.setdefault(disk_id, {})["discarded_bytes"] = freed
             self._recorder.start(work.stage.watched(), work.bundle.path)
+            work.told = self._recorder.environment()
             where = self._recorder.live()
             if self._said is not None:
                 self._said.say(sources=where)
@@ -411,7 +414,7 @@ class HostExecutor:
             timeout_s=resolved.timeout_s,
             user=resolved.user,
             directory=resolved.directory,
-            env=resolved.env,
+            env=resolved.env if prefix else {**resolved.env, **work.told},
             stop=None if prefix else work.stop,
         )
 
