@@ -21,7 +21,7 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
     for run_id in outcome.run_ids:
         receipt = observer_receipts(outcome.manifest(run_id)).get("collect") or {}
         for name, one in (receipt.get("collectors") or {}).items():
-            if one.get("verdict", "complete") != "complete":
+            if one.get("verdict", "complete") != "complete" or one.get("empty"):
                 lacking.setdefault(str(name), {})[run_id] = _why(one)
     for name, by_run in lacking.items():
         runs = list(by_run)
@@ -31,10 +31,10 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
             "collected-incomplete",
             "warning",
             f"The collector {printable(name)} did not bring all that was due in {named}{more}: "
-            f"{by_run[runs[0]]}. Its series are left out of figures and comparisons of those runs.",
+            f"{by_run[runs[0]]}.",
             {"table": "series", "observer": "collect", "collector": name, "run_id": runs},
-            "`receipts.collect` of a run's manifest says what became of each poll and message; `--partial` "
-            "takes what there is.",
+            "`receipts.collect` of a run's manifest says what became of each poll and message; `penstock plot` "
+            "and `compare` refuse what is not complete, `--partial` takes it.",
         )
 
 

@@ -188,7 +188,7 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
         return {}
     import fnmatch
 
-    from penstock.observe.monitor.collectors.configured import checked_of_run, own_settings
+    from penstock.observe.monitor.collectors.configured import mistakes, own_settings, placed
     from penstock.observe.monitor.targets import read_targets
 
     wanted = {
@@ -198,10 +198,9 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
     }
     if not wanted:
         raise BadInput(f"--config: found no collector for {name} in {config}; expected one")
-    try:
-        return checked_of_run(wanted)
-    except BadInput as error:
-        raise BadInput(f"{config}: collectors: {error}") from None
+    if wrong := list(mistakes(wanted)):
+        raise placed(config, wrong)
+    return wanted
 
 
 def _show_collected(receipt: dict[str, Any]) -> None:

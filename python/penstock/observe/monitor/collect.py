@@ -160,7 +160,7 @@ class CollectObserver:
         try:
             told = self._daemon.call("stop", PATIENCE_S + _ANSWER_S, patience_s=PATIENCE_S)
         except PenstockError as error:
-            died = "the process that collects was killed" if not self._daemon.alive else str(error)
+            died = "the process that collects was killed" if self._daemon.gone(1.0) else str(error)
             self._kill()
             return {"died": died}
         if told["failed"]:
@@ -216,7 +216,10 @@ class CollectObserver:
 def _account(
     kind: str, made: Recorded, name: str, receipt: Mapping[str, Any], trouble: str
 ) -> dict[str, Any]:
-    """What came of one collector, and how complete it is: its polls, and each of its series."""
+    """What came of one collector, and how complete it is: its polls, and each of its series.
+
+    One that waits lacks nothing where nothing came, for nobody knows what should have: that it is empty is told.
+    """
     mine = made.series.filter(pc.equal(made.series["source"], name))
     counted = receipt.get("counted", {})
     due = int(counted.get("due", 0))
@@ -224,10 +227,9 @@ def _account(
     verdicts = mine["verdict"].to_pylist()
     if due:
         verdicts.append(verdict(max(0, went), due, 0, None, 0))
-    if not mine.num_rows:
-        verdicts.append("unusable")
-    elif trouble:
-        verdicts.append("partial")
+    # what is sent again is no loss
+    if trouble or set(receipt.get("refused", ())) - {"duplicate"}:
+        verdicts.append("partial" if mine.num_rows else "unusable")
     said: dict[str, Any] = {
         "type": kind,
         "verdict": worst(verdicts),
@@ -237,4 +239,5 @@ def _account(
     }
     keys = ("received", "stored", "batches", "repeated", "refused", "counted", "told")
     said |= {key: receipt[key] for key in keys if receipt.get(key)}
-    return said | ({"trouble": trouble} if trouble else {})
+    empty = {} if mine.num_rows else {"empty": True}
+    return said | empty | ({"trouble": trouble} if trouble else {})

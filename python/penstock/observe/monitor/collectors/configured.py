@@ -5,12 +5,14 @@ monitored command.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, printable
 from penstock.observe.monitor.collectors.running import collectors_of
 from penstock.plugins import COLLECTORS
+from penstock.spec.source import Source, read_source
 
 MOST_COLLECTORS = 100
 #: begins the names of what a command finds in its environment
@@ -54,6 +56,28 @@ def variable(name: str) -> str:
     return VARIABLE + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
+def of_file(path: Path, wanted: Any) -> dict[str, dict[str, Any]]:
+    """The collectors of a configuration. BadInput with file and line of all that is wrong with them."""
+    if not isinstance(wanted, Mapping) or len(wanted) > MOST_COLLECTORS:
+        wrong = list(mistakes(wanted))
+    else:
+        wrong = [m for name, settings in wanted.items() for m in _of_settings(name, settings)]
+    if wrong:
+        raise placed(path, wrong)
+    return checked_collectors(wanted)
+
+
+def placed(path: Path, wrong: Iterable[Mistake]) -> BadInput:
+    """What is wrong with the `collectors` of a file of JSON, with its lines."""
+    try:
+        source = read_source(path.read_bytes(), str(path))
+    except (BadInput, OSError):  # JSON that is no YAML: the place is not known
+        source = Source(str(path), None)
+    for where, found, expected in wrong:
+        source.mistake(("collectors", *where), found, expected)
+    return BadInput(mistakes=source.mistakes)
+
+
 def mistakes(wanted: Any) -> Iterator[Mistake]:
     """Everything that is wrong with the collectors of a run, each with its place."""
     if not isinstance(wanted, Mapping):
@@ -75,16 +99,22 @@ def mistakes(wanted: Any) -> Iterator[Mistake]:
                 f"collectors {other} and {name}",
                 f"names that differ in {variable(name)}",
             )
-        elif not isinstance(settings, Mapping):
-            yield (name,), _shown(settings), "the collector's settings"
-        elif "experiments" in settings:
+        elif isinstance(settings, Mapping) and "experiments" in settings:
             yield (name, "experiments"), "experiments", "nothing: it works in every run"
         else:
-            try:
-                checked_collectors({name: of_run(name, settings)})
-            except BadInput as error:
-                found, expected = _parted(str(error), name)
-                yield (name, *_place(settings, found)), found, expected
+            yield from _of_settings(name, settings, run=True)
+
+
+def _of_settings(name: str, settings: Any, *, run: bool = False) -> Iterator[Mistake]:
+    """What is wrong with one collector."""
+    if not isinstance(settings, Mapping):
+        yield (name,), _shown(settings), "the collector's settings"
+        return
+    try:
+        checked_collectors({name: of_run(name, settings) if run else settings})
+    except BadInput as error:
+        found, expected = _parted(str(error), name)
+        yield (name, *_place(settings, found)), found, expected
 
 
 def checked_of_run(wanted: Any) -> dict[str, dict[str, Any]]:
