@@ -238,7 +238,7 @@ def test_a_collector_that_blocks_hinders_neither_the_run_nor_others(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delitem(COLLECTORS.__dict__, "_rows", raising=False)
-    monkeypatch.setattr(collect, "PATIENCE_S", 1.5)
+    monkeypatch.setattr(collect, "PATIENCE_S", 5.0)
     settings = {
         "first": {"type": "hangs", "at": "start"},
         "last": {"type": "hangs", "at": "stop"},

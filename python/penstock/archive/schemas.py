@@ -947,7 +947,7 @@ _TABLES = (
     TableSchema(
         "series",
         _BUNDLE,
-        "a series that an experiment recorded, with what came of it and what did not",
+        "a series that an experiment, or the collectors of a run, recorded, with what came of it and what did not",
         (*_RUN_KEY, "series_id"),
         _columns("""
             series_id | i64 | | number in `points`, from 0
@@ -975,7 +975,7 @@ _TABLES = (
     TableSchema(
         "points",
         _BUNDLE,
-        "one value of a series of an experiment, in the order of the series and of time or index",
+        "one value of such a series, in the order of the series and of time or index",
         (*_RUN_KEY, "series_id", "utc_ns", "index"),
         _columns("""
             series_id | i64 | | the series, in `series`

@@ -150,7 +150,9 @@ class CollectObserver:
         """The process, begun anew where it was killed."""
         if self._daemon is None or not self._daemon.alive:
             self._kill()
-            self._daemon = start_daemon("collect", {}, self._journal, self._log, module=_MODULE)
+            kinds = sorted({str(s.get("type", n)) for n, s in self._wanted.items()})
+            config = {"kinds": kinds}
+            self._daemon = start_daemon("collect", config, self._journal, self._log, module=_MODULE)
         return self._daemon
 
     def _stopped(self) -> dict[str, Any]:

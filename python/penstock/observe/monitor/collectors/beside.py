@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.points import Accepted, Batch, Closed
 from penstock.observe.monitor.spool import Holding, Spool
+from penstock.plugins import COLLECTORS
 
 #: of one run: points, bytes of them, and sources that senders name themselves
 MOST_POINTS = 10_000_000
@@ -187,6 +189,8 @@ class _Daemon:
 
     def serve(self, ready_fd: int | None) -> None:
         """Until it is told to end, or its owner has ended."""
+        for kind in self._config["kinds"]:
+            COLLECTORS.load(kind)  # no run is to wait for that
         owner = os.pidfd_open(int(self._config["owner_pid"]))
         listener = listen(Path(self._config["socket"]))
         answering(listener, self._answer)
@@ -198,8 +202,6 @@ class _Daemon:
         listener.close()
 
     def _outlived(self, owner: int) -> None:
-        import select
-
         select.select([owner], [], [])
         self._ending.set()
 
@@ -215,6 +217,8 @@ class _Daemon:
                 return {"ok": True, **self._beside.stop(request["patience_s"])}
         except (PenstockError, OSError) as error:
             return {"ok": False, "error": str(error)}
+        except (KeyError, TypeError, ValueError) as error:
+            return {"ok": False, "error": f"no such request: {error}", "bad_input": True}
         if asked == "ping":
             return {"ok": True, "pid": os.getpid()}
         if asked == "shutdown":
