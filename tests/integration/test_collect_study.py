@@ -23,7 +23,7 @@ from .node_ground import NODES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture
 
-pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+pytestmark = NODES
 
 EXPORTER = """
 import http.server, itertools
@@ -63,7 +63,10 @@ workload: {command: "PYTHON PUSHES {size}"}
 observers:
   monitor: {interval: 200ms}
   collect:
-    shown: {type: scrape, interval_s: 0.1, targets: [{url: "http://127.0.0.1:EXPORTER/metrics", instance: it}]}
+    shown:
+      type: scrape
+      interval_s: 0.1
+      targets: [{url: "http://127.0.0.1:EXPORTER/metrics", instance: it}]
     steps: {type: influxdb}
     power:
       type: snmp
@@ -173,12 +176,13 @@ responses: {t: {from: wall_s, unit: s, better: lower}}
 """
 
 
-@NODES
 def test_nodes_push_to_a_receiver_by_the_network_of_the_host(ground: Ground) -> None:
     (ground.where / "pushes.py").write_text(PUSHES)
     (ground.where / "n.study.yaml").write_text(NODE_STUDY)
     out = ground.where / "out"
-    done = ran(["run", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"], ground.environment)
+    done = ran(
+        ["run", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"], ground.environment
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["valid_runs"] == 2, result["left_out"]

@@ -86,9 +86,7 @@ def pushed(to: dict[str, str], name: str, text: str, token: str | None = None) -
 
 
 def stored(out_dir: Path, source: str) -> int:
-    return sum(
-        b.points.num_rows for b in Spool(out_dir / SPOOL).batches() if b.source == source
-    )
+    return sum(b.points.num_rows for b in Spool(out_dir / SPOOL).batches() if b.source == source)
 
 
 def begun(observer: CollectObserver, place: Path) -> int:
@@ -341,7 +339,8 @@ def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
         ("    a: {type: graphite, host: 10.0.0.1}", "9:31", "host 10.0.0.1, which others reach"),
         ("    a: {type: influxdb, experiments: x}", "9:38", "experiments; expected nothing"),
         ("    monitor: {type: influxdb}", "9:14", "collector monitor; expected another name"),
-        ("    a.b: {type: influxdb}\n    a-b: {type: influxdb}", "10:10", "collectors a.b and a-b; expected names"),
+        ("    a.b: {type: influxdb}\n    a-b: {type: influxdb}", "10:10",
+         "collectors a.b and a-b; expected names"),
         ("    a: 3", "9:8", "3; expected a mapping"),
     ],
 )  # fmt: skip
@@ -422,7 +421,9 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
         for name in ("series", "points", "gaps"):
             bundle.write_table(name, getattr(made, name))
         clock = {"monotonic_ns": 50 * SECOND, "realtime_ns": 50 * SECOND + shift}
-        clocks = [{**clock, "point": "start", "boottime_ns": 0, "offset_ns": 0, "offset_bound_ns": 0}]
+        clocks = [
+            {**clock, "point": "start", "boottime_ns": 0, "offset_ns": 0, "offset_bound_ns": 0}
+        ]
         bundle.write_table("clocks", pa.Table.from_pylist(clocks))
         phase = {"phase_id": "workload", "start_ns": 50 * SECOND, "end_ns": 54 * SECOND}
         bundle.write_table("phases", pa.Table.from_pylist([phase]))
@@ -501,9 +502,7 @@ def test_one_command_is_monitored_with_collectors(
         "collectors": {"in": {"type": "influxdb"}, "not": {"type": "snmp", "host": "h",
         "outlets": [{"oid": "1.3.6", "metric": "m"}], "experiments": "other"}}
     }  # fmt: skip
-    done = monitored(
-        tmp_path, config, PUSHES, "--name", "it", "-o", str(tmp_path / "b"), "--json"
-    )
+    done = monitored(tmp_path, config, PUSHES, "--name", "it", "-o", str(tmp_path / "b"), "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert list(said["collected"]["collectors"]) == ["in"]
@@ -536,7 +535,15 @@ def test_wrong_configurations_of_a_command_are_told(
 
 def test_what_a_killed_monitor_collected_is_in_its_experiment(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"collectors": {"in": {"type": "influxdb"}}}')
-    line = [sys.executable, "-m", "penstock", "monitor", "run", "--config", str(tmp_path / "c.json")]
+    line = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "monitor",
+        "run",
+        "--config",
+        str(tmp_path / "c.json"),
+    ]
     waits = PUSHES + "print('pushed', flush=True)\nimport time\ntime.sleep(3600)\n"
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     with subprocess.Popen(

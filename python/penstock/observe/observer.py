@@ -44,8 +44,9 @@ class Observer(Protocol):
     """Watches runs one after the other: `start` and `finish` for each run of a study, then `stop`.
 
     It says nothing to the host that the journal was not told of, and what it keeps per event lies in a file.
-    Three methods may be there or not: `live()` (`followed`), `environment()` (`told_to_command`), and a static
-    `mistakes(settings)`, all that is wrong with the settings of a study as (path below them, found, expected).
+    Three methods may be there or not: `live()` (`followed`), `environment()` (`told_to_command`), and a
+    static `mistakes(settings)`, all that is wrong with the settings of a study as (path below them, found,
+    expected).
     """
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:

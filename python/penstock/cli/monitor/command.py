@@ -70,15 +70,17 @@ def run(
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if config is not None and calibrate is not None:
-        raise BadInput("found --config beside --calibrate; expected one: it compares sampling alone")
+        raise BadInput(
+            "found --config beside --calibrate; expected one: it compares sampling alone"
+        )
     collectors = _collectors(config, name or Path(words[0]).name)
     if calibrate is not None:
         _calibrated(words, interval, calibrate, as_json, block_latency)
         return
     import time
 
-    from penstock.observe.monitor.door import clocks, sampled
     from penstock.observe.monitor.collect import CollectObserver
+    from penstock.observe.monitor.door import clocks, sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": params(param)}

@@ -220,7 +220,8 @@ def _account(
 ) -> dict[str, Any]:
     """What came of one collector, and how complete it is: its polls, and each of its series.
 
-    One that waits lacks nothing where nothing came, for nobody knows what should have: that it is empty is told.
+    One that waits lacks nothing where nothing came, for nobody knows what should have: that it is empty is
+    told.
     """
     mine = made.series.filter(pc.equal(made.series["source"], name))
     counted = receipt.get("counted", {})

@@ -92,7 +92,7 @@ class Beside:
     def start(
         self, spool: Path, wanted: Mapping[str, Mapping[str, Any]], patience_s: float
     ) -> dict[str, Any]:
-        """Gives `reached`, by collector that listens what a command is to know, and of others what `failed`."""
+        """Gives `reached`, what a command is to know of those that listen, and of others what `failed`."""
         self._used_ns = _cpu_ns()
         place, self._room = Spool(spool), Room()
         room = self._room
