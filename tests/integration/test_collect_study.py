@@ -23,7 +23,7 @@ from .node_ground import NODES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture
 
-pytestmark = NODES
+pytestmark = [*NODES, pytest.mark.flaky(reruns=0)]
 
 EXPORTER = """
 import http.server, itertools
@@ -119,8 +119,9 @@ def test_the_runs_of_a_study_have_collectors(
     result = json.loads(done.stdout)
     assert (result["planned_runs"], result["valid_runs"]) == (2, 2), result["left_out"]
 
-    (told,) = [f for f in result["findings"] if f["code"] == "collected-incomplete"]
-    assert "nobody" in told["statement"]
+    told = [f["statement"] for f in result["findings"] if f["code"] == "collected-incomplete"]
+    assert sum("The collector nobody did not bring" in statement for statement in told) == 1
+    assert not any("The collector steps" in statement for statement in told)
     monkeypatch.setenv("PENSTOCK_STATE", env["PENSTOCK_STATE"])
     for bundle in bundles(out):
         account = bundle.manifest["receipts"]["collect"]
@@ -137,7 +138,7 @@ def test_the_runs_of_a_study_have_collectors(
         assert account["collectors"]["steps"]["refused"] == {"duplicate": 1}
         # the exporter counted each time that it was asked
         shown = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()
-        assert (shown.diff().dropna() == 1).all()
+        assert (shown.diff().dropna() >= 1).all()
         assert len(shown) >= 5
         power = penstock.series(name, "simulated_power", partial=True).iloc[:, 0].dropna()
         assert power.between(100, 170).all()

@@ -42,6 +42,8 @@ from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
 from penstock.testing import check_observer
 from tests.unit.test_collectors import exporting, until
+from tests.unit.test_gathering import Server
+from tests.unit.test_gathering import rows_of as rows_of_server
 
 NOBODY = Watched(None, None)
 STUDY = """\
@@ -514,6 +516,25 @@ def test_one_command_is_monitored_with_collectors(
 
     assert penstock.series("it", "m_v").iloc[:, 0].tolist() == [0.0, 1.0, 2.0]
     assert len(penstock.series("it", "cpu_user")) > 0
+
+
+def test_what_was_collected_goes_to_the_server_that_keeps_the_experiment(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    server = Server(tmp_path / "server", {})
+    try:
+        config = {"collectors": {"in": {"type": "influxdb"}}}
+        done = monitored(tmp_path, config, PUSHES, "--name", "it", PENSTOCK_SERVER=server.url)
+        assert done.returncode == 0, done.stderr
+        assert "in: 3 points of 1 series, complete" in done.stdout
+        assert rows_of_server(server, "it", "m_v") == 3
+        assert rows_of_server(server, "it", "cpu_user") > 0
+    finally:
+        server.end()
+
+
+def test_the_example_is_a_study_with_collectors() -> None:
+    study = load_study(Path(__file__).parents[2] / "examples" / "collected.study.yaml")
+    assert {s["type"] for s in study.observers.collect.values()} == {"influxdb", "scrape"}
 
 
 @pytest.mark.parametrize(
