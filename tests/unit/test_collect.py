@@ -27,7 +27,7 @@ from penstock.archive import series
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import select
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.observe.monitor import collect
 from penstock.observe.monitor.collect import SPOOL, CollectObserver
@@ -42,8 +42,6 @@ from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
 from penstock.testing import check_observer
 from tests.unit.test_collectors import exporting, until
-from tests.unit.test_gathering import Server
-from tests.unit.test_gathering import rows_of as rows_of_server
 
 NOBODY = Watched(None, None)
 STUDY = """\
@@ -518,18 +516,27 @@ def test_one_command_is_monitored_with_collectors(
     assert len(penstock.series("it", "cpu_user")) > 0
 
 
-def test_what_was_collected_goes_to_the_server_that_keeps_the_experiment(tmp_path: Path) -> None:
-    (tmp_path / "server").mkdir()
-    server = Server(tmp_path / "server", {})
-    try:
-        config = {"collectors": {"in": {"type": "influxdb"}}}
-        done = monitored(tmp_path, config, PUSHES, "--name", "it", PENSTOCK_SERVER=server.url)
-        assert done.returncode == 0, done.stderr
-        assert "in: 3 points of 1 series, complete" in done.stdout
-        assert rows_of_server(server, "it", "m_v") == 3
-        assert rows_of_server(server, "it", "cpu_user") > 0
-    finally:
-        server.end()
+def test_what_is_kept_elsewhere_is_handed_on_at_the_end(tmp_path: Path) -> None:
+    handed: list[Batch] = []
+    with observing(tmp_path, {"push": {"type": "influxdb"}}, forward=handed.append) as observer:
+        begun(observer, tmp_path / "r")
+        for n in range(3):
+            assert pushed(observer.environment(), "push", f"m v={n}") == 204
+        seen = observer.finish(None, None)
+    assert [(b.source, b.number) for b in handed] == [("push", n) for n in range(3)]
+    assert [b.points["float"].to_pylist() for b in handed] == [[0.0], [1.0], [2.0]]
+    assert seen.tables["points"].num_rows == 3
+
+    def full(_: Batch) -> None:
+        raise PenstockError("no room")
+
+    # what goes wrong there costs no run
+    with observing(tmp_path, {"push": {"type": "influxdb"}}, forward=full) as observer:
+        begun(observer, tmp_path / "r2")
+        pushed(observer.environment(), "push", "m v=1")
+        seen = observer.finish(None, None)
+    assert seen.receipt["trouble"] == "no room"
+    assert seen.tables["points"].num_rows == 1
 
 
 def test_the_example_is_a_study_with_collectors() -> None:

@@ -126,9 +126,9 @@ class CollectObserver:
         try:
             if self._place is not None:
                 batches = list(Spool(self._place).batches())
+                made = recorded(batches, begin_ns + self._shift_ns, end_ns + self._shift_ns)
                 for batch in batches if self._forward is not None else ():
                     self._forward(batch)  # type: ignore[misc]
-                made = recorded(batches, begin_ns + self._shift_ns, end_ns + self._shift_ns)
         except (PenstockError, OSError, MemoryError) as error:
             trouble = str(error) or type(error).__name__
         finally:
