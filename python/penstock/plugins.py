@@ -89,6 +89,7 @@ OBSERVERS = Table(
     {
         "monitor": "penstock.observe.monitor.monitor:MonitorObserver",
         "trace": "penstock.observe.trace.capture.observer:TraceObserver",
+        "collect": "penstock.observe.monitor.collect:CollectObserver",
     },
 )
 
@@ -233,6 +234,7 @@ STUDY_FINDINGS = Table(
         "slowed": "penstock.analyse.time_scale:slowed",
         "devices": "penstock.analyse.device_start:devices",
         "tails": "penstock.analyse.tails:tails",
+        "collected": "penstock.analyse.collected:collected",
         **{
             name: f"penstock.analyse.study_findings:{name}"
             for name in (

@@ -22,7 +22,8 @@ import pytest
 
 import penstock
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.gathering import Fan, checked_collectors
+from penstock.observe.monitor.collectors.configured import checked_collectors
+from penstock.observe.monitor.collectors.gathering import Fan
 from penstock.observe.monitor.points import Accepted, Batch, Closed, points
 from penstock.observe.monitor.pushing import batches_of, read_table
 from penstock.observe.monitor.targets import read_targets
@@ -321,7 +322,7 @@ def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
             checked_collectors(wrong)
     config = tmp_path / "c.json"
     config.write_text('{"collectors": {"s": {"type": "scrape"}}}')
-    with pytest.raises(BadInput, match=r"c\.json: collectors: s: found no targets"):
+    with pytest.raises(BadInput, match=r"c\.json:1:\d+: found no targets; expected one"):
         read_targets(config)
     with pytest.raises(BadInput, match="no row"):
         list(batches_of(pa.chunked_array([[]], pa.int64()), metric="m", labels={}))

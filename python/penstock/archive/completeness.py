@@ -77,10 +77,11 @@ def check_trace(bundle: Path) -> None:
         _check_table(path)
 
 
-def check_complete(bundle: Path, partial: bool) -> None:
+def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> None:
     """Raises BadInput for a run whose samples or points are not complete, unless `partial` data will do.
 
-    Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking.
+    Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking,
+    and with `collected` that of its collectors.
     """
     manifest = check_manifest(bundle / "manifest.json")
     told = (manifest.get("experiment") or {}).get("verdict")
@@ -90,10 +91,26 @@ def check_complete(bundle: Path, partial: bool) -> None:
         lacking = int(receipt.get("expected", 0)) - int(receipt.get("samples", 0))
         told = receipt.get("complete", "complete") if lacking > 1 else "complete"
         why = f": {receipt.get('samples')} of {receipt.get('expected')} samples"
+        if told == "complete" and collected:
+            told, why = _of_collectors((manifest.get("receipts") or {}).get("collect"))
     elif manifest.get("state") == "ended" and manifest.get("reason"):
         why = f": {manifest['reason']}"
     if told != "complete" and not partial:
         raise BadInput(f"{bundle}: found {told} data{why}; expected complete ones, or --partial")
+
+
+def _of_collectors(receipt: Any) -> tuple[str, str]:
+    """The verdict of a run's collectors, and which of them are not complete."""
+    if not isinstance(receipt, dict):
+        return "complete", ""
+    each = receipt.get("collectors")
+    rows = each.items() if isinstance(each, dict) else ()
+    bad = [
+        f"{name} is {one.get('verdict')}"
+        for name, one in rows
+        if isinstance(one, dict) and one.get("verdict") != "complete"
+    ]
+    return str(receipt.get("complete", "complete")), f": {', '.join(bad[:5])}" if bad else ""
 
 
 def check_manifest(path: Path) -> dict[str, Any]:

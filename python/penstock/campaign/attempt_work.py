@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class AttemptWork:
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
+    #: what the observers tell the command
+    told: Mapping[str, str] = field(default_factory=dict)
     stop: Stop | None = None
     watch: AlertWatch | None = None
     #: the alert that ended it, in words
@@ -62,6 +65,6 @@ class AttemptWork:
             timeout_s=self.resolved.timeout_s,
             user=self.resolved.user,
             directory=self.resolved.directory,
-            env=self.resolved.env,
+            env=self.resolved.env if prefix else {**self.resolved.env, **self.told},
             stop=None if prefix else self.stop,
         )

@@ -194,6 +194,7 @@ class HostExecutor:
             for disk_id, freed in work.discarded.items():
                 work.devices.setdefault(disk_id, {})["discarded_bytes"] = freed
             self._recorder.start(work.stage.watched(), work.bundle.path)
+            work.told = self._recorder.environment()
             where = self._recorder.live()
             if self._said is not None:
                 self._said.say(sources=where)

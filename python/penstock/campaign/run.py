@@ -503,7 +503,9 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
     common = {
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(
-            mode="json", exclude=None if study.observers.others else {"others"}
+            mode="json",
+            # what a study does not say is not compared: it may not have been there before
+            exclude={n for n in ("others", "collect") if not getattr(study.observers, n)},
         ),
         "seed": study.design.seed,
     }

@@ -27,7 +27,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
-KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags")
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 

@@ -499,6 +499,8 @@ _RECEIPT = (
     ("samples", "samples"),
     ("expected", "samples expected"),
     ("missed", "missed"),
+    ("points", "points collected"),
+    ("points_lost", "points lost"),
 )
 
 
@@ -520,7 +522,7 @@ def observers(outcome: Outcome) -> Table | None:
     for name, sums in sorted(totals.items()):
         told = [f"{label} {sums[key]:,.0f}" for key, label in _RECEIPT if key in sums]
         late = f"late by {scaled(sums['late_p99_ns'], 'ns')} (p99)" if "late_p99_ns" in sums else ""
-        lost = sums.get("lost", 0) + sums.get("missed", 0)
+        lost = sum(sums.get(key, 0) for key in ("lost", "missed", "points_lost"))
         each = scaled(sums["cpu_ns"] / runs[name], "ns") if "cpu_ns" in sums else "not measured"
         per_event = ""
         if "added_ns_per_call" in sums:

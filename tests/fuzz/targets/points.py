@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.collector import table_of, unit_of
-from penstock.observe.monitor.collectors.gathering import checked_collectors
+from penstock.observe.monitor.collectors.configured import checked_collectors
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
 from penstock.observe.monitor.collectors.swift import rates

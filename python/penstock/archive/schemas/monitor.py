@@ -60,7 +60,7 @@ TABLES = (
     TableSchema(
         "series",
         BUNDLE,
-        "a series that an experiment recorded, with what came of it and what did not",
+        "a series that an experiment, or the collectors of a run, recorded, with what came of it and what did not",
         (*RUN_KEY, "series_id"),
         columns("""
             series_id | i64 | | number in `points`, from 0
@@ -88,7 +88,7 @@ TABLES = (
     TableSchema(
         "points",
         BUNDLE,
-        "one value of a series of an experiment, in the order of the series and of time or index",
+        "one value of such a series, in the order of the series and of time or index",
         (*RUN_KEY, "series_id", "utc_ns", "index"),
         columns("""
             series_id | i64 | | the series, in `series`

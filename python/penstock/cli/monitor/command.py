@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ def run(
         "--block-latency",
         help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
     ),
+    config: Path = typer.Option(
+        None,
+        "--config",
+        metavar="FILE",
+        help="Its `collectors` work beside the command, as those of `penstock serve --config FILE` do beside "
+        "experiments; it finds where to push to in $PENSTOCK_COLLECT_NAME.",
+    ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
         [],
@@ -61,11 +69,17 @@ def run(
     rules = _rules(alert)
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if config is not None and calibrate is not None:
+        raise BadInput(
+            "found --config beside --calibrate; expected one: it compares sampling alone"
+        )
+    collectors = _collectors(config, name or Path(words[0]).name)
     if calibrate is not None:
         _calibrated(words, interval, calibrate, as_json, block_latency)
         return
     import time
 
+    from penstock.observe.monitor.collect import CollectObserver
     from penstock.observe.monitor.door import clocks, sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
@@ -78,6 +92,12 @@ def run(
         experiment = door.start(name or Path(words[0]).name, **begun)
         try:
             every_ns = round(interval * 1e9)
+            kept = door.spool(experiment) if collectors else None
+            # what cannot be kept where the experiment is kept now is sent at the end
+            forward = None if kept else functools.partial(door.write, experiment)
+            collect = functools.partial(
+                CollectObserver, home=None, settings=collectors, into=kept, forward=forward
+            )
             measured = [(time.time_ns(), door.clock())]
             done = monitor_command(
                 words,
@@ -89,6 +109,7 @@ def run(
                 told=lambda stretch: say(f"alert: {stretch.words}"),
                 signals=signals,
                 block_latency=block_latency,
+                collect=collect if collectors else None,
             )
             status = done.finished.exit_status
             cut_short = done.aborted or done.interrupted is not None
@@ -118,9 +139,12 @@ def run(
         }
         ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
         place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
-        print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))
+        beside = {} if done.collected is None else {"collected": done.collected}
+        told = {"receipt": done.result.receipt, **beside, "utilisation": means}
+        print(json.dumps({**ended, **place, **told}))
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
+        _show_collected(done.collected or {})
     raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
 
 
@@ -150,6 +174,35 @@ def alerts(
         print(f"{named}: {stretch.words}")
     if found:
         raise typer.Exit(3)
+
+
+def _collectors(config: Path | None, name: str) -> dict[str, Any]:
+    """Settings of a file's collectors for an experiment of this name."""
+    if config is None:
+        return {}
+    import fnmatch
+
+    from penstock.observe.monitor.collectors.configured import mistakes, own_settings, placed
+    from penstock.observe.monitor.targets import read_targets
+
+    wanted = {
+        collector: own_settings(settings)
+        for collector, settings in read_targets(config).collectors.items()
+        if fnmatch.fnmatchcase(name.partition("#")[0], settings.get("experiments", "*"))
+    }
+    if not wanted:
+        raise BadInput(f"--config: found no collector for {name} in {config}; expected one")
+    if wrong := list(mistakes(wanted)):
+        raise placed(config, wrong)
+    return wanted
+
+
+def _show_collected(receipt: dict[str, Any]) -> None:
+    for name, one in receipt.get("collectors", {}).items():
+        told = one.get("told") or []
+        why = one.get("trouble") or (told[0] if told and one["verdict"] != "complete" else "")
+        said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
+        print(said + (f" ({why})" if why else ""))
 
 
 def _rules(texts: list[str]) -> list[Any]:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
@@ -68,6 +69,9 @@ class Door(Protocol):
 
     def write(self, name: str, batch: Batch) -> None:
         """Keeps a batch of points."""
+
+    def spool(self, name: str) -> Path | None:
+        """Where its points are kept as they come; None where that is not on this host."""
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         """Its data, by the options of a request."""
@@ -122,6 +126,9 @@ class Local:
 
     def write(self, name: str, batch: Batch) -> None:
         self._store.sink(self._store.find(name, self._user, to_change=True)).write(batch)
+
+    def spool(self, name: str) -> Path | None:
+        return self._store.find(name, self._user, to_change=True).live
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         from penstock.observe.monitor.answers import answer
@@ -187,6 +194,9 @@ class Remote:
             media="application/vnd.apache.arrow.stream",
             wait_s=_LONG_S,
         )
+
+    def spool(self, name: str) -> Path | None:
+        return None
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         answer = self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
@@ -310,6 +320,11 @@ class Patient:
     def write(self, name: str, batch: Batch) -> None:
         """As `Door.write`."""
         self._done("write", name, batch)
+
+    def spool(self, name: str) -> Path | None:
+        """As `Door.spool`."""
+        found: Path | None = self._done("spool", name)
+        return found
 
     def clock(self) -> Offset | None:
         """As `Door.clock`."""

@@ -310,17 +310,19 @@ def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict
 
 
 def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
-    """What a bundle recorded: its points, or the samples of a run's monitor on the time of day.
+    """What a bundle recorded: its points, and the samples of a run's monitor on the time of day.
 
     With `metric` only series of that name are read. Series that were derived come from the source `derived`.
     """
     from penstock.observe.monitor.derived import batch_of
 
     found = _recorded_in(bundle, metric)
-    extra = batch_of(bundle, metric)
-    if extra is None:
+    both = (bundle.path / "points.parquet").is_file() and "samples" in bundle.tables
+    extra = [_of_samples(bundle, metric)] if both else []
+    extra += [one for one in [batch_of(bundle, metric)] if one is not None]
+    if not any(one.points.num_rows for one in extra):
         return found
-    more = recorded([extra], *span_of(bundle))
+    more = recorded(extra, *span_of(bundle))
     first = pa.scalar(1 + (pc.max(found.series["series_id"]).as_py() or 0), pa.int64())
     moved = [
         table.set_column(at, "series_id", pc.add(table["series_id"], first))

@@ -87,13 +87,9 @@ def read_targets(path: Path) -> Targets:
     for row in _rows(path, said, "metrics", ("name",)):
         options = checked_options({k: v for k, v in row.items() if k != "name"}, f"{path}: ")
         metrics[row["name"]] = {"metric": row["name"], **options}
-    from penstock.observe.monitor.collectors.gathering import checked_collectors
+    from penstock.observe.monitor.collectors.configured import of_file
 
-    try:
-        collectors = checked_collectors(said.get("collectors", {}))
-    except BadInput as error:
-        raise BadInput(f"{path}: collectors: {error}") from None
-    return Targets(servers, metrics, collectors)
+    return Targets(servers, metrics, of_file(path, said.get("collectors", {})))
 
 
 def checked_options(said: Any, where: str = "") -> dict[str, Any]:

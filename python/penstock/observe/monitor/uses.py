@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
@@ -90,12 +91,21 @@ def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
 
 def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:
     """Of a run, or of an ended experiment."""
-    if (bundle.path / "points.parquet").is_file() or "utilisation" not in bundle.tables:
-        return uses_of_points(recorded_in(bundle), bundle.manifest.get("levels") or {})
+    collected = (bundle.path / "points.parquet").is_file()
+    levels = bundle.manifest.get("levels") or {}
+    if "utilisation" not in bundle.tables:
+        return uses_of_points(recorded_in(bundle), levels)
     host = str((bundle.manifest.get("host") or {}).get("host_id") or "this host")
     names: list[str] = [n for n in ("utilisation", "samples") if n in bundle.tables]
     tables = {n: bundle.table(n, TABLES[n].arrow.names) for n in names}
-    return uses_of_tables(tables, host, shift_ns(bundle))
+    uses = uses_of_tables(tables, host, shift_ns(bundle))
+    if not collected:
+        return uses
+    # what collectors brought, of other hosts or of this one; the monitor's own is told already
+    made = recorded_in(bundle)
+    others = made.series.filter(pc.not_equal(made.series["source"], "monitor"))
+    beside = uses_of_points(Recorded(others, made.points, made.gaps), levels)
+    return _tidy(pd.concat([f for f in (uses, beside) if len(f)] or [uses], ignore_index=True))
 
 
 def uses_of_tables(tables: Mapping[str, pa.Table], host: str, shift: int = 0) -> pd.DataFrame:

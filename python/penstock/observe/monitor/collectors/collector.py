@@ -55,7 +55,10 @@ class Collector(Protocol):
     `name` becomes the source of its batches. All three run in one event loop, which others share: nothing
     in them may block. What others send can be anything: it is refused, counted and told, and the collector
     lives. One that waits at a port for what comes says so by a class attribute `listens = True`: it is shared
-    by experiments that run at the same time.
+    by experiments that run at the same time. In a run it is one command's: its static method
+    `of_run(settings)` gives them with a free port and a token of the run's own, and `reached()` says, once it
+    has started, what that command finds in its environment (`""` is the address, other names are added to
+    that of the collector).
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:

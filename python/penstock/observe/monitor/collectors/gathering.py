@@ -22,35 +22,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.observe.monitor.collectors.collector import Receipt
+from penstock.observe.monitor.collectors.configured import checked_collectors, own_settings
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.experiments import Experiment, Experiments
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
 from penstock.observe.monitor.spool import Holding
 from penstock.plugins import COLLECTORS
 
-MOST_COLLECTORS = 100
 #: how long a receiver may gather what came before it hands it on, and a little more [s]
 _GATHERED_S = 0.3
-
-
-def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
-    """Settings of collectors by name. BadInput for what is none, with what was found and expected."""
-    if not isinstance(wanted, Mapping) or not all(isinstance(s, Mapping) for s in wanted.values()):
-        raise BadInput("found collectors of another form; expected an object of settings by name")
-    if len(wanted) > MOST_COLLECTORS:
-        raise BadInput(f"found {len(wanted)} collectors; expected {MOST_COLLECTORS} at most")
-    for name, settings in wanted.items():
-        pattern = settings.get("experiments", "*")
-        if not isinstance(pattern, str) or not 0 < len(pattern) <= 500:
-            raise BadInput(f"{name}: found experiments {pattern!r}; expected a pattern of names")
-        collectors_of({name: _own(settings)})
-    return {name: dict(settings) for name, settings in wanted.items()}
-
-
-def _own(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != "experiments"}
 
 
 class Fan:
@@ -199,13 +181,13 @@ class Gathering:
             sink = self._held[path, name]
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
-                    one = Collecting(collectors_of({name: _own(settings)}), sink)
+                    one = Collecting(collectors_of({name: own_settings(settings)}), sink)
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
             fan.add(path, sink)
             if name not in self._listening:
-                one = Collecting(collectors_of({name: _own(settings)}), fan)
+                one = Collecting(collectors_of({name: own_settings(settings)}), fan)
                 self._listening[name] = one.start()
         except PenstockError as error:
             self._say(f"{name}: {error}")

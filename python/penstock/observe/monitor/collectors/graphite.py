@@ -60,6 +60,20 @@ class GraphiteReceiver:
         assert self._pickles is not None
         return self._pickles.address
 
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at free ports."""
+        return {"port": 0, "pickle_port": 0, **settings}
+
+    def reached(self) -> dict[str, str]:
+        """Where a command reaches it, and where its pickles are taken."""
+        ways = {"": self._lines, "PICKLE": self._pickles}
+        return {
+            way: "{}:{}".format(*listener.address)
+            for way, listener in ways.items()
+            if listener is not None
+        }
+
     async def start(self, sink: Sink) -> None:
         unit = {str(m): str(u) for m, u in self._units.items()}
         self.intake = Intake(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 import zlib
 from collections.abc import Mapping
@@ -73,6 +74,19 @@ class _Push:
         """Where it listens."""
         assert self._listener is not None
         return self._listener.address
+
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at a free port, for who has a token that is the run's own."""
+        own = {"port": 0, **settings}
+        return own if own.get("open") else {"token": secrets.token_urlsafe(24), **own}
+
+    def reached(self) -> dict[str, str]:
+        """Where, and by which token, a command reaches it."""
+        host, port = self.address
+        name = f"[{host}]" if ":" in host else host
+        token = {} if self._door.token is None else {"TOKEN": self._door.token}
+        return {"": f"http://{name}:{port}", **token}
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink, in_order=self._in_order, unit=self.units)
