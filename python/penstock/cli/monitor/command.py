@@ -72,6 +72,7 @@ def run(
     options = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
+    receipts: dict[str, Any] = {}
     try:
         with Signals() as signals:
             door = patient(server)
@@ -92,6 +93,7 @@ def run(
                     block_latency=block_latency,
                 )
                 status = done.finished.exit_status
+                receipts["monitor"] = done.result.receipt
                 cut_short = done.aborted or done.interrupted is not None
                 for stretch in done.alerts:
                     door.mark(experiment, "note", f"alert: {stretch.words}")
@@ -110,7 +112,7 @@ def run(
                         "get --correct-clocks takes that out"
                     )
             finally:
-                door.stop(experiment, exit_status=status, aborted=cut_short)
+                door.stop(experiment, exit_status=status, aborted=cut_short, receipts=receipts)
     except BadInput:
         raise
     except PenstockError as error:

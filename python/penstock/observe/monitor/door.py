@@ -63,8 +63,9 @@ class Door(Protocol):
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        """Ends it; gives `NAME#n`."""
+        """Ends it; gives `NAME#n`. `receipts`: of who observed it, what it counted and what it cost."""
 
     def write(self, name: str, batch: Batch) -> None:
         """Keeps a batch of points."""
@@ -113,10 +114,15 @@ class Local:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         found = self._store.find(name, self._user, to_change=True)
         ended = self._store.stop(
-            found, at_ns=at_ns, exit_status=exit_status, state="aborted" if aborted else "ended"
+            found,
+            at_ns=at_ns,
+            exit_status=exit_status,
+            state="aborted" if aborted else "ended",
+            facts={"receipts": dict(receipts)} if receipts else None,
         )
         return f"{ended.name}#{ended.repeat}"
 
@@ -169,9 +175,18 @@ class Remote:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
-        answer = self._ask("PUT", f"/exp/{_part(name)}", said, wait_s=_LONG_S)
+        where = f"/exp/{_part(name)}"
+        try:
+            more = {"receipts": dict(receipts)} if receipts else {}
+            answer = self._ask("PUT", where, {**said, **more}, wait_s=_LONG_S)
+        except BadInput as error:
+            if not receipts or "receipts" not in str(error):
+                raise
+            # an older server does not keep them
+            answer = self._ask("PUT", where, said, wait_s=_LONG_S)
         return answer.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
@@ -377,6 +392,7 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
     from penstock.observe.monitor.points import points
 
     found = []
+    missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
     for source, first in (("samples", "source"), ("utilisation", "kind")):
         table = tables[source]
         table = table.filter(table["value"].is_valid())
@@ -396,14 +412,25 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             float=table["value"],
             unit=table["unit"],
         )
-        pairs = pa.table({"metric": metric, "labels": labels.cast(pa.string())}).group_by(
-            ["metric", "labels"]
+        text = labels.cast(pa.string())
+        counter = table["cumulative"] if source == "samples" else pa.repeat(False, len(text))
+        rows = (
+            pa.table({"metric": metric, "labels": text, "counter": counter})
+            .group_by(["metric", "labels", "counter"])
+            .aggregate([("metric", "count")])
+            .to_pylist()
         )
-        rows = pairs.aggregate([]).to_pylist() if source == "samples" else []
         accounts = [
-            Account(r["metric"], r["labels"], expected=expected)
+            Account(
+                r["metric"],
+                r["labels"],
+                # of what begins late, or is computed, those that are there less what was not sampled
+                expected=expected
+                if source == "samples" and r["labels"] not in late
+                else r["metric_count"] + missed,
+                counter=r["counter"],
+            )
             for r in rows
-            if r["labels"] not in late
         ]
         found.append(Batch(source, 0, columns, accounts))
     return found
