@@ -52,15 +52,16 @@ class Life:
     @classmethod
     def of(cls, events: Sequence[Event], start_ns: int, end_ns: int) -> Life:
         """By what a source told."""
-        begun = [e for e in events if e.kind == "starting" and e.end_utc_ns is not None]
-        told = max(
-            (e for e in events if e.kind in ("starting", "ending")),
-            key=lambda e: e.utc_ns if e.kind == "ending" else e.end_utc_ns or e.utc_ns,
-            default=None,
+        told = sorted(
+            (e.utc_ns if e.kind == "ending" else e.end_utc_ns or e.utc_ns, e.kind)
+            for e in events
+            if e.kind in ("starting", "ending")
         )
-        since = min((e.end_utc_ns or start_ns for e in begun), default=start_ns)
-        until = told.utc_ns if told is not None and told.kind == "ending" else end_ns
-        since, until = max(since, start_ns), min(until, end_ns)
+        since, until = start_ns, end_ns
+        if told and told[0][1] == "starting":
+            since = max(start_ns, told[0][0])
+        if told and told[-1][1] == "ending":
+            until = min(end_ns, told[-1][0])
         return cls(start_ns, end_ns, since, until, _stretches(events, end_ns))
 
     def off_ns(self, low: int, high: int, account: Account) -> int:
@@ -114,7 +115,7 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
     end, away_ns = life.until_ns, AWAY_NS
     if origin == "inferred":
         begin, end, away_ns = int(inside[0]), int(inside[-1]), LONGEST_GAP * step
-        away = [(life.start_ns, begin), (end, life.end_ns)]
+        away = [(life.start_ns, begin), (end + 1, life.end_ns)]
     else:
         away = [(life.start_ns, life.since_ns), (life.until_ns, life.end_ns)]
     gaps = _of_times(inside, step, account, life, max(begin, life.start_ns), end)
@@ -202,7 +203,7 @@ def _of_times(
     inside: Ints, step: int, account: Account, life: Life, begin: int, end: int
 ) -> list[Gap]:
     """Holes between points; before the first and after the last a point may be one interval away."""
-    first, last = begin - step // 2, end + step // 2
+    first, last = begin - step // 2 - 1, end + step // 2 - 1
     if len(inside):
         first, last = min(first, int(inside[0])), max(last, int(inside[-1]))
     around = np.concatenate([[first], inside, [last]])

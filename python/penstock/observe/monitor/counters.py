@@ -1,8 +1,8 @@
 """Counters that went back, and targets that began anew, as the points of a source tell them.
 
 A counter is what its collector told to be one (`Account.counter`), and what is called `…_total`. A target
-began anew where its `process_start_time_seconds` changed: by more than the second that a host's clock may move it
-by, or together with a counter that went back.
+began anew where its `process_start_time_seconds` changed: by more than the second that a host's clock may
+move it by, or together with a counter that went back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def falls(
 ) -> tuple[list[Event], list[Restart]]:
     """Resets, and restarts of targets, in points sorted by series and time.
 
-    `edges`: where each series begins. Those of `told` are left out: a collector that saw one itself has told it.
+    `edges`: where each series begins. Those of `told` are left out: a collector that saw one told it itself.
     """
     counters = [c for c, n in enumerate(names) if is_counter(n[0], accounts.get(n))]
     starts = [c for c, n in enumerate(names) if n[0] == STARTED]

@@ -193,7 +193,9 @@ class Scraper:
                 success = 1
                 target.succeeded += 1
             except asyncio.CancelledError:
-                target.due = due_at_the_end(target.due, t0, target.interval_s, loop.time())
+                due_by_now = due_at_the_end(target.due, t0, target.interval_s, loop.time())
+                target.missed += due_by_now - (target.due - 1)
+                target.due = due_by_now
                 raise
             except (FailedError, OSError, TimeoutError) as error:
                 target.close()
