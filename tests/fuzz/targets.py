@@ -35,7 +35,7 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.alerts import Evaluator
-from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.gathering import checked_collectors
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped

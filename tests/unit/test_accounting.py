@@ -29,6 +29,9 @@ from penstock.observe.monitor.lacking import of_headers, verdict_of
 from penstock.observe.monitor.points import Account, Batch, Event, points
 from penstock.observe.monitor.pushing import batches_of
 from penstock.observe.monitor.recorded import Recorded, recorded
+from penstock.observe.monitor.sampled import sampled
+from penstock.observe.monitor.samples import SAMPLES_SCHEMA
+from penstock.observe.monitor.utilisation import utilisation
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import post, until
 
@@ -479,3 +482,33 @@ def test_a_rate_over_a_reset_is_an_empty_cell() -> None:
     assert made.y[finite].tolist() == [10.0, 10.0]
     assert (made.y[finite] >= 0).all()
     assert 2.0 not in made.x[finite]
+
+
+def samples(values: list[float], cumulative: bool) -> pa.Table:
+    rows = {
+        "t_ns": [n * S for n in range(len(values))],
+        "source": ["disk"] * len(values),
+        "entity": ["vda"] * len(values),
+        "metric": ["reads"] * len(values),
+        "unit": ["1"] * len(values),
+        "value": values,
+        "cumulative": [cumulative] * len(values),
+    }
+    return pa.table(rows, schema=SAMPLES_SCHEMA)
+
+
+@pytest.mark.parametrize(("cumulative", "resets"), [(True, 1), (False, 0)])
+def test_a_counter_of_the_sampler_that_went_back_is_a_reset(cumulative: bool, resets: int) -> None:
+    """And its utilisation has an empty cell there, of which nothing is missing."""
+    table = samples([float(n) for n in (*range(50), *range(50))], cumulative)
+    used = utilisation(table, hz=100, cpus=1)
+    made = recorded(sampled({"samples": table, "utilisation": used}, 99, T0), T0, T0 + 99 * S)
+    rows = {r["metric"]: r for r in made.series.to_pylist()}
+    assert (rows["disk_reads"]["resets"], rows["disk_reads"]["verdict"]) == (resets, "complete")
+    computed = [r for r in rows.values() if r["source"] == "utilisation"]
+    assert all((r["lost"], r["verdict"]) == (0, "complete") for r in computed)
+    # half of it not sampled: what is computed from it lacks as much
+    half = table.slice(0, 50)
+    tables = {"samples": half, "utilisation": utilisation(half, hz=100, cpus=1)}
+    made = recorded(sampled(tables, 99, T0), T0, T0 + 99 * S)
+    assert {r["verdict"] for r in made.series.to_pylist()} == {"partial"}

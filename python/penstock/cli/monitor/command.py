@@ -66,7 +66,8 @@ def run(
         return
     import time
 
-    from penstock.observe.monitor.door import clocks, sampled
+    from penstock.observe.monitor.door import clocks
+    from penstock.observe.monitor.sampled import sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": params(param)}

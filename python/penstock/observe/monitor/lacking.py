@@ -99,6 +99,8 @@ class Verdict:
         if self.lacking or self.refused:
             more = len(self.lacking) + self.more - len(rows)
             told = [one[:_MOST_NAME] for one in self.refused[:_MOST_REFUSED]]
+            while told and len(json.dumps(told)) > _MOST_CHARACTERS // 3:
+                told.pop()
             said[LACKING] = json.dumps({"series": rows, "more": more, "refused": told})
         return said
 

@@ -6,17 +6,16 @@ import asyncio
 import importlib
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.columns import no_unit, table_of
 from penstock.observe.monitor.points import (
-    POINTS,
     Accepted,
     Account,
     Batch,
@@ -28,7 +27,6 @@ from penstock.observe.monitor.points import (
 
 native: Any = importlib.import_module("penstock._native")
 
-Columns = Mapping[str, Any]
 #: of what was wrong, as much is said
 _MOST_TOLD = 20
 #: and of what was refused, with the points themselves: so much, so often [s]
@@ -97,84 +95,6 @@ class Collector(Protocol):
 
     async def stop(self) -> Receipt:
         """Ends it; what was received before is in the sink when this returns."""
-
-
-def unit_of(metric: str) -> str:
-    """The unit that a metric's name ends with, as Prometheus names them (`_seconds`, `_bytes`, `_ratio`)."""
-    words = metric.rsplit("_", 2)[1:]
-    if len(words) == 2 and words[1] in ("total", "sum", "max", "min"):
-        words = words[:1]
-    known = {
-        "seconds": "s",
-        "bytes": "B",
-        "ratio": "1",
-        "celsius": "°C",
-        "joules": "J",
-        "watts": "W",
-        "volts": "V",
-        "amperes": "A",
-        "hertz": "Hz",
-        "percent": "%",
-        "meters": "m",
-    }
-    return known.get(words[-1], "") if words else ""
-
-
-def no_unit(metric: str) -> str:
-    """Where a protocol says nothing of units."""
-    return ""
-
-
-def table_of(columns: Columns, unit: Callable[[str], str] = no_unit) -> tuple[pa.Table, int]:
-    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and how
-    many these were."""
-    rows = len(columns["kind"])
-    metric = np.frombuffer(columns["metric"], np.int32)
-    labels = np.frombuffer(columns["labels"], np.int32)
-    kind = np.frombuffer(columns["kind"], np.uint8)
-    bits = np.frombuffer(columns["bits"], np.int64)
-    names, sets = columns["metrics"], columns["label_sets"]
-    units = [unit(name) for name in names]
-    words = sorted(set(units))
-    of_unit = np.array([words.index(u) for u in units], np.int32)
-    texts = pa.nulls(rows, pa.string())
-    if columns["texts"]:
-        place = np.full(rows, -1)
-        place[kind == 2] = np.arange(len(columns["texts"]))
-        taken = pa.array(place, pa.int64(), mask=kind != 2)
-        texts = pa.array(columns["texts"], pa.string()).take(taken)
-    table = pa.table(
-        [
-            _dictionary(metric, names),
-            _dictionary(labels, sets),
-            pa.array(np.frombuffer(columns["utc_ns"], np.int64)),
-            pa.nulls(rows, pa.int64()),
-            _values(bits.view(np.float64), kind != 0, pa.float64()),
-            _values(bits, kind != 1, pa.int64()),
-            texts,
-            _values(bits != 0, kind != 3, pa.bool_()),
-            _dictionary(of_unit[metric] if rows else metric, words),
-        ],
-        schema=POINTS,
-    )
-    odd_names = np.array([not name.isprintable() for name in names], bool)
-    odd_sets = np.array([not one.isprintable() for one in sets], bool)
-    if odd_names.any() or odd_sets.any():
-        odd = odd_names[metric] | odd_sets[labels]
-        return table.filter(pa.array(~odd)), int(odd.sum())
-    return table, 0
-
-
-def _values(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
-    if missing.all():
-        return pa.nulls(len(missing), kind)
-    return pa.array(values, kind, mask=missing if missing.any() else None)
-
-
-def _dictionary(indices: Any, texts: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(indices, pa.int32()), pa.array(texts, pa.string())
-    )
 
 
 async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
@@ -418,56 +338,6 @@ class Intake:
         self.receipt.batches += 1
         self.receipt.repeated += accepted.duplicate
         self.receipt.stored += 0 if accepted.duplicate else rows
-
-
-#: a message, its bytes, and who waits for it
-_Waiting = tuple[tuple[Any, ...], int, asyncio.Future[dict[str, int]]]
-#: bytes of messages that are kept together: at six a point, no more points than a batch may have
-TOGETHER_BYTES = 8 << 20
-
-
-class Together:
-    """Messages of many connections into one intake, from one event loop: those that come during a write share
-    the next, and its sync."""
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-        self._waiting: deque[_Waiting] = deque()
-        self._at_work: asyncio.Task[None] | None = None
-
-    async def read(self, protocol: str, message: bytes, *words: Any) -> dict[str, int]:
-        """As `Intake.read`."""
-        done: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(((protocol, message, *words), len(message), done))
-        if self._at_work is None or self._at_work.done():
-            self._at_work = asyncio.create_task(self._work())
-        return await done
-
-    async def stop(self) -> None:
-        """Returns once nothing waits any more."""
-        if self._at_work is not None:
-            await self._at_work
-
-    async def _work(self) -> None:
-        while self._waiting:
-            taken: list[_Waiting] = []
-            size = 0
-            while self._waiting and (not taken or size + self._waiting[0][1] <= TOGETHER_BYTES):
-                taken.append(self._waiting.popleft())
-                size += taken[-1][1]
-            found: Sequence[dict[str, int] | BaseException]
-            try:
-                messages = [message for message, _, _ in taken]
-                found = await asyncio.to_thread(self._intake.read_all, messages)
-            except Exception as error:
-                found = [error] * len(taken)
-            for (_, _, done), what in zip(taken, found, strict=True):
-                if done.done():  # its connection is gone
-                    continue
-                if isinstance(what, BaseException):
-                    done.set_exception(what)
-                else:
-                    done.set_result(what)
 
 
 def setting(

@@ -24,13 +24,11 @@ from penstock.observe.monitor.collectors.collector import (
     NO_LOSS,
     Intake,
     Receipt,
-    Together,
-    no_unit,
     only,
     setting,
     told_interval_ns,
-    unit_of,
 )
+from penstock.observe.monitor.collectors.columns import no_unit, unit_of
 from penstock.observe.monitor.collectors.listening import (
     MOST_BODY,
     Answer,
@@ -38,6 +36,7 @@ from penstock.observe.monitor.collectors.listening import (
     HttpListener,
     Request,
 )
+from penstock.observe.monitor.collectors.together import Together
 from penstock.observe.monitor.points import Closed, Held, Sink
 
 #: of `precision`, one unit [ns]

@@ -30,9 +30,8 @@ from penstock.observe.monitor.collectors.collector import (
     due_at_the_end,
     only,
     setting,
-    table_of,
-    unit_of,
 )
+from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
 from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
 
