@@ -119,7 +119,10 @@ def verdict_of(
             name,
             row["verdict"],
             row["stored"],
-            row["expected"] if row["expected"] is not None else row["produced"],
+            # how many a program made says nothing of times that it left out
+            row["produced"]
+            if row["expected"] is None and row["verdict"] != UNKNOWN
+            else row["expected"],
             row["lost"] or 0,
             row["gaps"] or 0,
             row["longest_gap_ns"] or 0,
