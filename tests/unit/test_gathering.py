@@ -23,7 +23,8 @@ import pytest
 import penstock
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.gathering import Fan, checked_collectors
-from penstock.observe.monitor.points import Accepted, Batch, Closed, points
+from penstock.observe.monitor.door import opened
+from penstock.observe.monitor.points import Accepted, Account, Batch, Closed, points
 from penstock.observe.monitor.pushing import batches_of, read_table
 from penstock.observe.monitor.targets import read_targets
 from penstock.testing import MemorySink
@@ -250,6 +251,23 @@ def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Pat
             assert done.returncode == status, done.stderr
             assert words in done.stderr
         assert server.penstock("push", "nd", *push[:-2], "--interval", "1").returncode == 2
+    finally:
+        server.end()
+
+
+def test_all_accounts_of_a_batch_come_to_a_server(tmp_path: Path) -> None:
+    """Breaks where only a hundred of them fit."""
+    server = Server(tmp_path, {})
+    try:
+        httpx.post(f"{server.url}/exp/x")
+        names = [f"m{n}" for n in range(300)]
+        table = points(metric=names, utc_ns=[time.time_ns()] * 300, integer=list(range(300)))
+        told = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
+        opened(server.url).write("x", Batch("s", 0, table, told))
+        httpx.put(f"{server.url}/exp/x")
+        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        assert (len(said["series"]), said["verdict"]) == (300, "complete")
+        assert {r["expected"] for r in said["series"]} == {1}
     finally:
         server.end()
 

@@ -23,11 +23,20 @@ from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
+from penstock.observe.monitor.door import ACCOUNTS
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
 from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
-from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
+from penstock.observe.monitor.points import (
+    MOST_SERIES,
+    Account,
+    Batch,
+    Closed,
+    Event,
+    canonical_labels,
+    points,
+)
 from penstock.observe.monitor.targets import Targets
 from penstock.serve.gate import Who, allow
 
@@ -93,6 +102,7 @@ class Told(_Said):
     interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
     produced: int | None = Field(default=None, ge=0, lt=1 << 62)
     counter: bool = False
+    since_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     expected: int | None = Field(default=None, ge=0, lt=1 << 62)
     late: int = Field(default=0, ge=0, lt=1 << 62)
 
@@ -539,9 +549,10 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    told = _json(request.query_params.get("accounts", "[]").encode())
-    if not isinstance(told, list):
-        raise BadInput("found accounts of another form; expected a list")
+    said = (table.schema.metadata or {}).get(ACCOUNTS)
+    told = _json(said if said else request.query_params.get("accounts", "[]").encode())
+    if not isinstance(told, list) or len(told) > MOST_SERIES:
+        raise BadInput(f"found accounts of another form; expected a list of {MOST_SERIES} at most")
     rows = [_checked(Told, row) for row in told]
     return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
 

@@ -34,6 +34,10 @@ _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 
+#: of the metadata of points as an Arrow stream: accounts, as JSON; what an older server does not know of one
+ACCOUNTS = b"penstock.accounts"
+_NEW = ("since_ns", "counter")
+
 
 class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
     """There is no server there, or it does not answer."""
@@ -191,10 +195,14 @@ class Remote:
 
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.points.schema) as writer:
-            writer.write_table(batch.points)
+        told = [_account(a) for a in batch.accounts]
+        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(told).encode()})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
         where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
-        where += f"&accounts={_part(json.dumps([_account(a) for a in batch.accounts[:100]]))}"
+        # for an older server, which looks only here
+        older = [{k: v for k, v in a.items() if k not in _NEW} for a in told[:100]]
+        where += f"&accounts={_part(json.dumps(older))}"
         self._ask(
             "POST",
             where,
