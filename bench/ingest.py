@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.observe.monitor.collectors.collector import table_of
+from penstock.observe.monitor.collectors.columns import table_of
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.spool import Spool

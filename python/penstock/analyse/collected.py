@@ -8,6 +8,7 @@ from typing import Any
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.study_findings import observer_receipts
+from penstock.archive.completeness import TAKEN
 from penstock.errors import printable
 from penstock.text import listed
 
@@ -21,7 +22,7 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
     for run_id in outcome.run_ids:
         receipt = observer_receipts(outcome.manifest(run_id)).get("collect") or {}
         for name, one in (receipt.get("collectors") or {}).items():
-            if one.get("verdict", "complete") != "complete" or one.get("empty"):
+            if one.get("verdict", "complete") not in TAKEN or one.get("empty"):
                 lacking.setdefault(str(name), {})[run_id] = _why(one)
     for name, by_run in lacking.items():
         runs = list(by_run)

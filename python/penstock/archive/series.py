@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.archive.completeness import check_complete, check_manifest
+from penstock.archive.completeness import TAKEN, check_complete, check_manifest
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 
@@ -505,7 +505,7 @@ def _parquet(path: Path, partial: bool) -> pd.DataFrame:
     table = pq.read_table(path)
     # of an export: what is not complete says so
     told = {f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema}
-    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict != "complete"]
+    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict not in TAKEN]
     if bad and not partial:
         raise BadInput(
             f"{path}: found {', '.join(bad[:5])}; expected complete series, or --partial"

@@ -72,7 +72,7 @@ def application(
 
     kept = cache(store)
     wanted = targets or Targets()
-    gathering = Gathering(wanted.collectors, kept, experiments.say)
+    gathering = Gathering(wanted.collectors, kept, experiments.say, wanted.origin)
     hub = Hub(Parts(kept))
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
@@ -22,11 +23,20 @@ from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
+from penstock.observe.monitor.door import ACCOUNTS
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
 from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
-from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
+from penstock.observe.monitor.points import (
+    MOST_SERIES,
+    Account,
+    Batch,
+    Closed,
+    Event,
+    canonical_labels,
+    points,
+)
 from penstock.observe.monitor.targets import Targets
 from penstock.serve.gate import Who, allow, who_asks
 
@@ -73,6 +83,8 @@ class Stop(Times):
 
     exit: int | None = Field(default=None, ge=-(1 << 31), lt=1 << 31)
     aborted: bool = False
+    # of who observed it, by name: what it counted and what it cost
+    receipts: dict[str, dict[str, Any]] = Field(default_factory=dict, max_length=100)
 
 
 class Mark(Times):
@@ -89,6 +101,8 @@ class Told(_Said):
     labels: dict[str, str] = Field(default_factory=dict)
     interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
     produced: int | None = Field(default=None, ge=0, lt=1 << 62)
+    counter: bool = False
+    since_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     expected: int | None = Field(default=None, ge=0, lt=1 << 62)
     late: int = Field(default=0, ge=0, lt=1 << 62)
 
@@ -241,6 +255,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
                 repeat=said.repeat,
                 shared=said.shared,
                 timeout_s=said.timeout_s,
+                through=gathering.server,
             )
             gathering.soon()
             return f"Starting {begun.name}#{begun.repeat}\n"
@@ -256,6 +271,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         openapi_extra=_body(Stop),
     )
     async def end(request: Request, name: _Name) -> Response:
+        asked_ns = time.time_ns()
         said = await _read(request, Stop)
         who = who_asks(request)
 
@@ -263,13 +279,20 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
-            gathering.end(found)
-            ended = store().stop(
-                found,
-                at_ns=_moment(said),
-                exit_status=said.exit,
-                state="aborted" if said.aborted else "ended",
-            )
+            told_ns = _moment(said)
+            told = json.loads(json.dumps(said.receipts, default=float))
+            receipts = {**told, **gathering.end(found)}
+            try:
+                ended = store().stop(
+                    found,
+                    at_ns=asked_ns if told_ns is None else told_ns,
+                    exit_status=said.exit,
+                    state="aborted" if said.aborted else "ended",
+                    facts={"receipts": receipts},
+                )
+            except (PenstockError, OSError):
+                gathering.go_on(found)
+                raise
             return f"Stopping {ended.name}#{ended.repeat}\n"
 
         return PlainTextResponse(await _kept(act), 201)
@@ -521,9 +544,10 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    told = _json(request.query_params.get("accounts", "[]").encode())
-    if not isinstance(told, list):
-        raise BadInput("found accounts of another form; expected a list")
+    said = (table.schema.metadata or {}).get(ACCOUNTS)
+    told = _json(said if said else request.query_params.get("accounts", "[]").encode())
+    if not isinstance(told, list) or len(told) > MOST_SERIES:
+        raise BadInput(f"found accounts of another form; expected a list of {MOST_SERIES} at most")
     rows = [_checked(Told, row) for row in told]
     return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
 

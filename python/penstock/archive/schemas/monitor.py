@@ -71,18 +71,21 @@ TABLES = (
             type | text | | of its values: `float`, `integer`, `text` or `boolean`
             unit | text | | of its values, empty for none
             interval_ns | i64 | ns | how often a point was due, null where that is irregular
+            interval_from | text | | `told` by who sent it, `inferred` from the median spacing of ten points or more, or empty
             produced | i64 | | points that the program made, null where nobody counted
             received | i64 | | points that came, also those that came twice
             stored | i64 | | points in `points`
             expected | i64 | | points that should have come, null where that cannot be known
             late | i64 | | points that were taken or sent after their time
             duplicate | i64 | | points of a time or index that another replaced
+            refused | i64 | | points of its source, of whichever series, that were none
             lost | i64 | | points that are missing in the gaps, not counting where it was switched off
             gaps | i64 | | holes of the series, in `gaps`
             longest_gap_ns | i64 | ns | the longest of them, not counting where it was switched off
             resets | i64 | | times that a counter went back
             restarts | i64 | | times that the target began anew
-            verdict | text | | `complete` (at least 99 %, no gap over 5 intervals), `partial` or `unusable`
+            verdict | text | | `complete` (at least 99 %, no gap over 5 intervals), `unknown` (nobody told how many there should be), `partial` or `unusable`
+            rules | i64 | | version of the rules of the verdict; tables without it: 1
         """),
     ),
     TableSchema(
@@ -108,12 +111,12 @@ TABLES = (
         columns("""
             source | text | | the collector
             series_id | i64 | | the series, null for all of the source
-            kind | text | | `lost` (points are missing), `disabled` (it was switched off), `reset` (a counter went back), `restart` (the target began anew), `batches` (batches are missing)
+            kind | text | | `lost` (points are missing), `disabled` (it was switched off), `reset` (a counter went back), `restart` (the target, or the collector, began anew), `batches` (batches are missing), `starting` (the collector had not begun), `ending` (it was stopped), `refused` (points that were none)
             start_utc_ns | i64 | ns | from when, since 1970-01-01 UTC; null in a sequence
             end_utc_ns | i64 | ns | until when
             start_index | i64 | | the first that is missing of a sequence or of the batches
             end_index | i64 | | the last
-            missing | i64 | | how many points, or batches, are missing
+            missing | i64 | | how many points, or batches, are missing, or were refused
             detail | text | | what the collector said
         """),
     ),

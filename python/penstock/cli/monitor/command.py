@@ -80,12 +80,14 @@ def run(
     import time
 
     from penstock.observe.monitor.collect import CollectObserver
-    from penstock.observe.monitor.door import clocks, sampled
+    from penstock.observe.monitor.door import clocks
+    from penstock.observe.monitor.sampled import sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
+    receipts: dict[str, Any] = {}
     with _failure.of_wrapper(as_json), Signals() as signals:
         door = patient(server)
         begun = {"facts": {"command": words}, **options}
@@ -112,6 +114,7 @@ def run(
                 collect=collect if collectors else None,
             )
             status = done.finished.exit_status
+            receipts["monitor"] = done.result.receipt
             cut_short = done.aborted or done.interrupted is not None
             for stretch in done.alerts:
                 door.mark(experiment, "note", f"alert: {stretch.words}")
@@ -130,7 +133,7 @@ def run(
                     "get --correct-clocks takes that out"
                 )
         finally:
-            door.stop(experiment, exit_status=status, aborted=cut_short)
+            door.stop(experiment, exit_status=status, aborted=cut_short, receipts=receipts)
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended: dict[str, Any] = {

@@ -67,7 +67,8 @@ def answer(
         yield head
         yield from parts
 
-    verdict = verdict_of(table.about, found.running)
+    refused = made.gaps.filter(pc.equal(made.gaps["kind"].cast(pa.string()), "refused")).to_pylist()
+    verdict = verdict_of(table.about, found.running, refused)
     return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict)
 
 

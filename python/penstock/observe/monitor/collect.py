@@ -29,6 +29,7 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
+from penstock.observe.monitor.accounting import verdict, worst
 from penstock.observe.monitor.collectors.configured import (
     Mistake,
     checked_of_run,
@@ -37,7 +38,7 @@ from penstock.observe.monitor.collectors.configured import (
     variable,
 )
 from penstock.observe.monitor.points import Batch
-from penstock.observe.monitor.recorded import Recorded, recorded, verdict, worst
+from penstock.observe.monitor.recorded import Recorded, recorded
 from penstock.observe.monitor.spool import Spool
 from penstock.observe.observer import Seen, Watched
 

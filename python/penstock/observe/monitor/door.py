@@ -35,6 +35,10 @@ _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 
+#: of the metadata of points as an Arrow stream: accounts, as JSON; what an older server does not know of one
+ACCOUNTS = b"penstock.accounts"
+_NEW = ("since_ns", "counter")
+
 
 class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
     """There is no server there, or it does not answer."""
@@ -64,8 +68,9 @@ class Door(Protocol):
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        """Ends it; gives `NAME#n`."""
+        """Ends it; gives `NAME#n`. `receipts`: of who observed it, what it counted and what it cost."""
 
     def write(self, name: str, batch: Batch) -> None:
         """Keeps a batch of points."""
@@ -117,10 +122,15 @@ class Local:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         found = self._store.find(name, self._user, to_change=True)
         ended = self._store.stop(
-            found, at_ns=at_ns, exit_status=exit_status, state="aborted" if aborted else "ended"
+            found,
+            at_ns=at_ns,
+            exit_status=exit_status,
+            state="aborted" if aborted else "ended",
+            facts={"receipts": dict(receipts)} if receipts else None,
         )
         return f"{ended.name}#{ended.repeat}"
 
@@ -176,17 +186,30 @@ class Remote:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
-        answer = self._ask("PUT", f"/exp/{_part(name)}", said, wait_s=_LONG_S)
+        where = f"/exp/{_part(name)}"
+        try:
+            more = {"receipts": dict(receipts)} if receipts else {}
+            answer = self._ask("PUT", where, {**said, **more}, wait_s=_LONG_S)
+        except BadInput as error:
+            if not receipts or "receipts" not in str(error):
+                raise
+            # an older server does not keep them
+            answer = self._ask("PUT", where, said, wait_s=_LONG_S)
         return answer.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.points.schema) as writer:
-            writer.write_table(batch.points)
+        told = [_account(a) for a in batch.accounts]
+        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(told).encode()})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
         where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
-        where += f"&accounts={_part(json.dumps([_account(a) for a in batch.accounts[:100]]))}"
+        # for an older server, which looks only here
+        older = [{k: v for k, v in a.items() if k not in _NEW} for a in told[:100]]
+        where += f"&accounts={_part(json.dumps(older))}"
         self._ask(
             "POST",
             where,
@@ -377,48 +400,3 @@ def _with_time(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _part(text: str) -> str:
     return quote(text, safe="")
-
-
-def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Sequence[Batch]:
-    """What a monitor sampled of a command as two batches: `samples`, and `utilisation` computed from them.
-
-    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of is the label `entity`, up to
-    where a bucket of block latency goes `le`. `expected`: samples
-    that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
-    """
-    import pyarrow.compute as pc
-
-    from penstock.observe.monitor.latency import bucket_of, labels_of_entity
-    from penstock.observe.monitor.points import points
-
-    found = []
-    for source, first in (("samples", "source"), ("utilisation", "kind")):
-        table = tables[source]
-        table = table.filter(table["value"].is_valid())
-        metric = pc.binary_join_element_wise(
-            table[first].cast(pa.string()), table["metric"].cast(pa.string()), "_"
-        )
-        coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
-        entities = coded.dictionary.to_pylist()
-        said = [labels_of_entity(e) for e in entities]
-        # a bucket begins with the first request in it
-        late = {text for text, e in zip(said, entities, strict=True) if bucket_of(e)}
-        labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(said, pa.string()))
-        columns = points(
-            metric=metric,
-            labels=labels,
-            utc_ns=pc.add(table["t_ns"], shift_ns),
-            float=table["value"],
-            unit=table["unit"],
-        )
-        pairs = pa.table({"metric": metric, "labels": labels.cast(pa.string())}).group_by(
-            ["metric", "labels"]
-        )
-        rows = pairs.aggregate([]).to_pylist() if source == "samples" else []
-        accounts = [
-            Account(r["metric"], r["labels"], expected=expected)
-            for r in rows
-            if r["labels"] not in late
-        ]
-        found.append(Batch(source, 0, columns, accounts))
-    return found

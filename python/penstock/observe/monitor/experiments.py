@@ -34,6 +34,7 @@ from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError, Refused, printable
 from penstock.host.facts import host_facts
+from penstock.observe.monitor.accounting import REFUSED
 from penstock.observe.monitor.moments import name_and_repeat
 from penstock.observe.monitor.points import Closed
 from penstock.observe.monitor.recorded import Recorded, recorded, recorded_in, span_of
@@ -150,10 +151,12 @@ class Experiments:
         shared: bool = False,
         timeout_s: float | None = None,
         facts: Mapping[str, Any] | None = None,
+        through: str = "",
     ) -> Experiment:
         """Begins an experiment, or its next repeat. It is durable when this returns.
 
-        `params` are levels of factors by name, `timeout_s` ends it where nobody does. Raises Taken for a name
+        `params` are levels of factors by name, `timeout_s` ends it where nobody does, `through` is the server
+        that it is begun through. Raises Taken for a name
         that runs, and without `repeat` for one that has ended; BadInput for what cannot be.
         """
         name, asked = name_and_repeat(text)
@@ -183,6 +186,7 @@ class Experiments:
             "until_ns": None if timeout_s is None else at + round(timeout_s * 1e9),
             "clocks": _clocks(),
             "facts": {"host": host_facts(), **(facts or {})},
+            "through": through,
         }
         draft = path.with_name(f".{path.name}.new")
         try:
@@ -238,6 +242,14 @@ class Experiments:
         """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
         rows = self.catalogue.found(seen_by=user, owner=owner, name=name, tag=tag, state=state)
         return [_of_row(row) for row in rows]
+
+    def begun_through(self, experiment: Experiment) -> str:
+        """The server that one which runs was begun through; empty where that was none, or it has ended."""
+        try:
+            head, _ = _read_live(experiment.live)
+        except FileNotFoundError:
+            return ""
+        return str(head.get("through", ""))
 
     def mark(
         self, experiment: Experiment, kind: MarkKind, words: str, at_ns: int | None = None
@@ -486,7 +498,7 @@ def _write(
         "attempt": ended.repeat,
         "levels": dict(ended.params),
         "state": ended.state,
-        "valid": made.verdict == "complete" and not failed,
+        "valid": made.verdict not in REFUSED and not failed,
         "reason": _reason(ended, stop["exit_status"], made),
         "exit_status": stop["exit_status"],
         "losses": {"experiment": made.lost},
@@ -537,10 +549,10 @@ def _reason(ended: Experiment, exit_status: int | None, made: Recorded) -> str:
         return f"it was {ended.state}"
     if exit_status not in (None, 0):
         return f"it ended with status {exit_status}"
-    if made.verdict == "complete":
+    if made.verdict not in REFUSED:
         return ""
     rows = made.series.select(["metric", "verdict"]).to_pylist()
-    bad = sorted({r["metric"] for r in rows if r["verdict"] != "complete"})
+    bad = sorted({r["metric"] for r in rows if r["verdict"] in REFUSED})
     return f"its series are {made.verdict}: {', '.join(bad[:5])}"
 
 

@@ -38,6 +38,7 @@ _OWN = (
     ("run_time", "ns", True),
     ("reading_time", "ns", False),
 )
+_NO_COUNTERS = {f"{SOURCE}_{metric}" for metric, _, grows in _OWN if not grows}
 
 
 class BlockLatency:
@@ -62,17 +63,20 @@ class BlockLatency:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
+        polls = self.intake.due()
         await ended(self._task)
         await asyncio.to_thread(self._end)
-        polls = self.intake.receipt.counted["due"]
         # no interval: before the first request of a bucket nothing was lost
-        told = [Account(m, s, expected=polls - n) for (m, s), n in self._since.items()]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+        told = [
+            Account(m, s, expected=polls - n, counter=m not in _NO_COUNTERS)
+            for (m, s), n in self._since.items()
+        ]
+        await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for _ in due(self._interval_s, receipt):
+        async for _ in due(self._interval_s, self.intake):
             try:
                 await asyncio.to_thread(self._keep)
             except Closed as error:

@@ -67,8 +67,9 @@ class CassandraPoller:
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
-        #: series by metric and labels: their statistic, and how often that had succeeded before
-        self._seen: dict[tuple[str, str], tuple[str, int]] = {}
+        #: series by metric and labels: their statistic, how often that had succeeded before, and from when on
+        #: it is expected
+        self._seen: dict[tuple[str, str], tuple[str, int, int | None]] = {}
         self._succeeded: Counter[str] = Counter()
         #: polls that came to their end, by statistic; the last may have been cut by `stop`
         self._polled: Counter[str] = Counter()
@@ -78,16 +79,22 @@ class CassandraPoller:
         await ended(self._task)
         interval_ns, missed = round(self._interval_s * 1e9), self.intake.receipt.counted["missed"]
         told = [
-            Account(metric, labels, interval_ns, expected=self._polled[statistic] + missed - before)
-            for (metric, labels), (statistic, before) in self._seen.items()
+            Account(
+                metric,
+                labels,
+                interval_ns,
+                expected=self._polled[statistic] + missed - before,
+                since_ns=since_ns,
+            )
+            for (metric, labels), (statistic, before, since_ns) in self._seen.items()
         ]
         with contextlib.suppress(Closed):
-            await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+            await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             for statistic in self._statistics:
                 found: list[Value] = []
                 try:
@@ -141,9 +148,10 @@ class CassandraPoller:
             for v in found
         ]
         success = ("cassandra_success", canonical_labels({**self._labels, "statistic": statistic}))
-        self._seen.setdefault(success, (statistic, 0))
-        for metric, labels, _ in rows:
-            self._seen.setdefault((metric, labels), (statistic, self._succeeded[statistic]))
+        begun_ns, before = self.intake.begun_ns, self._succeeded[statistic]
+        self._seen.setdefault(success, (statistic, 0, begun_ns))
+        for name in [(metric, labels) for metric, labels, _ in rows]:
+            self._seen.setdefault(name, (statistic, before, utc_ns if before else begun_ns))
         self._succeeded[statistic] += bool(found)
         self._polled[statistic] += 1
         table = points(

@@ -19,7 +19,14 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError, printable
 from penstock.observe.monitor.collectors.admin_socket import FailedError, ask
 from penstock.observe.monitor.collectors.ceph_daemon import Daemon, Row, Socket, sockets_at
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    only,
+    setting,
+)
 from penstock.observe.monitor.collectors.perf_counters import MOST_COUNTERS, USUAL, Counters, Series
 from penstock.observe.monitor.points import Account, Closed, Event, Sink, points
 
@@ -70,8 +77,7 @@ class CephPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._keeping is not None:
             await asyncio.gather(self._keeping, return_exceptions=True)
         now = time.time_ns()
@@ -83,6 +89,7 @@ class CephPoller:
             accounts += [self._account(m, s, n) for (m, s), n in daemon.expected().items()]
         with contextlib.suppress(Closed):
             await asyncio.to_thread(self.intake.keep, points(metric=[]), accounts, events)
+            await asyncio.to_thread(self.intake.ends)
         return self.intake.receipt
 
     def _account(self, metric: str, labels: str, expected: int | None = None) -> Account:
@@ -92,7 +99,7 @@ class CephPoller:
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             sockets, wrong = await asyncio.to_thread(sockets_at, self._places)
             if wrong:
                 self._tell(wrong)

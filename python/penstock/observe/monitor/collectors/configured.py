@@ -15,10 +15,14 @@ from penstock.plugins import COLLECTORS
 from penstock.spec.source import Source, read_source
 
 MOST_COLLECTORS = 100
+#: for which experiments a collector works by where they were begun
+BEGUN = ("here", "anywhere")
 #: begins the names of what a command finds in its environment
 VARIABLE = "PENSTOCK_COLLECT_"
 #: of what a run's other observers record, and of what is computed from it
 TAKEN = ("monitor", "samples", "utilisation", "derived")
+#: which experiments a collector of a server works for
+_CHOOSE = ("experiments", "begun")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: where a mistake is, below the settings; what was found, what was expected
 Mistake = tuple[tuple[str | int, ...], str, str]
@@ -34,13 +38,16 @@ def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
         pattern = settings.get("experiments", "*")
         if not isinstance(pattern, str) or not 0 < len(pattern) <= 500:
             raise BadInput(f"{name}: found experiments {pattern!r}; expected a pattern of names")
+        begun = settings.get("begun", BEGUN[0])
+        if begun not in BEGUN:
+            raise BadInput(f"{name}: found begun {begun!r}; expected {' or '.join(BEGUN)}")
         collectors_of({name: own_settings(settings)})
     return {name: dict(settings) for name, settings in wanted.items()}
 
 
 def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the pattern of experiments, which is no collector's."""
-    return {key: value for key, value in settings.items() if key != "experiments"}
+    """Without what says which experiments it works for, which is no collector's."""
+    return {key: value for key, value in settings.items() if key not in _CHOOSE}
 
 
 def of_run(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +106,8 @@ def mistakes(wanted: Any) -> Iterator[Mistake]:
                 f"collectors {other} and {name}",
                 f"names that differ in {variable(name)}",
             )
-        elif isinstance(settings, Mapping) and "experiments" in settings:
-            yield (name, "experiments"), "experiments", "nothing: it works in every run"
+        elif isinstance(settings, Mapping) and (choice := [k for k in _CHOOSE if k in settings]):
+            yield (name, choice[0]), choice[0], "nothing: it works in every run"
         else:
             yield from _of_settings(name, settings, run=True)
 

@@ -3,12 +3,13 @@
     gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
     gathering.soon()               # after an experiment began
     gathering.look()               # now and then
-    gathering.end(experiment)      # before it ends
+    receipts = gathering.end(experiment)      # before it ends
     gathering.close()
 
 What polls (a scraper, SNMP) is started for each experiment anew, so that its first poll is the experiment's
 beginning. What listens at a port runs once, from the first experiment to the last, and each of them gets what
-comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names.
+comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names, `begun` for those
+that were begun through this server alone (`here`, the default) or for all (`anywhere`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.observe.monitor.collectors.collector import Receipt
-from penstock.observe.monitor.collectors.configured import checked_collectors, own_settings
+from penstock.observe.monitor.collectors.configured import BEGUN, checked_collectors, own_settings
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.experiments import Experiment, Experiments
-from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
+from penstock.observe.monitor.points import Accepted, Batch, Closed, Event, Sink, points
 from penstock.observe.monitor.spool import Holding
 from penstock.plugins import COLLECTORS
 
+#: observers, whose receipts bear their names
+_OBSERVERS = ("monitor", "trace", "layers")
 #: how long a receiver may gather what came before it hands it on, and a little more [s]
 _GATHERED_S = 0.3
 
@@ -101,8 +104,11 @@ class Gathering:
         wanted: Mapping[str, Mapping[str, Any]],
         store: Callable[[], Experiments],
         tell: Callable[[str], None] = lambda _: None,
+        server: str = "",
     ) -> None:
+        """`server`: what experiments that are begun here are begun through (`Experiments.start`)."""
         self._wanted = checked_collectors(wanted)
+        self.server = server
         self._store = store
         self._tell = tell
         self._told: set[str] = set()
@@ -112,6 +118,11 @@ class Gathering:
         self._listening: dict[str, Collecting] = {}
         #: by experiment and collector: what has the source to itself meanwhile
         self._held: dict[tuple[Path, str], Holding] = {}
+        #: of what is shared, what it had done, and its processor time, when an experiment began to get it
+        self._before: dict[tuple[Path, str], tuple[Receipt, int]] = {}
+        #: of experiments that run: the server that they were begun through; those that are being ended
+        self._through: dict[Path, str] = {}
+        self._ending: set[Path] = set()
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "gathering")
 
@@ -147,18 +158,43 @@ class Gathering:
             }
             for path in {p for p, _ in self._held} - running.keys():
                 self._end(path)
+            self._ending &= running.keys()
+            self._through = {p: t for p, t in self._through.items() if p in running}
             for experiment in running.values():
+                if experiment.path in self._ending:
+                    continue
                 for name, settings in self._wanted.items():
-                    if fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+                    if self._is_for(store, experiment, settings):
                         self._begin(store, experiment, name, settings)
 
-    def end(self, experiment: Experiment) -> None:
-        """Ends what is collected for an experiment, before it is stopped itself."""
+    def _is_for(
+        self, store: Experiments, experiment: Experiment, settings: Mapping[str, Any]
+    ) -> bool:
+        if not fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+            return False
+        if settings.get("begun", BEGUN[0]) != BEGUN[0]:
+            return True
+        if experiment.path not in self._through:
+            self._through[experiment.path] = store.begun_through(experiment)
+        return self._through[experiment.path] == self.server
+
+    def end(self, experiment: Experiment) -> dict[str, Any]:
+        """Ends what is collected for an experiment, before it is stopped itself; gives receipts by collector.
+
+        Where it is not stopped then, `go_on` says so.
+        """
         shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
         if shared:
             time.sleep(_GATHERED_S)
         with self._lock:
-            self._end(experiment.path)
+            self._ending.add(experiment.path)
+            return self._end(experiment.path)
+
+    def go_on(self, experiment: Experiment) -> None:
+        """It was not stopped: what is collected begins anew."""
+        with self._lock:
+            self._ending.discard(experiment.path)
+        self.soon()
 
     def close(self) -> None:
         """Ends all; the experiments go on."""
@@ -185,10 +221,21 @@ class Gathering:
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
-            fan.add(path, sink)
+            if path not in fan.places:
+                if sink.next_number(name) == 0:
+                    sink.write(_starting(name, experiment.start_ns))
+                fan.add(path, sink)
             if name not in self._listening:
                 one = Collecting(collectors_of({name: own_settings(settings)}), fan)
                 self._listening[name] = one.start()
+            if (path, name) not in self._before:
+                one = self._listening[name]
+                intake = getattr(one.collectors[name], "intake", None)
+                done = Receipt(name) if intake is None else intake.receipt.copy()
+                self._before[path, name] = done, one.cpu_ns()
+        except Closed:
+            # it ended meanwhile
+            self._free(path, name)
         except PenstockError as error:
             self._say(f"{name}: {error}")
             if name in self._fans:
@@ -200,34 +247,62 @@ class Gathering:
         if held is not None:
             held.release()
 
-    def _end(self, path: Path) -> None:
+    def _end(self, path: Path) -> dict[str, Any]:
+        receipts: dict[str, Any] = {}
         for key in [k for k in self._polling if k[0] == path]:
-            with contextlib.suppress(Closed):
-                self._stopped(self._polling.pop(key), key[1])
+            receipts[key[1]] = self._stopped(self._polling.pop(key), key[1])
         for name, fan in self._fans.items():
+            if path not in fan.places:
+                continue
+            one = self._listening.get(name)
+            before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
             if fan.places == {path}:
-                self._quiet(name)
+                receipts[name] = self._quiet(name, before, cpu_ns)
+            elif one is not None:
+                receipts[name] = self._so_far(one, name, before, cpu_ns)
             fan.remove(path)
         for key in [k for k in self._held if k[0] == path]:
             self._free(*key)
+        named = {n: r for n, r in receipts.items() if r}
+        return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in named.items()}
 
-    def _quiet(self, name: str) -> None:
+    def _quiet(
+        self, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
         one = self._listening.pop(name, None)
-        if one is not None:
-            with contextlib.suppress(Closed):
-                self._stopped(one, name)
+        return None if one is None else self._stopped(one, name, before, cpu_ns)
 
-    def _stopped(self, one: Collecting, name: str) -> None:
+    def _so_far(
+        self, one: Collecting, name: str, before: Receipt, cpu_ns: int
+    ) -> dict[str, Any] | None:
+        """Of what goes on for other experiments, what it did for one that ends."""
+        intake = getattr(one.collectors[name], "intake", None)
+        if intake is None:
+            return None
+        try:
+            intake.tell()
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+        said: dict[str, Any] = intake.receipt.document(before)
+        return said | {"cpu_ns": one.cpu_ns() - cpu_ns}
+
+    def _stopped(
+        self, one: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
         try:
             one.stop()
         except Closed:
-            raise
+            pass  # it ended by another way
         except PenstockError as error:
             self._say(f"{name}: {error}")
-        for receipt in one.receipts.values():
-            said = _trouble(receipt)
-            if said:
-                self._tell(f"{name}: {receipt.stored} points; {said}")
+        intake = getattr(one.collectors[name], "intake", None)
+        receipt = one.receipts.get(name) or (intake.receipt if intake is not None else None)
+        if receipt is None:
+            return None
+        if said := _trouble(receipt):
+            self._tell(f"{name}: {receipt.stored} points; {said}")
+        made: dict[str, Any] = receipt.document(before)
+        return made | {"cpu_ns": one.cpu_ns() - cpu_ns}
 
     def _say(self, what: str) -> None:
         if what not in self._told and len(self._told) < 1000:
@@ -240,3 +315,9 @@ def _trouble(receipt: Receipt) -> str:
     counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
     parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
     return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")
+
+
+def _starting(name: str, start_ns: int) -> Batch:
+    """That a receiver began to listen for an experiment now: nothing could come before."""
+    event = Event("starting", start_ns, time.time_ns(), detail="the collector starting")
+    return Batch(name, 0, points(metric=[]), events=[event])

@@ -91,19 +91,20 @@ class SnmpPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
+        polls = self.intake.due()
         await ended(self._task)
         self._engine.close_dispatcher()
         interval_ns = round(self._interval_s * 1e9)
         accounts = [
-            Account(metric, labels, interval_ns, expected=self.intake.receipt.counted["due"])
-            for metric, labels, _, _ in self._series
+            Account(m, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
+            for m, s, _, _ in self._series
         ]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), accounts)
+        await asyncio.to_thread(self.intake.ends, accounts)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             try:
                 await self._keep(utc_ns, await self._values())
             except PenstockError as error:

@@ -84,15 +84,18 @@ class SwiftPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
+        interval_ns, polls = round(self._interval_s * 1e9), self.intake.due()
         await ended(self._task)
-        interval_ns, polls = round(self._interval_s * 1e9), self.intake.receipt.counted["due"]
-        told = [Account(METRIC, s, interval_ns, expected=polls) for s in sorted(self._seen)]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+        told = [
+            Account(METRIC, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
+            for s in sorted(self._seen)
+        ]
+        await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             found = await asyncio.gather(
                 *(asyncio.to_thread(self._ask, url) for url, _ in self._servers)
             )

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.observe.monitor.collectors.collector import only, unit_of
+from penstock.observe.monitor.collectors.collector import only
+from penstock.observe.monitor.collectors.columns import unit_of
 from penstock.observe.monitor.points import canonical_labels, points
 from penstock.observe.monitor.servers.reader import Kept, Server, check_window
 
