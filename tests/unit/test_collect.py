@@ -199,7 +199,7 @@ def test_what_does_not_answer_or_answers_html_is_told_and_no_reason_to_fail(tmp_
         assert account[name]["verdict"] == "unusable", account[name]
     assert any("HTML" in t or "html" in t for t in account["page"]["told"])
     assert "in use" in account["taken"]["trouble"]
-    assert account["good"]["verdict"] == "complete"
+    assert account["good"]["verdict"] == "unknown"
     assert seen.receipt["complete"] == "unusable"
 
 
@@ -253,7 +253,7 @@ def test_a_collector_that_blocks_hinders_neither_the_run_nor_others(
                 assert "took longer" in account["first"]["trouble"]
                 assert "took longer" in account["last"]["trouble"]
                 assert "a mistake of its own" in account["wrong"]["trouble"]
-                assert (account["push"]["points"], account["push"]["verdict"]) == (1, "complete")
+                assert (account["push"]["points"], account["push"]["verdict"]) == (1, "unknown")
     finally:
         COLLECTORS.__dict__.pop("_rows", None)
 
@@ -272,7 +272,7 @@ def test_what_was_stored_before_a_kill_is_there(tmp_path: Path) -> None:
         # the next run has collectors again
         begun(observer, tmp_path / "r2")
         assert pushed(observer.environment(), "push", "m v=1") == 204
-        assert observer.finish(None, None).receipt["complete"] == "complete"
+        assert observer.finish(None, None).receipt["complete"] == "unknown"
 
 
 def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Path) -> None:
