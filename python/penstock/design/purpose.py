@@ -7,11 +7,13 @@ beside each other). The full design is taken where it is the cheapest that serve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.design import model as models
+from penstock.design.claims import check
 from penstock.design.generators import (
     NoFraction,
     choose_generators,
@@ -21,6 +23,7 @@ from penstock.design.generators import (
 )
 from penstock.design.kinds import full
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
+from penstock.design.order import AUTO
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import DesignSpec, Study
@@ -30,6 +33,9 @@ from penstock.text import tenths
 GOAL = 0.8
 #: replicates where nothing says how many: the fewest that have pure error
 REPLICATES = 2
+
+#: levels of a factor at most for a design that is optimal for a surface
+MOST_SURFACE = 6
 
 #: purposes where the study says none, the first that a design serves
 UNSAID = ("estimate", "screen")
@@ -53,8 +59,20 @@ class Candidate:
     options: Mapping[str, Any]
     fraction: int = 0
     effective: float | None = None
+    #: coefficients of its model, the mean included; None: as many as treatments
+    coefficients: int | None = None
     #: why it does not serve the purpose; empty where it does
     unfit: str = ""
+
+    def freedom(self, design: DesignSpec) -> Callable[[int], int]:
+        """Degrees of freedom of the error by the number of replicates, where no setting is kept."""
+        from penstock.design.orders import PASSES
+        from penstock.design.power import error_df
+
+        passes = design.order == AUTO or design.order in PASSES
+        return lambda replicates: error_df(
+            self.treatments, replicates, passes=passes, coefficients=self.coefficients
+        )
 
     def spec(self, design: DesignSpec, replicates: int) -> DesignSpec:
         """The design as if the study had said it."""
@@ -93,7 +111,10 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
                 "found factors that no kind of design takes whole; expected fewer factors or levels, fewer "
                 "design.forbidden, or design.kind"
             )
-        least = min(rows, key=lambda row: (bool(found[rows.index(row)].unfit), row["runs"]))
+        at = min(range(len(rows)), key=lambda i: (bool(found[i].unfit), rows[i]["runs"]))
+        if found[at].unfit:
+            raise BadInput(_unserved(study, purpose, replicates))
+        least = rows[at]
         raise BadInput(
             f"found no design for {purpose} that keeps to what the study says of budget and detect; expected "
             f"room for at least {least['design']}: {least['runs']} runs, {least['estimated_s'] / 3600:.2g} h "
@@ -108,6 +129,26 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
         "alternatives": rows,
     }
     return study.model_copy(update={"design": spec.model_copy(update={"choice": choice})})
+
+
+def _unserved(study: Study, purpose: str, replicates: int | None) -> str:
+    """What is expected where no design of these factors serves a purpose: one of fewer levels that does."""
+    count = math.prod(len(f.levels) for f in study.factors)
+    ends = [
+        f.model_copy(update={"levels": (f.levels[0], f.levels[-1])}) if len(f.levels) > 2 else f
+        for f in study.factors
+    ]
+    fewer = study.model_copy(update={"factors": tuple(ends)})
+    text = f"found {count} combinations of levels, of which no design serves {purpose}; expected "
+    rows = [_costed(fewer, one, replicates) for one in candidates(fewer, purpose) if not one.unfit]
+    if not rows:
+        return text + "fewer factors or levels"
+    best = min(rows, key=lambda row: (bool(row["refused"]), row["runs"]))
+    over = f", {best['refused']}" if best["refused"] else ""
+    return (
+        f"{text}fewer levels: with two of each factor {best['design']} serves it, {best['treatments']} "
+        f"treatments x {best['replicates']} = {best['runs']} runs, {best['estimated_s'] / 3600:.2g} h{over}"
+    )
 
 
 def candidates(study: Study, purpose: str) -> Iterator[Candidate]:
@@ -192,15 +233,22 @@ def _mixed(asked: Asked, purpose: str) -> Iterator[Candidate]:
     yield from _optimal(asked, "d-optimal", "main", told, main_only)
     told = "interactions of three or more are taken as 0"
     no_curve = "no curvature" if purpose == "optimise" and _curved(asked) else ""
-    yield from _optimal(asked, "d-optimal", "pairs", told, leaves or no_curve)
+    serving = list(_optimal(asked, "d-optimal", "pairs", told, leaves or no_curve))
     if purpose == "optimise" and _curved(asked):
         told = "cubes and interactions of three or more are taken as 0"
         if not asked.forbidden:
-            yield from _of_kind(asked, "central-composite", {}, told, "")
-        yield from _optimal(asked, "i-optimal", "quadratic", told, "")
-    if asked.combinations <= full.MOST:
+            serving += _of_kind(asked, "central-composite", {}, told, "")
+        # the best surface of numbers of many levels never runs most of them
+        if max(asked.levels) <= MOST_SURFACE:
+            serving += _optimal(asked, "i-optimal", "quadratic", told, "")
+    yield from serving
+    whole = asked.combinations <= full.MOST
+    if not whole and purpose != "compare" and all(one.unfit for one in serving):
+        yield from _filling(asked, purpose)
+    if whole:
         rows = full.treatments(asked)
         if len(rows):
+            model = full.claim(asked).model if asked.forbidden else None
             yield Candidate(
                 "full" + (" but for forbidden ones" if asked.forbidden else ""),
                 "full",
@@ -209,8 +257,24 @@ def _mixed(asked: Asked, purpose: str) -> Iterator[Candidate]:
                 else "effects are correlated by what is left out",
                 len(rows),
                 {},
-                effective=_effective(asked, full.claim(asked).model or "main", rows),
+                effective=_effective(asked, model or "main", rows),
+                coefficients=models.coefficients(asked.factors, model) if model else None,
             )
+
+
+def _filling(asked: Asked, purpose: str) -> Iterator[Candidate]:
+    """Points that fill the space of numbers, enough for a surface of second order."""
+    if any(numeric(f) is None and len(f.levels) > 2 for f in asked.factors):
+        return
+    least, most = models.coefficients(asked.factors, "quadratic"), max(asked.levels)
+    runs = -(-3 * least // (2 * most)) * most
+    for _ in range(3):
+        told = "levels are not told apart one by one: numbers have a line, a curvature and products"
+        found = list(_of_kind(asked, "latin-hypercube", {"runs": runs}, told, ""))
+        if any(one.coefficients == least for one in found):
+            yield from found
+            return
+        runs *= 2
 
 
 def _curved(asked: Asked) -> bool:
@@ -240,11 +304,13 @@ def _of_kind(
     if row.fault(wanted):
         return
     try:
-        rows = row.treatments(wanted)
-        effective = _effective(wanted, row.claim(wanted).model or "main", rows)
+        claim = row.claim(wanted)
+        rows = check(wanted, row.treatments(wanted), claim)
+        effective = _effective(wanted, claim.model or "main", rows)
     except (PenstockError, ValueError):
         return
-    yield Candidate(name or kind, kind, cannot, len(rows), options, 0, effective, unfit)
+    least = models.coefficients(asked.factors, claim.model) if claim.model else None
+    yield Candidate(name or kind, kind, cannot, len(rows), options, 0, effective, least, unfit)
 
 
 def _effective(asked: Asked, model: Model, rows: Numbers) -> float:
@@ -260,8 +326,15 @@ def _with_replicates(study: Study) -> Study:
 
     design = study.design
     plan = make_plan(study)
-    effective = plan.power.get("effective_runs")
-    needed = replicates_for((design.detect or 0) / design.noise, plan.treatments, GOAL, effective)
+    one = Candidate(
+        plan.kind, plan.kind, "", plan.treatments, {}, plan.fraction,
+        plan.power.get("effective_runs"),
+        models.coefficients(study.factors, plan.model) if plan.model else None,
+    )  # fmt: skip
+    needed = replicates_for(
+        (design.detect or 0) / design.noise, plan.treatments, GOAL, one.effective,
+        freedom=one.freedom(design),
+    )  # fmt: skip
     if needed is None:
         raise BadInput(
             f"found design.detect: {tenths(design.detect or 0)}; expected a difference that 1000 replicates "
@@ -279,8 +352,9 @@ def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, A
         count = REPLICATES
         if design.detect is not None:
             needed = replicates_for(
-                design.detect / design.noise, one.treatments, GOAL, one.effective
-            )
+                design.detect / design.noise, one.treatments, GOAL, one.effective,
+                freedom=one.freedom(design),
+            )  # fmt: skip
             count = needed or 1000
             if needed is None:
                 refused = refused or "more than 1000 replicates"
@@ -290,7 +364,10 @@ def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, A
         refused = refused or f"over {design.budget_runs} runs"
     if design.budget_s is not None and seconds > design.budget_s:
         refused = refused or f"over {design.budget_s / 3600:g} h"
-    small = detectable(GOAL, one.treatments, count, effective=one.effective) if count > 1 else None
+    df = one.freedom(design)(count)
+    small = (
+        detectable(GOAL, one.treatments, count, effective=one.effective, df=df) if df > 0 else None
+    )
     return {
         "design": one.name,
         "kind": one.kind,

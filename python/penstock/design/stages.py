@@ -17,6 +17,7 @@ from penstock.design.augment import ORDER, Step, stage_words, term_of
 from penstock.design.caution import cautions
 from penstock.design.generators import word_lengths
 from penstock.design.matrix import Matrix, constant_words
+from penstock.design.orders import PASSES
 from penstock.design.plan import (
     Plan,
     PlannedRun,
@@ -24,7 +25,7 @@ from penstock.design.plan import (
     coded_matrix,
     relation_text,
 )
-from penstock.design.power import power_of
+from penstock.design.power import error_df, power_of, pure_df
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 
@@ -207,6 +208,19 @@ def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
     return coded
 
 
+def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
+    """What all designed runs together find: every one counts, each block costs a degree of freedom."""
+    kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
+    rows = [r for r in plan.rows if r.stage in kept]
+    kinds = len({r.treatment_id for r in rows})
+    df = pure_df([r.treatment_id for r in rows], [r.block for r in rows])
+    full = plan.replicates
+    return power_of(
+        kinds, plan.replicates, noise, fraction, len(rows) / plan.replicates, df,
+        error_df(kinds << fraction, full, passes=plan.order in PASSES),
+    )  # fmt: skip
+
+
 def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     """The plan with what all designed rows together can tell."""
     names = [f.name for f in plan.factors]
@@ -219,7 +233,7 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     if fraction and grade is None:
         grade = plan.resolution
     aliases = alias_table(matrix, names, relation) if fraction else []
-    power = power_of(len(matrix), plan.replicates, study.design.noise, fraction)
+    power = power_of_stages(plan, study.design.noise, fraction)
     said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
     said += [
         f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "
