@@ -107,8 +107,8 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
         )
     elif design.replicates == 1:
         found.append(
-            f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees of "
-            "freedom), which holds every effect that is not in it."
+            f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees "
+            "of freedom), which holds every effect that is not in it."
         )
     if not df:
         return found

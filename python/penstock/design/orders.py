@@ -233,7 +233,7 @@ def _option(
     as_is = Ordered(order, "", found, tuple(names[j] for j in hard), tuple(kept_strips), [])
     seconds = base_s + changes_s(study, levels, as_is)
     changes = sum(a != b for a, b in itertools.pairwise(rows))
-    treatments, runs = len(levels), len(found)
+    treatments = len(levels)
     passes = order in PASSES
     df: dict[str, int] = {}
     detectable: dict[str, float | None] = {}

@@ -140,8 +140,8 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
-    from penstock.design.estimate import changes_s, estimate
     from penstock.design import model as models
+    from penstock.design.estimate import changes_s, estimate
     from penstock.design.power import effective_by_factor, error_df, power_of
 
     factors = list(study.factors)

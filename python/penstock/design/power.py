@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtri, nctdtr, ndtr, stdtrit  # scipy.stats takes half a second to import
 
+from penstock.design.contrasts import Values
 from penstock.design.kinds.base import Model, Numbers
 from penstock.design.model import matrix, terms
 from penstock.spec.study import Factor
@@ -67,7 +68,10 @@ def smallest(df: int, goal: float = 0.8, level: float = 0.05) -> float:
         above *= 2
     while above - below > _NEAR * above:
         middle = (below + above) / 2
-        below, above = (middle, above) if found_with(middle, df, level) < goal else (below, middle)
+        if found_with(middle, df, level) < goal:
+            below = middle
+        else:
+            above = middle
     return above
 
 
@@ -85,9 +89,8 @@ def power(
     (`effective_runs`); N itself without. Non-central t, λ = δ√(Nr)/2, with the degrees of freedom `df` that
     the analysis has (`error_df`); N(r−1), those of complete randomisation, without.
     """
-    return found_with(
-        delta * ((effective or runs) * replicates) ** 0.5 / 2, _df(runs, replicates, df), level
-    )
+    shift = delta * math.sqrt((effective or runs) * replicates) / 2
+    return found_with(shift, _df(runs, replicates, df), level)
 
 
 def _df(runs: int, replicates: int, df: int | None) -> int:
@@ -124,7 +127,7 @@ def detectable(
     """Smallest difference of level means, in standard deviations, found with probability `goal`; `df` and
     `effective` as in `power`."""
     errors = smallest(_df(runs, replicates, df), goal, level)
-    return errors * 2 / ((effective or runs) * replicates) ** 0.5
+    return errors * 2 / math.sqrt((effective or runs) * replicates)
 
 
 def replicates_for(
@@ -166,8 +169,14 @@ def effective_by_factor(factors: Sequence[Factor], model: Model, numbers: Number
     By least squares of the model, one replicate: the variance of the difference of two levels is 4/N σ² in an
     orthogonal two-level design; of more levels the pair that is told worst counts.
     """
-    x = matrix(factors, model, numbers)
-    covariance = np.linalg.pinv(x.T @ x)
+    return told_by(factors, model, numbers, matrix(factors, model, numbers))
+
+
+def told_by(
+    factors: Sequence[Factor], model: Model, numbers: Numbers, columns: Values
+) -> list[float]:
+    """`effective_by_factor` from columns that begin with those of the model, one row for each run."""
+    covariance = np.linalg.pinv(columns.T @ columns)
     found: list[float] = []
     at = 1
     for j, factor in enumerate(factors):

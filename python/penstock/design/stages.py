@@ -7,6 +7,7 @@ replicates are passes of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from penstock.design.augment import ORDER, Step, stage_words, term_of
-from penstock.design.caution import cautions
+from penstock.design.augment_levels import columns, numbers_of, told_model
+from penstock.design.caution import cautions, irregular
 from penstock.design.generators import word_lengths
 from penstock.design.matrix import Matrix, constant_words
 from penstock.design.orders import PASSES
@@ -22,10 +24,11 @@ from penstock.design.plan import (
     Plan,
     PlannedRun,
     alias_table,
+    asked_of,
     coded_matrix,
     relation_text,
 )
-from penstock.design.power import error_df, power_of, pure_df
+from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 
@@ -130,7 +133,9 @@ def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
         )
         record["confounded"] = [term_of(w, names) for w in words] if at in labels else []
     whole = replace(whole, stages=recorded)
-    return _told(whole, study, np.unique(matrix, axis=0)) if plan.two_level else whole
+    if plan.two_level:
+        return _told(whole, study, np.unique(matrix, axis=0))
+    return _levels_told(whole, study, matrix, labels, grown=whole.treatments > plan.treatments)
 
 
 def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
@@ -208,16 +213,44 @@ def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
     return coded
 
 
+def _levels_told(
+    plan: Plan, study: Study, matrix: Matrix, labels: Sequence[int], *, grown: bool
+) -> Plan:
+    """The plan with what all designed rows of factors of more than two levels tell; `grown`: treatments were
+    added."""
+    model = told_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
+    whole = replace(plan, model=model)
+    power = power_of_stages(whole, study.design.noise)
+    also = []
+    if model is not None:
+        rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
+        also = irregular(asked_of(study), rows, model)
+    said = cautions(study, plan.resolution, [], power, two_level=False, also=also)
+    return replace(whole, power=power, cautions=said)
+
+
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
     """What all designed runs together find: every one counts, each block costs a degree of freedom."""
     kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
     rows = [r for r in plan.rows if r.stage in kept]
+    blocks = [r.block for r in rows]
+    if not plan.two_level:
+        names = [f.name for f in plan.factors]
+        coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
+        numbers = numbers_of(plan.factors, coded)
+        x = columns(plan.factors, plan.model or "main", numbers, blocks)
+        df = len(x) - int(np.linalg.matrix_rank(x))
+        if plan.model is None:
+            df = pure_df([r.treatment_id for r in rows], blocks)
+        if df < 1:
+            return {"degrees_of_freedom": 0, "assumed_noise": noise}
+        told = told_by(plan.factors, plan.model or "main", numbers, x)
+        return power_at(2 / math.sqrt(min(told)), df, noise)
     kinds = len({r.treatment_id for r in rows})
-    df = pure_df([r.treatment_id for r in rows], [r.block for r in rows])
-    full = plan.replicates
     return power_of(
-        kinds, plan.replicates, noise, fraction, len(rows) / plan.replicates, df,
-        error_df(kinds << fraction, full, passes=plan.order in PASSES),
+        kinds, plan.replicates, noise, fraction, len(rows) / plan.replicates,
+        pure_df([r.treatment_id for r in rows], blocks),
+        error_df(kinds << fraction, plan.replicates, passes=plan.order in PASSES),
     )  # fmt: skip
 
 
