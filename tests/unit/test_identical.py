@@ -21,7 +21,7 @@ from penstock.analyse.identical import (
     identical_lines,
     names_difference,
 )
-from penstock.cli import app
+from penstock.cli import _build
 from penstock.design.plan import make_plan
 from penstock.errors import BadInput
 from penstock.study.load import load_study
@@ -85,7 +85,8 @@ def test_a_rate_has_an_interval() -> None:
 def test_what_says_that_treatments_differ() -> None:
     def cell(low: float, high: float) -> dict[str, object]:
         middle = (low * high) ** 0.5
-        return dict(where={}, ratio=middle, low=low, high=high, n=4, at_level=1.0, at_other=1.0)
+        bounds = {"ratio": middle, "low": low, "high": high}
+        return {"where": {}, **bounds, "n": 4, "at_level": 1.0, "at_other": 1.0}
 
     for cells, differs in (
         ([cell(0.9, 1.2)], False),
@@ -101,7 +102,7 @@ def test_what_says_that_treatments_differ() -> None:
 def test_the_command_and_its_errors(tmp_path: Path) -> None:
     source = tmp_path / "recorded.study.yaml"
     source.write_text(study_text({"a": TWO}, "{kind: full, replicates: 3}"))
-    ran = CliRunner().invoke(app, ["plan", str(source), "--identical", "5", "--json"])
+    ran = CliRunner().invoke(_build(), ["plan", str(source), "--identical", "5", "--json"])
     assert ran.exit_code == 0
     assert '"studies": 5' in ran.stdout
     study = load_study(source, [], False)

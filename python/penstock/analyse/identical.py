@@ -2,8 +2,8 @@
 
 Runs are drawn about one value for all treatments, with the variation that the study assumes (`design.noise`);
 where settings are kept over several runs, half of its variance is the setting's, as the planner takes it.
-Each study is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. What then
-says that treatments differ is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
+Each study is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. What
+then says that treatments differ is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
 """
 
 from __future__ import annotations
