@@ -170,3 +170,31 @@ def test_a_step_of_two_levels_runs_nothing_forbidden(tmp_path: Path) -> None:
         rows = numbers_of(found.plan.factors, proposal.step.rows)
         assert not (rows[:, :2] == 0).all(axis=1).any()
     assert dataclasses.asdict(found.proposal("replicates:1"))["runs"] == 8
+
+
+@pytest.mark.parametrize("order", ["split-plot", "split-plot-random", "strip-plot"])
+def test_settings_are_kept_in_the_stages_that_are_added(tmp_path: Path, order: str) -> None:
+    dear = {
+        "os": "{levels: [a, b, c], change: redeploy}",
+        "fs": "{levels: [x, z], change: reformat}",
+        "jobs": "{levels: [1, 8]}",
+    }
+    design = f"{{kind: full, replicates: 2, order: {order}}}"
+    plan = extended(tmp_path, dear, design, "replicates:2")
+    whole = extended(tmp_path, dear, design.replace("2", "4"))
+    for attribute in ("whole_plot", "strip"):
+        of = [getattr(r, attribute) for r in plan.rows]
+        assert sorted(of) == sorted(getattr(r, attribute) for r in whole.rows)
+        first = {w for w, r in zip(of, plan.rows, strict=True) if r.stage == 1 and w}
+        assert first.isdisjoint(w for w, r in zip(of, plan.rows, strict=True) if r.stage == 2)
+    for number in {r.whole_plot for r in plan.rows}:
+        mine = [r for r in plan.rows if r.whole_plot == number]
+        assert len({tuple(r.levels[n] for n in plan.whole_plot_factors) for r in mine}) == 1
+        assert [r.run_order for r in mine] == list(
+            range(mine[0].run_order, mine[0].run_order + len(mine))
+        )
+    ours, theirs = (effects(runs_of(p), p, "y").set_index("term")["df"] for p in (plan, whole))
+    if order != "split-plot-random":
+        pd.testing.assert_series_equal(ours, theirs)
+    else:  # the stage is a block
+        assert ours["whole_plot"] == theirs["whole_plot"] - 1

@@ -19,6 +19,7 @@ from penstock.design.augment_levels import columns, numbers_of, told_model
 from penstock.design.caution import cautions, irregular
 from penstock.design.generators import word_lengths
 from penstock.design.matrix import Matrix, constant_words
+from penstock.design.order import INTERLEAVED, RESTRICTED, Place, places
 from penstock.design.orders import PASSES
 from penstock.design.plan import (
     Plan,
@@ -173,29 +174,52 @@ def _rows(
             order = earlier.standard_order
             treatments.append((earlier.treatment_id, order, earlier.levels, earlier.coded))
     found: list[PlannedRun] = []
-    place = len(before)
-    interleaved = plan.order == "interleaved"
+    passes = plan.order in PASSES
+    kept = (max(r.whole_plot for r in before), max(r.strip for r in before))
+    placed = _placed(plan, [levels for _, _, levels, _ in treatments], stage, number, study)
+    for place, one in enumerate(placed, start=len(before) + 1):
+        treatment, order, levels, coded = treatments[one.treatment]
+        found.append(
+            PlannedRun(
+                run_id=f"r{place:0{digits}d}",
+                run_order=place,
+                replicate=replicates.get(treatment, 0) + one.replicate,
+                block=block + (one.replicate if passes else 1),
+                treatment_id=treatment,
+                standard_order=order,
+                levels=levels,
+                coded=coded,
+                whole_plot=one.whole_plot and kept[0] + one.whole_plot,
+                strip=one.strip and kept[1] + one.strip,
+                stage=number,
+            )
+        )
+    return found
+
+
+def _placed(
+    plan: Plan, treatments: Sequence[dict[str, str]], stage: Stage, number: int, study: Study
+) -> list[Place]:
+    """The runs of a stage in the order of the plan; settings are kept as in the stages before."""
+    if plan.order in RESTRICTED:
+        names = [f.name for f in plan.factors]
+        levels = [
+            [[v.name for v in f.levels].index(one[f.name]) for f in plan.factors]
+            for one in treatments
+        ]
+        seed = (study.design.seed + (number << 40)) % (1 << 64)  # draws of its own
+        return places(
+            np.array(levels), stage.replicates, seed, plan.order,
+            [names.index(n) for n in plan.whole_plot_factors],
+            [names.index(n) for n in plan.strip_factors],
+        )  # fmt: skip
+    found = []
     for again in range(1, stage.replicates + 1):
         shuffled = np.arange(len(treatments))
-        if interleaved:
+        if plan.order == INTERLEAVED:
             key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
             shuffled = np.random.Generator(np.random.PCG64(key)).permutation(len(treatments))
-        for i in shuffled:
-            treatment, order, levels, coded = treatments[int(i)]
-            place += 1
-            found.append(
-                PlannedRun(
-                    run_id=f"r{place:0{digits}d}",
-                    run_order=place,
-                    replicate=replicates.get(treatment, 0) + again,
-                    block=block + (again if interleaved else 1),
-                    treatment_id=treatment,
-                    standard_order=order,
-                    levels=levels,
-                    coded=coded,
-                    stage=number,
-                )
-            )
+        found += [Place(again, int(i)) for i in shuffled]
     return found
 
 
@@ -234,6 +258,8 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
     kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
     rows = [r for r in plan.rows if r.stage in kept]
     blocks = [r.block for r in rows]
+    if plan.whole_plot_factors:  # what the first stage found is found with more settings as well
+        return plan.power
     if not plan.two_level:
         names = [f.name for f in plan.factors]
         coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
