@@ -153,6 +153,7 @@ def effects(
             response,
             confidence,
             lambda r, p: effects(r, p, response, confidence, scale),
+            scale,
         )
     return effects_of(fitted(runs, plan, response, scale), response, confidence, scale)
 
@@ -201,6 +202,10 @@ _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "s
 def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
     """The fit that `effects` tells: least squares with the strata of the order. PenstockError as there."""
     data = usable(runs, plan, response)
+    if plan.stages:
+        from penstock.analyse.staged import designed_plan
+
+        plan = designed_plan(plan)
     y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=np.float64), scale)
     design = design_of(data, plan)
     return _fit(y, design, _blocks(data, plan), strata.groups_of(data, plan), plan)
@@ -215,12 +220,17 @@ def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.
 
 
 def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
-    """The valid runs with a finite number for the response. PenstockError where fewer than two are."""
+    """The valid runs with a finite number for the response, of a study that went on those of its designed
+    stages with `replicate` as their block. PenstockError where fewer than two are."""
     needed = [*(f.name for f in plan.factors), response]
     missing = [name for name in needed if name not in runs.columns]
     if missing:
         raise PenstockError(f"the runs have no column {', '.join(missing)}")
     data = runs
+    if plan.stages:
+        from penstock.analyse.staged import designed_part
+
+        data, plan = designed_part(runs, plan)
     if "valid" in data.columns:
         data = data[data["valid"].eq(True)]
     if "source" in data.columns:  # what was predicted is no run

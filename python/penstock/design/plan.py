@@ -25,8 +25,7 @@ from penstock.design.generators import (
 )
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
-from penstock.design.order import INTERLEAVED, SPLIT_PLOT, STRIP_PLOT
-from penstock.design.orders import Ordered, cautions_of, ordered
+from penstock.design.orders import PASSES, Ordered, cautions_of, ordered, power_as_ordered
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -142,8 +141,9 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
+    from penstock.design import model as models
     from penstock.design.estimate import changes_s, estimate
-    from penstock.design.power import effective_runs, power_of
+    from penstock.design.power import effective_by_factor, error_df, power_of
 
     factors = list(study.factors)
     names = [f.name for f in factors]
@@ -154,7 +154,8 @@ def make_plan(study: Study) -> Plan:
     relation = defining_relation(g.relation for g in generators)
     grade = resolution(relation)
     model: Model | None = None
-    effective, also, aliases = None, list[str](), list[Alias]()
+    effective: list[float] | None = None
+    also, aliases = list[str](), list[Alias]()
     if regular:
         signs = two_level(len(factors), generators)
         relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
@@ -164,13 +165,25 @@ def make_plan(study: Study) -> Plan:
         numbers, model, also = treatments(study)
         levels, effective = (
             numbers.astype(np.int64),
-            effective_runs(factors, model or "main", numbers),
+            effective_by_factor(factors, model or "main", numbers),
         )
     replicates = study.design.replicates
-    in_order = ordered(study, levels, estimate(study, len(levels) * replicates, 0.0)[0])
+    base_s = estimate(study, len(levels) * replicates, 0.0)[0]
+    in_order = ordered(study, levels, base_s, model, effective)
     rows = _rows(study, levels, in_order)
     seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
-    power = power_of(len(levels), replicates, study.design.noise, len(generators), effective)
+    passes = in_order.order in PASSES
+    as_kept = power_as_ordered(in_order, study.design.noise)
+    worst = min(effective) if effective is not None else None
+    power = power_of(
+        len(levels), replicates, study.design.noise, len(generators), worst,
+        error_df(
+            len(levels), replicates, passes=passes,
+            coefficients=models.coefficients(factors, model) if model else None,
+        ),
+        error_df(len(levels) << len(generators), replicates, passes=passes),
+    )  # fmt: skip
+    power |= as_kept or {}
     return Plan(
         study_id=study.study_id,
         rows=rows,
@@ -316,7 +329,7 @@ def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> 
     """The runs of a matrix of level numbers in their order."""
     factors = study.factors
     width = max(2, len(str(len(levels))))
-    passes = in_order.order in (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
+    passes = in_order.order in PASSES
     rows: list[PlannedRun] = []
     digits = max(3, len(str(len(in_order.places))))
     names = [f.name for f in factors]
