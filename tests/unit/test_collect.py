@@ -28,6 +28,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import select
 from penstock.errors import BadInput, PenstockError
+from penstock.host.daemon import say_ready
 from penstock.host.journal import Journal
 from penstock.observe.monitor import collect
 from penstock.observe.monitor.collect import SPOOL, CollectObserver
@@ -302,6 +303,14 @@ def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Pa
     assert waiting.select([beside], [], [], 120)[0], "it outlives who started it"
     os.close(beside)
     assert stored(tmp_path, "push") == 2
+
+
+def test_who_is_no_longer_waited_for_says_ready_to_nobody() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)  # a ping was answered before
+    say_ready(writes)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(writes)
 
 
 def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:

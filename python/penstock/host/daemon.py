@@ -305,6 +305,18 @@ def begun(words: list[str]) -> tuple[str, dict[str, Any]]:
     return kind, config
 
 
+def say_ready(ready_fd: int | None) -> None:
+    """Tells who started this daemon that it answers; who found that out by its socket listens no more."""
+    if ready_fd is None:
+        return
+    try:
+        os.write(ready_fd, b"ready\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(ready_fd)
+
+
 def main(words: list[str]) -> int:
     """Entry point of the process of a native daemon."""
     kind, config = begun(words)

@@ -23,7 +23,7 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
-from penstock.host.daemon import begun, connect, start_daemon, stop_entirely
+from penstock.host.daemon import begun, connect, say_ready, start_daemon, stop_entirely
 from penstock.host.journal import Journal
 from penstock.host.opens import Held, HeldOpens
 from penstock.host.processes import TOKEN_VARIABLE, Identity
@@ -238,9 +238,7 @@ class _Daemon:
         self._watch.hold()
         listener = listen(self._socket)
         answering(listener, self._answer)
-        if ready_fd is not None:
-            os.write(ready_fd, b"ready\n")
-            os.close(ready_fd)
+        say_ready(ready_fd)
         changed = 0
         while not self._ending.wait(_LOOK_EVERY_S):
             try:

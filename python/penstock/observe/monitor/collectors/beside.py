@@ -23,7 +23,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
-from penstock.host.daemon import begun
+from penstock.host.daemon import begun, say_ready
 from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.points import Accepted, Batch, Closed
@@ -194,9 +194,7 @@ class _Daemon:
         owner = os.pidfd_open(int(self._config["owner_pid"]))
         listener = listen(Path(self._config["socket"]))
         answering(listener, self._answer)
-        if ready_fd is not None:
-            os.write(ready_fd, b"ready\n")
-            os.close(ready_fd)
+        say_ready(ready_fd)
         threading.Thread(target=self._outlived, args=(owner,), daemon=True).start()
         self._ending.wait()
         listener.close()
