@@ -68,13 +68,21 @@ lint: build ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
 rusttest: build ## the Rust tests
 	cargo test --release --workspace --exclude penstock-bindings --quiet
 
-# tests that need no host share its processors; those of the host, and of guests, go one by one
+# Tests share the processors where they need no host, or judge what was counted on it; tests of disks, nodes
+# and times go one by one, and so does a new file of the host.
 BESIDE := tests/unit tests/property tests/model studies/tests bench/tests
+HOST   := $(wildcard $(addsuffix /test_*.py,tests/fuzz tests/integration tests/guest))
+TIMED  := $(addprefix tests/integration/test_trace_,disk.py live.py) tests/guest/test_backends.py
+PAIRED := $(filter-out $(TIMED),$(filter $(addprefix tests/integration/test_, \
+            attack_http.% catalogue_postgres.% every_bundle.% launch.% trace% wheel.%) tests/guest/%,$(HOST)))
 beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
-alone   = $(PY) -m pytest tests/fuzz tests/integration tests/guest $(1) --durations 40
+paired  = $(PY) -m pytest $(PAIRED) $(1) -n logical --dist loadfile --durations 20
+alone   = $(PY) -m pytest $(filter-out $(PAIRED),$(HOST)) $(1) --durations 40
 # how often what is not long, and what is, may look again or look away: docs/adr/0037-bounds-that-moved.md
-SHORT  := --most-reruns 7 --most-skips 15 --most-retaken 60
-LONG   := --most-reruns 3 --most-skips 8 --most-retaken 20
+SHORT_PAIRED := --most-reruns 3 --most-skips 3 --most-retaken 0
+SHORT_ALONE  := --most-reruns 4 --most-skips 12 --most-retaken 60
+LONG_PAIRED  := --most-reruns 1 --most-skips 2 --most-retaken 0
+LONG_ALONE   := --most-reruns 2 --most-skips 6 --most-retaken 20
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
 	$(PY) -m pytest tests studies/tests bench/tests --collect-only -qq
@@ -82,13 +90,15 @@ check: lint ## what needs no host: lint, types, the Python tests of all that com
 
 pytest: build ## the Python tests that are not long
 	$(call beside,$(BESIDE) -m "not long")
-	$(call alone,-m "not long" $(SHORT))
+	$(call paired,-m "not long" $(SHORT_PAIRED))
+	$(call alone,-m "not long" $(SHORT_ALONE))
 
 test: lint rusttest pytest ## everything that must hold, but for what is long
 
 test-long: build $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
 	$(call beside,$(BESIDE) -m "long")
-	$(call alone,-m "long" $(LONG))
+	$(call paired,-m "long" $(LONG_PAIRED))
+	$(call alone,-m "long" $(LONG_ALONE))
 
 fuzz: build ## a million inputs, counted, to every reader of what others write; failing ones go to out/fuzz
 	$(PY) -m tests.fuzz --inputs 1000000 --all

@@ -1,11 +1,12 @@
 """What the sampler costs at 1 s and at 100 Hz, beside collectd, node_exporter and sar at 1 s, in one run.
 
-Two hundred processes sleep on the host meanwhile, all of them real, and as many block devices are read as it
-has, which the rows say: none is made up. All engines sample at the same time, in windows one after the other;
-a row is the share of a core that a process had of a window, in each of them. collectd reads processors,
-memory, load, network and disks into CSV; node_exporter is asked for these once a second; sadc writes its
-binary file. Planted: a sampler that is stopped for half a second, whose missed ticks it has to count. Status
-1 where a bar is missed or the plant is not found. An engine that is not installed is left out and said.
+Two hundred processes sleep on the host meanwhile, all of them real, and fifty block devices are read: those
+of the host, and loop devices that are attached for it, each of which is written every second. All engines
+sample at the same time, in windows one after the other; a row is the share of a core that a process had of
+a window, in each of them. collectd reads processors, memory, load, network and disks into CSV;
+node_exporter is asked for these once a second; sadc writes its binary file. Planted: a sampler that is
+stopped for half a second, whose missed ticks it has to count. Status 1 where a bar is missed or the plant
+is not found. An engine that is not installed is left out and said.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.host.journal import Journal
+from penstock.host.loop import attach, detach
 from penstock.observe.monitor.monitor import Monitor
 
-PROCESSES = 200
+PROCESSES, DISKS = 200, 50
 MOST_AT_1_S, MOST_AT_100_HZ = 0.1, 3.0
-SECOND_NS = 10**9
+SECOND_NS, MIB = 10**9, 2**20
 COLLECTD = """
 BaseDir "{place}"
 PIDFile "{place}/pid"
@@ -79,6 +81,37 @@ def asked_each_second(url: str, ended: threading.Event) -> None:
         due += 1.0
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
             answer.read()
+
+
+def block_devices() -> int:
+    return len(Path("/proc/diskstats").read_text().splitlines())
+
+
+def written_each_second(devices: list[Path], ended: threading.Event) -> None:
+    while not ended.wait(1.0):
+        for device in devices:
+            with device.open("r+b", buffering=0) as file:
+                file.write(bytes(4096))
+                os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def disks(place: Path, journal: Journal) -> Iterator[int]:
+    """As many block devices as there must be, at the least, those that were lacking at work; their number."""
+    ended, made = threading.Event(), []
+    with contextlib.ExitStack() as stack:
+        while block_devices() < DISKS:
+            image = place / f"disk-{len(made)}"
+            with image.open("wb") as file:
+                file.truncate(8 * MIB)
+            device = attach(image, journal)
+            stack.callback(detach, device, journal)
+            made.append(device.path)
+        writing = threading.Thread(target=written_each_second, args=(made, ended))
+        writing.start()
+        stack.callback(writing.join)
+        stack.callback(ended.set)
+        yield block_devices()
 
 
 @contextlib.contextmanager
@@ -137,7 +170,6 @@ def main() -> int:
     seconds, number = (5.0, 4) if asked.quick else (60.0, 5)
     left_out: list[str] = []
     rows, planted = [], {}
-    disks = len(Path("/proc/diskstats").read_text().splitlines())
     with (
         tempfile.TemporaryDirectory(prefix="penstock-sampler-") as scratch,
         contextlib.ExitStack() as stack,
@@ -146,7 +178,8 @@ def main() -> int:
         os.environ["PENSTOCK_STATE"] = str(place / "state")
         for _ in range(PROCESSES):
             stack.enter_context(running(["/bin/sleep", "3600"], place))
-        case = f"{disks} block devices and {PROCESSES} processes, all real"
+        number_of_disks = stack.enter_context(disks(place, Journal()))
+        case = f"{number_of_disks} block devices and {PROCESSES} processes, all real"
         monitor = stack.enter_context(Monitor(Journal(), place, SECOND_NS))
         monitor.start(None, None, place)
         assert monitor._daemon is not None

@@ -56,7 +56,7 @@ from bench import record  # noqa: E402
 
 STUDY = HERE / "scenarios.study.yaml"
 NAMES = {"wordcount": "WordCount", "dfsio": "DFSIO", "tpcds": "queries"}
-ABOUT = "Two workers, two data nodes, links of 100 Mbit/s, disks of 20 MB/s: compare ratios, not seconds."
+ABOUT = "Two workers, two data nodes, links of 50 Mbit/s, disks of 10 MB/s: compare ratios, not seconds."
 console = Console(width=130, highlight=False)
 
 

@@ -487,8 +487,8 @@ def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> N
     """The command ends by the signal passed on; its child, which heeds none, is counted and ended."""
     bundle = ground / "T"
     script = (
-        "(trap '' INT; exec sleep 60) & head -c 100 a.wt > /dev/null; echo ready >&2; "
-        "trap 'exit 5' INT; while :; do sleep 0.1; done"
+        "(trap '' INT; exec sleep 60) & head -c 100 a.wt > /dev/null; "
+        "trap 'exit 5' INT; echo ready >&2; while :; do sleep 0.1; done"
     )
     tracing = subprocess.Popen(
         [
