@@ -9,8 +9,10 @@ from typing import Any
 
 import typer
 
+from penstock.cli.monitor.application import application, lacking
 from penstock.cli.monitor.options import JSON, SERVER, app, params, patient, say
 from penstock.errors import BadInput, PenstockError
+from penstock.spec.application import Application
 
 _FAILED = 125
 #: as of timeout(1), which ends a command, too
@@ -32,6 +34,29 @@ def run(
         False,
         "--block-latency",
         help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+    ),
+    processes: bool = typer.Option(
+        False,
+        "--processes",
+        help="The command's processes, one by one: processor time, memory, threads, bytes; 512 at the most.",
+    ),
+    processes_named: list[str] = typer.Option(
+        [],
+        "--processes-named",
+        metavar="PATTERN",
+        help="Processes of the host by their name, too (* and ?).",
+    ),
+    file: list[str] = typer.Option(
+        [], "--file", metavar="NAME=PATH", help="A file that begins with a number, read each time."
+    ),
+    metric: list[str] = typer.Option(
+        [],
+        "--metric",
+        metavar="NAME=COMMAND",
+        help="A command for /bin/sh that prints a number; killed where it is late.",
+    ),
+    metric_interval: float = typer.Option(
+        1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
@@ -61,12 +86,14 @@ def run(
     rules = _rules(alert)
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    besides = application(processes, processes_named, file, metric, metric_interval)
     if calibrate is not None:
-        _calibrated(words, interval, calibrate, as_json, block_latency)
+        _calibrated(words, interval, calibrate, as_json, block_latency, besides)
         return
     import time
 
-    from penstock.observe.monitor.door import clocks, sampled
+    from penstock.observe.monitor.door import clocks
+    from penstock.observe.monitor.sampled import sampled
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options = {"tags": tag, "params": params(param)}
@@ -90,6 +117,7 @@ def run(
                     told=lambda stretch: say(f"alert: {stretch.words}"),
                     signals=signals,
                     block_latency=block_latency,
+                    application=besides,
                 )
                 status = done.finished.exit_status
                 cut_short = done.aborted or done.interrupted is not None
@@ -175,7 +203,12 @@ def _rules(texts: list[str]) -> list[Any]:
 
 
 def _calibrated(
-    words: list[str], interval: float, pairs: int, as_json: bool, block_latency: bool
+    words: list[str],
+    interval: float,
+    pairs: int,
+    as_json: bool,
+    block_latency: bool,
+    besides: Application,
 ) -> None:
     from penstock.observe.monitor.session import impact_of
 
@@ -183,7 +216,9 @@ def _calibrated(
         print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
 
     every_ns = round(interval * 1e9)
-    found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
+    found = impact_of(
+        words, every_ns, pairs, told, block_latency=block_latency, application=besides
+    )
     if as_json:
         print(json.dumps(found.as_document()))
         return
@@ -206,6 +241,8 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
         print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
+    for line in lacking(receipt):
+        say(line)
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return
