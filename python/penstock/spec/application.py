@@ -1,4 +1,4 @@
-"""What a monitor is told to read besides the host: processes, files with a number, commands that print one."""
+"""What a monitor is told to read besides the host: processes, files with a number, commands."""
 
 from __future__ import annotations
 
