@@ -1,12 +1,13 @@
 """What the sampler costs at 1 s and at 100 Hz, beside collectd, node_exporter and sar at 1 s, in one run.
 
-Two hundred processes sleep on the host meanwhile, all of them real, and fifty block devices are read: those
-of the host, and loop devices that are attached for it, each of which is written every second. All engines
-sample at the same time, in windows one after the other; a row is the share of a core that a process had of
-a window, in each of them. collectd reads processors, memory, load, network and disks into CSV;
-node_exporter is asked for these once a second; sadc writes its binary file. Planted: a sampler that is
-stopped for half a second, whose missed ticks it has to count. Status 1 where a bar is missed or the plant
-is not found. An engine that is not installed is left out and said.
+It reads fifty block devices (those of the host, and loop devices that are attached for it, each of which is
+written every second) and two hundred processes of a control group, one by one: first while they sleep, then
+while each of them wakes up every second and writes a line. All engines sample at the same time, in windows
+one after the other; a row is the share of a core that a process had of a window, in each of them. collectd
+reads processors, memory, load, network and disks into CSV; node_exporter is asked for these once a second;
+sadc writes its binary file: none reads processes. Planted: a sampler that is stopped for half a second,
+whose missed ticks it has to count, and a process that begins meanwhile, which it has to find. Status 1 where
+a bar is missed or a plant is not found. An engine that is not installed is left out and said.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
+from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.loop import attach, detach
-from penstock.observe.monitor.monitor import Monitor
+from penstock.observe.monitor.monitor import Monitor, MonitorResult
+from penstock.spec.application import Application
 
 PROCESSES, DISKS = 200, 50
 MOST_AT_1_S, MOST_AT_100_HZ = 0.1, 3.0
 SECOND_NS, MIB = 10**9, 2**20
+#: wakes up every second, without a process of its own for that, and writes a line
+AWAKE = ["/bin/bash", "-c", "exec 3<>$0 4>>$1; while :; do read -t 1 -u 3; echo x >&4; done"]
 COLLECTD = """
 BaseDir "{place}"
 PIDFile "{place}/pid"
@@ -73,6 +80,29 @@ def running(words: list[str], cwd: Path) -> Iterator[int]:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@contextlib.contextmanager
+def members(group: RunCgroup, place: Path, awake: bool) -> Iterator[None]:
+    """Processes of a group, asleep or each at work once a second."""
+    with contextlib.ExitStack() as stack:
+        for number in range(PROCESSES):
+            words = ["/bin/sleep", "3600"]
+            if awake:
+                pipe = place / f"pipe-{number}"
+                os.mkfifo(pipe)
+                words = [*AWAKE, str(pipe), str(place / f"lines-{number}")]
+            group.enter(stack.enter_context(running(words, place)))
+            time.sleep(0.002)  # not all of them at the same moment
+        yield
+
+
+def processes_in(result: MonitorResult) -> int:
+    """Processes of which the samples tell."""
+    samples = result.tables["samples"]
+    mine = samples.filter(pc.equal(samples["source"], "process"))
+    entities = mine["entity"].unique().to_pylist()
+    return len({e.split()[0] for e in entities} - {"all"})
 
 
 def asked_each_second(url: str, ended: threading.Event) -> None:
@@ -176,41 +206,60 @@ def main() -> int:
     ):
         place = Path(scratch)
         os.environ["PENSTOCK_STATE"] = str(place / "state")
-        for _ in range(PROCESSES):
-            stack.enter_context(running(["/bin/sleep", "3600"], place))
-        number_of_disks = stack.enter_context(disks(place, Journal()))
-        case = f"{number_of_disks} block devices and {PROCESSES} processes, all real"
-        monitor = stack.enter_context(Monitor(Journal(), place, SECOND_NS))
-        monitor.start(None, None, place)
-        assert monitor._daemon is not None
-        pids = {"penstock": monitor._daemon.pid}
-        if not asked.alone:
-            pids |= stack.enter_context(others(place, left_out))
-        time.sleep(2.0)  # the first samples of all are past
-        for name, shares in windows(pids, number, seconds).items():
-            made = record.row(
-                f"{case}, every second", name, "processor time", shares, "% of a core"
+        journal, asked_for = Journal(), Application(processes=True)
+        number_of_disks = stack.enter_context(disks(place, journal))
+        group = stack.enter_context(create_run_cgroup("bench", None, journal))
+        case = f"{number_of_disks} block devices and {PROCESSES} processes"
+        monitor = stack.enter_context(Monitor(journal, place, SECOND_NS, application=asked_for))
+        for awake in (False, True):
+            with members(group, place, awake), contextlib.ExitStack() as beside:
+                of = f"{case}, {'each at work' if awake else 'asleep'}, every second"
+                monitor.start(group, None, place)
+                assert monitor._daemon is not None
+                pids = {"penstock": monitor._daemon.pid}
+                if not asked.alone and not awake:
+                    pids |= beside.enter_context(others(place, left_out))
+                time.sleep(11.0)  # the first samples of all are past, which lie closer
+                for name, shares in windows(pids, number, seconds).items():
+                    made = record.row(of, name, "processor time", shares, "% of a core")
+                    rows.append(record.at_most(made, MOST_AT_1_S) if name == "penstock" else made)
+                if awake:
+                    late = beside.enter_context(running(["/bin/sleep", "3600"], place))
+                    group.enter(late)
+                    time.sleep(2.5)
+                result = monitor.stop()
+            missed, seen = [int(result.receipt["missed"])], processes_in(result)
+            made = record.row(of, "penstock", "ticks missed", missed, "")
+            rows.append(record.at_most(made, 0))
+            rows.append(record.share(of, "penstock", "processes read", min(seen, 200), PROCESSES))
+            ns = (
+                result.receipt["sources"]["process"]["ns"]
+                / result.receipt["sources"]["process"]["readings"]
             )
-            rows.append(record.at_most(made, MOST_AT_1_S) if name == "penstock" else made)
-        receipt = monitor.stop().receipt
-        missed = [int(receipt["missed"])]
-        made = record.row(f"{case}, every second", "penstock", "ticks missed", missed, "")
-        rows.append(record.at_most(made, 0))
-        fast = stack.enter_context(Monitor(Journal(), place / "state", SECOND_NS // 100))
-        fast.start(None, None, place / "state")
-        assert fast._daemon is not None
-        shares = windows({"penstock": fast._daemon.pid}, number, seconds)["penstock"]
-        receipt = fast.stop().receipt
-        case = f"{case}, 100 times a second"
+            rows.append(
+                record.row(of, "penstock", "one reading of all processes", [ns / 1e3], "us")
+            )
+        planted["a process that began meanwhile"] = seen == PROCESSES + 1
+        place = place / "state"
+        fast = stack.enter_context(Monitor(journal, place, SECOND_NS // 100, application=asked_for))
+        with members(group, place, True):
+            fast.start(group, None, place)
+            assert fast._daemon is not None
+            shares = windows({"penstock": fast._daemon.pid}, number, seconds)["penstock"]
+            result = fast.stop()
+        receipt = result.receipt
+        case = f"{case}, each at work, 100 times a second"
         made = record.row(
             case, "penstock", f"ticks missed of {receipt['expected']}", [receipt["missed"]], ""
         )
         rows.append(record.at_most(made, 0))
+        seen = processes_in(result)
+        rows.append(record.share(case, "penstock", "processes read", min(seen, 200), PROCESSES))
         late_ms = receipt["late_p99_ns"] / 1e6
         rows.append(record.row(case, "penstock", "late, 99th percentile", [late_ms], "ms"))
         made = record.row(case, "penstock", "processor time", shares, "% of a core")
         rows.append(record.at_most(made, MOST_AT_100_HZ))
-        fast.start(None, None, place / "state")
+        fast.start(None, None, place)
         time.sleep(0.5)
         os.kill(fast._daemon.pid, signal.SIGSTOP)
         time.sleep(0.5)

@@ -24,7 +24,8 @@ from penstock.archive.series import Array, Recorded, Series
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors import block_latency
 from penstock.observe.monitor.collectors.block_latency import BlockLatency
-from penstock.observe.monitor.latency import labels_of_entity, with_beginnings
+from penstock.observe.monitor.entities import labels_of_entity
+from penstock.observe.monitor.latency import with_beginnings
 from penstock.observe.monitor.recorded import recorded
 from penstock.observe.monitor.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLES_SCHEMA

@@ -15,7 +15,8 @@ def _recorded(length_s: float) -> tuple[pa.Table, dict[str, int]]:
     """Two series; every 100 ms for ten seconds, then every second, each a little late."""
     due = np.concatenate([np.arange(0, 10 * S, S // 10), np.arange(10 * S, 60 * S, S)])
     times = np.repeat(7 + due[due < length_s * S] + 60_000, 2)
-    table = pa.table({"t_ns": times, "entity": ["a", "b"] * (len(times) // 2)})
+    of = {"entity": ["a", "b"] * (len(times) // 2), "source": ["cpu"] * len(times)}
+    table = pa.table({"t_ns": times, **of})
     end_ns = 7 + round(length_s * S)
     told = {"start_ns": 7, "end_ns": end_ns, "interval_ns": S, "close_ns": S // 10}
     return table, {**told, "beginning_ns": 10 * S}

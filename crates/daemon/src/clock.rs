@@ -15,6 +15,11 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// CLOCK_BOOTTIME.
+pub fn since_boot_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
 /// CLOCK_REALTIME, which the kernel stamps packets with.
 pub fn real_ns() -> u64 {
     read(libc::CLOCK_REALTIME)

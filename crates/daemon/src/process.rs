@@ -8,22 +8,30 @@ use std::time::Duration;
 /// All descriptors that the host allows; signals to end wait until [`told_to_end`] asks; not the first to be
 /// killed when memory is short.
 pub fn prepare() {
+    all_descriptors();
     // SAFETY: plain system calls on this process; each may fail without harm.
     unsafe {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
         let signals = set(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
         libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
     // Allowed to the privileged only.
     let _ = fs::write("/proc/self/oom_score_adj", "-900");
+}
+
+/// Lets this process have all descriptors that the host allows.
+pub fn all_descriptors() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid rlimit; both calls may fail without harm.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// How a thread comes to a processor.

@@ -7,6 +7,11 @@ pub fn monotonic_ns() -> i64 {
     clock::now_ns() as i64
 }
 
+/// Time since the host began, ns: what the kernel stamps processes with.
+pub fn since_boot_ns() -> i64 {
+    clock::since_boot_ns() as i64
+}
+
 /// Processor time of the calling thread in nanoseconds.
 pub fn thread_cpu_ns() -> i64 {
     clock::thread_cpu_ns() as i64

@@ -56,6 +56,26 @@ pub struct StartRequest {
     /// Whether to sample network interfaces.
     #[serde(default = "yes")]
     pub network: bool,
+    /// Whether to sample the processes of these groups; where there is none, the descendants of `tree`.
+    #[serde(default)]
+    pub processes: bool,
+    /// Patterns (`*` and `?`) of names of further processes, of the whole host.
+    #[serde(default)]
+    pub processes_named: Vec<String>,
+    /// Process whose descendants are sampled where no group has processes: those that began after this request.
+    pub tree: Option<u32>,
+    /// Files that begin with a number, by name.
+    #[serde(default)]
+    pub files: BTreeMap<String, PathBuf>,
+    /// Commands that print a number, by name.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, String>,
+    /// Time from the beginning of one run of a command to the next.
+    #[serde(default = "one_second")]
+    pub metric_interval_ns: i64,
+    /// Where commands are run.
+    #[serde(default = "root")]
+    pub directory: PathBuf,
     /// Directory in which `proc` and `sys` are found (recorded ones in tests).
     #[serde(default = "root")]
     pub root: PathBuf,

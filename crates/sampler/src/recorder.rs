@@ -8,17 +8,20 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::account::{self, Account};
 use crate::clock::{be_punctual, monotonic_ns, thread_cpu_ns};
 use crate::config::StartRequest;
 use crate::error::Error;
 use crate::schedule::{Schedule, BEGINNING_NS};
 use crate::sources::block_latency::Shared;
-use crate::sources::{self, Source};
+use crate::sources::{self, Group};
 use crate::spool::{Sink, Spool};
 
 const SHORTEST_NS: i64 = 1_000_000;
 const LONGEST_NS: i64 = 86_400_000_000_000;
 const FLUSH_EVERY_NS: i64 = 500_000_000;
+/// Samples that have everything lie so far apart, or an interval where that is longer, ns.
+const WHOLE_EVERY_NS: i64 = 1_000_000_000;
 
 /// What a recording came to and cost.
 #[derive(Debug, Clone, Serialize)]
@@ -84,11 +87,12 @@ impl Recorder {
             return Err(Error::Interval(interval_ns));
         }
         let spool = Spool::create(&request.spool)?;
-        let sources = sources::all(request, latency);
+        let groups = sources::all(request, latency);
         let (stop, stopped) = mpsc::channel();
         let work = Work {
             spool,
-            sources,
+            accounts: groups.iter().map(|g| Account::new(g.name)).collect(),
+            groups,
             lateness_ns: Vec::new(),
             errors: 0,
         };
@@ -110,7 +114,8 @@ impl Recorder {
 
 struct Work {
     spool: Spool,
-    sources: Vec<Box<dyn Source>>,
+    groups: Vec<Group>,
+    accounts: Vec<Account>,
     lateness_ns: Vec<i64>,
     errors: u64,
 }
@@ -126,6 +131,10 @@ impl Work {
         let mut schedule = Schedule::new(start_ns, interval_ns);
         // the first samples go out at once: whoever is killed early leaves them
         let mut flushed_ns = start_ns - FLUSH_EVERY_NS;
+        // where samples lie between the deadlines, each deadline has everything: the others are thrown away
+        let sparse = schedule.close_ns() == interval_ns;
+        let whole_every_ns = if sparse { WHOLE_EVERY_NS } else { interval_ns };
+        let mut whole_due_ns = start_ns;
         loop {
             let now_ns = monotonic_ns();
             let Some(due) = schedule.take(now_ns) else {
@@ -135,14 +144,14 @@ impl Work {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
                 }
             };
-            self.spool.begin(now_ns);
+            let whole = !due.between && due.due_ns >= whole_due_ns;
+            if whole {
+                whole_due_ns = due.due_ns + whole_every_ns;
+            }
+            self.spool.begin(now_ns, whole);
             self.spool.put(lateness, due.lateness_ns as f64);
             self.lateness_ns.push(due.lateness_ns);
-            for source in &mut self.sources {
-                if source.sample(&mut self.spool).is_err() {
-                    self.errors += 1;
-                }
-            }
+            self.read(whole);
             if self.spool.is_full() || now_ns - flushed_ns >= FLUSH_EVERY_NS {
                 self.spool.flush()?;
                 flushed_ns = now_ns;
@@ -152,6 +161,7 @@ impl Work {
         schedule.close(end_ns);
         self.spool.flush()?;
         self.lateness_ns.sort_unstable();
+        let sources = || self.groups.iter().flat_map(|g| &g.sources);
         Ok(Receipt {
             start_ns,
             end_ns,
@@ -166,11 +176,34 @@ impl Work {
             late_p99_ns: quantile(&self.lateness_ns, 0.99),
             late_max_ns: quantile(&self.lateness_ns, 1.0),
             cpu_ns: thread_cpu_ns() - cpu_before_ns,
-            reads: self.sources.iter().map(|s| s.reads()).sum(),
+            reads: sources().map(|s| s.reads()).sum(),
             spool_bytes: self.spool.written_bytes(),
             errors: self.errors,
-            told: self.sources.iter().filter_map(|s| s.told()).collect(),
+            told: sources()
+                .filter_map(|s| s.told())
+                .chain([("sources", account::told(&self.accounts))])
+                .collect(),
         })
+    }
+
+    /// Reads all sources, and how long each takes; a `whole` sample tells that.
+    fn read(&mut self, whole: bool) {
+        let mut before_ns = monotonic_ns();
+        for (group, account) in self.groups.iter_mut().zip(&mut self.accounts) {
+            let mut failed = 0;
+            for source in &mut group.sources {
+                failed += u64::from(source.sample(&mut self.spool).is_err());
+            }
+            let after_ns = monotonic_ns();
+            account.note(after_ns - before_ns, failed == 0);
+            self.errors += failed;
+            before_ns = after_ns;
+        }
+        if whole {
+            for account in &mut self.accounts {
+                account.tell(&mut self.spool);
+            }
+        }
     }
 }
 
@@ -225,6 +258,9 @@ mod tests {
             }
         }
         assert_eq!(made, receipt.samples);
+        assert!(names.contains("\"entity\":\"source=cpu\",\"metric\":\"source_up\""));
+        assert_eq!(receipt.told["sources"]["cpu"]["readings"], made);
+        assert_eq!(receipt.told["sources"]["cpu"]["failed"], 0);
         std::fs::remove_file(series_path(&spool)).unwrap();
         std::fs::remove_file(spool).unwrap();
     }

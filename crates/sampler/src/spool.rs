@@ -20,9 +20,9 @@ pub type Record = [u8; RECORD_BYTES];
 pub struct Series {
     /// Its number in the records.
     pub series: u64,
-    /// `cpu`, `memory`, `disk`, `block_latency`, `emulated_disk`, `network`, `psi`, `cgroup` or `sampler`.
+    /// The row of [`crate::sources`] that it comes from, or `sampler`.
     pub source: &'static str,
-    /// Which one: a processor, a device, an interface, a disk.
+    /// Which one: a processor, a device, an interface, a disk, a process.
     pub entity: String,
     /// What is counted or measured.
     pub metric: String,
@@ -44,7 +44,15 @@ pub trait Sink {
         cumulative: bool,
     ) -> u64;
     /// Puts a value of this sample.
-    fn put(&mut self, series: u64, value: f64);
+    fn put(&mut self, series: u64, value: f64) {
+        self.put_at(self.time_ns(), series, value);
+    }
+    /// Puts a value of an earlier sample.
+    fn put_at(&mut self, time_ns: i64, series: u64, value: f64);
+    /// When this sample is made, ns.
+    fn time_ns(&self) -> i64;
+    /// Whether this sample has everything: in those between, what did not change may be left out.
+    fn whole(&self) -> bool;
 }
 
 /// The spool being written.
@@ -56,6 +64,7 @@ pub struct Spool {
     pending: Vec<u8>,
     next: u64,
     time_ns: i64,
+    whole: bool,
     written_bytes: u64,
 }
 
@@ -77,13 +86,14 @@ impl Spool {
             pending: Vec::with_capacity(2 * FLUSH_BYTES),
             next: 0,
             time_ns: 0,
+            whole: true,
             written_bytes: 0,
         })
     }
 
-    /// Begins a sample: what is put from now on has this time.
-    pub fn begin(&mut self, time_ns: i64) {
-        self.time_ns = time_ns;
+    /// Begins a sample: what is put from now on has this time; whether it is to have everything.
+    pub fn begin(&mut self, time_ns: i64, whole: bool) {
+        (self.time_ns, self.whole) = (time_ns, whole);
     }
 
     /// Whether enough is pending to be worth a write.
@@ -134,9 +144,17 @@ impl Sink for Spool {
         series
     }
 
-    fn put(&mut self, series: u64, value: f64) {
-        self.pending.extend_from_slice(&self.time_ns.to_le_bytes());
+    fn put_at(&mut self, time_ns: i64, series: u64, value: f64) {
+        self.pending.extend_from_slice(&time_ns.to_le_bytes());
         self.pending.extend_from_slice(&series.to_le_bytes());
         self.pending.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn time_ns(&self) -> i64 {
+        self.time_ns
+    }
+
+    fn whole(&self) -> bool {
+        self.whole
     }
 }

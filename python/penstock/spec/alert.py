@@ -44,6 +44,8 @@ METRICS: dict[str, str] = {
     "cgroup_memory": "B",
     **{f"cpu_load_{minutes}min": "1" for minutes in (1, 5, 15)},
     "sampler_lateness": "ns",
+    **{f"{source}_{m}": "1" for source in ("file", "command") for m in ("value", "up")},
+    "command_seconds": "s",
 }
 #: what a rule may be told by
 LABELS = ("entity",)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from penstock.spec.alert import Rule
+from penstock.spec.application import Application
 from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import PlatformFile
 
@@ -228,8 +229,8 @@ class Response(_Frozen):
     desire: Desire | None = None
 
 
-class MonitorSpec(_Frozen):
-    """The sampler's period, and whether it takes histograms of block latency."""
+class MonitorSpec(Application):
+    """The sampler's period, whether it takes histograms of block latency, and what it reads besides."""
 
     interval_s: float = 1.0
     block_latency: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,12 @@ from pydantic import (
 
 from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
 from penstock.spec.alert import MOST_RULES, parse_rule
+from penstock.spec.application import (
+    checked_command_interval,
+    checked_commands,
+    checked_files,
+    checked_patterns,
+)
 from penstock.spec.fields import expect, quantity
 from penstock.spec.machine import Patterns, PlatformFile
 from penstock.spec.names import listed
@@ -34,7 +40,7 @@ from penstock.spec.quantities import (
     Text,
     UnitText,
 )
-from penstock.spec.units import parse_bandwidth
+from penstock.spec.units import parse_bandwidth, parse_duration
 
 
 def _study_name(text: str) -> str:
@@ -57,6 +63,22 @@ def _rule(text: str) -> str:
     except ValueError as error:
         raise expect(str(error)) from None
     return text
+
+
+_T = TypeVar("_T")
+
+
+def _held(check: Callable[[_T], object]) -> Callable[[_T], _T]:
+    """A validator of what a check does not refuse."""
+
+    def held(value: _T) -> _T:
+        try:
+            check(value)
+        except ValueError as error:
+            raise expect(str(error)) from None
+        return value
+
+    return held
 
 
 def _finite(value: float) -> float:
@@ -495,6 +517,22 @@ class MonitorFile(Part):
         False,
         description="Histograms of how long requests to block devices take, by BPF; needs what tracing does.",
     )
+    processes: bool = Field(
+        False,
+        description="The run's processes, one by one: processor time, memory, threads, bytes.",
+    )
+    processes_named: Annotated[list[Text], AfterValidator(_held(checked_patterns))] = Field(
+        [], description="Patterns (* and ?) of names of further processes, of the whole host."
+    )
+    files: Annotated[dict[str, Text], AfterValidator(_held(checked_files))] = Field(
+        {}, description="Files that begin with a number, read with each sample: NAME: /PATH."
+    )
+    metrics: Annotated[dict[str, Text], AfterValidator(_held(checked_commands))] = Field(
+        {}, description="Commands for /bin/sh that print a number: NAME: COMMAND."
+    )
+    metric_interval: Annotated[
+        Duration, AfterValidator(_held(lambda t: checked_command_interval(parse_duration(t))))
+    ] = Field("1s", description="How often these commands are run, 1s at the least.")
 
 
 class TraceFile(Part):

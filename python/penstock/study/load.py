@@ -292,7 +292,13 @@ def _observers(file: StudyFile) -> Observers:
     monitor, trace = file.observers.monitor, file.observers.trace
     return Observers(
         monitor=MonitorSpec(
-            interval_s=parse_duration(monitor.interval), block_latency=monitor.block_latency
+            interval_s=parse_duration(monitor.interval),
+            block_latency=monitor.block_latency,
+            processes=monitor.processes,
+            processes_named=tuple(monitor.processes_named),
+            files=monitor.files,
+            metrics=monitor.metrics,
+            metric_interval_s=parse_duration(monitor.metric_interval),
         )
         if monitor
         else None,

@@ -5,13 +5,16 @@
 
 pub(crate) mod block_latency;
 mod cgroup;
+mod command;
 mod cpu;
 mod disk;
 mod emulated_disk;
 mod filesystem;
 mod memory;
+mod named_file;
 mod network;
 mod pressure;
+mod process;
 
 use std::collections::HashMap;
 
@@ -34,30 +37,56 @@ pub trait Source: Send {
     }
 }
 
+/// Sources of one name: the name is the first column of what they leave.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) sources: Vec<Box<dyn Source>>,
+}
+
 /// The sources a request asks for and the host has; `latency` where it is to be sampled.
-pub(crate) fn all(request: &StartRequest, latency: Option<&Shared>) -> Vec<Box<dyn Source>> {
+pub(crate) fn all(request: &StartRequest, latency: Option<&Shared>) -> Vec<Group> {
     let root = request.root.as_path();
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    let nodes = || request.nodes.iter();
     let any = std::iter::once(&request.cgroups).chain(request.nodes.values());
     let first = any.clone().find(|groups| !groups.is_empty());
-    sources.extend(cpu::sources(root, first.unwrap_or(&request.cgroups)));
-    sources.extend(memory::sources(root));
-    sources.extend(disk::sources(root));
-    sources.extend(latency.map(block_latency::sources));
-    sources.extend(filesystem::sources(root));
-    if request.network {
-        sources.extend(network::sources(root));
-    }
-    sources.extend(pressure::sources(root));
-    sources.extend(cgroup::sources(cgroup::RUN, &request.cgroups));
-    for (node, groups) in &request.nodes {
-        sources.extend(cgroup::sources(node, groups));
-        if let Some(table) = groups.get(network::OF_NODE) {
-            sources.extend(network::of_node(node, table));
-        }
-    }
-    sources.extend(emulated_disk::sources(&request.disks));
-    sources
+    let interfaces = request.network.then(|| network::sources(root)).flatten();
+    let links = nodes().filter_map(|(node, groups)| {
+        let table = groups.get(network::OF_NODE)?;
+        network::of_node(node, table)
+    });
+    let of_nodes = nodes().flat_map(|(node, groups)| cgroup::sources(node, groups));
+    let row = |name, sources| Group { name, sources };
+    let mut table = vec![
+        row(
+            "cpu",
+            cpu::sources(root, first.unwrap_or(&request.cgroups)).collect(),
+        ),
+        row("memory", memory::sources(root).into_iter().collect()),
+        row("disk", disk::sources(root).into_iter().collect()),
+        row(
+            "block_latency",
+            latency.map(block_latency::sources).into_iter().collect(),
+        ),
+        row(
+            "filesystem",
+            filesystem::sources(root).into_iter().collect(),
+        ),
+        row("network", interfaces.into_iter().chain(links).collect()),
+        row("psi", pressure::sources(root).collect()),
+        row(
+            "cgroup",
+            cgroup::sources(cgroup::RUN, &request.cgroups)
+                .into_iter()
+                .chain(of_nodes)
+                .collect(),
+        ),
+        row("emulated_disk", emulated_disk::sources(&request.disks)),
+        row("process", process::sources(request)),
+        row("file", named_file::sources(&request.files)),
+        row("command", command::sources(request)),
+    ];
+    table.retain(|group| !group.sources.is_empty());
+    table
 }
 
 /// A metric of an entity: name, unit, whether it only grows.
@@ -116,10 +145,25 @@ pub(crate) mod testing {
 
     use crate::spool::Sink;
 
-    #[derive(Default)]
     pub(crate) struct Memory {
         names: Vec<String>,
         pub(crate) values: BTreeMap<String, f64>,
+        /// What was put, in its order: when, what, how much.
+        pub(crate) put: Vec<(i64, String, f64)>,
+        pub(crate) time_ns: i64,
+        pub(crate) whole: bool,
+    }
+
+    impl Default for Memory {
+        fn default() -> Self {
+            Self {
+                names: Vec::new(),
+                values: BTreeMap::new(),
+                put: Vec::new(),
+                time_ns: 0,
+                whole: true,
+            }
+        }
     }
 
     impl Memory {
@@ -144,9 +188,18 @@ pub(crate) mod testing {
             self.names.len() as u64 - 1
         }
 
-        fn put(&mut self, series: u64, value: f64) {
-            self.values
-                .insert(self.names[series as usize].clone(), value);
+        fn put_at(&mut self, time_ns: i64, series: u64, value: f64) {
+            let name = &self.names[series as usize];
+            self.put.push((time_ns, name.clone(), value));
+            self.values.insert(name.clone(), value);
+        }
+
+        fn time_ns(&self) -> i64 {
+            self.time_ns
+        }
+
+        fn whole(&self) -> bool {
+            self.whole
         }
     }
 

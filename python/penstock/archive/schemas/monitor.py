@@ -14,8 +14,8 @@ TABLES = (
         (*RUN_KEY, "t_ns", "source", "entity", "metric"),
         columns("""
             t_ns | i64 | ns | when it was read, CLOCK_MONOTONIC
-            source | text | | `cpu`, `memory`, `disk`, `block_latency`, `filesystem`, `emulated_disk`, `network`, `psi`, `cgroup`, `sampler`
-            entity | text | | what it is about: a core, a device, a disk, a mount point, a link, a group; of a node's link `NODE INTERFACE`, of a bucket `DEVICE le=SECONDS`
+            source | text | | `cpu`, `memory`, `disk`, `block_latency`, `filesystem`, `emulated_disk`, `network`, `psi`, `cgroup`, `process`, `file`, `command`, `sampler`
+            entity | text | | what it is about: a core, a device, a disk, a mount point, a link, a group; of a node's link `NODE INTERFACE`, of a bucket `DEVICE le=SECONDS`, of a process `pid=PID comm=NAME`, of the sampler's own `source=NAME`
             metric | text | | name of the metric
             unit | text | | its unit
             value | f64 | (`unit`) | the reading

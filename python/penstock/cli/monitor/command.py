@@ -10,8 +10,10 @@ from typing import Any
 import typer
 
 from penstock.cli import _failure
+from penstock.cli.monitor.application import application, lacking
 from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
 from penstock.errors import BadInput
+from penstock.spec.application import Application
 from penstock.terminal import say
 
 #: as of timeout(1), which ends a command, too
@@ -40,6 +42,29 @@ def run(
         metavar="FILE",
         help="Its `collectors` work beside the command, as those of `penstock serve --config FILE` do beside "
         "experiments; it finds where to push to in $PENSTOCK_COLLECT_NAME.",
+    ),
+    processes: bool = typer.Option(
+        False,
+        "--processes",
+        help="The command's processes, one by one: processor time, memory, threads, bytes; 512 at the most.",
+    ),
+    processes_named: list[str] = typer.Option(
+        [],
+        "--processes-named",
+        metavar="PATTERN",
+        help="Processes of the host by their name, too (* and ?).",
+    ),
+    file: list[str] = typer.Option(
+        [], "--file", metavar="NAME=PATH", help="A file that begins with a number, read each time."
+    ),
+    metric: list[str] = typer.Option(
+        [],
+        "--metric",
+        metavar="NAME=COMMAND",
+        help="A command for /bin/sh that prints a number; killed where it is late.",
+    ),
+    metric_interval: float = typer.Option(
+        1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
@@ -74,8 +99,9 @@ def run(
             "found --config beside --calibrate; expected one: it compares sampling alone"
         )
     collectors = _collectors(config, name or Path(words[0]).name)
+    besides = application(processes, processes_named, file, metric, metric_interval)
     if calibrate is not None:
-        _calibrated(words, interval, calibrate, as_json, block_latency)
+        _calibrated(words, interval, calibrate, as_json, block_latency, besides)
         return
     import time
 
@@ -112,6 +138,7 @@ def run(
                 signals=signals,
                 block_latency=block_latency,
                 collect=collect if collectors else None,
+                application=besides,
             )
             status = done.finished.exit_status
             receipts["monitor"] = done.result.receipt
@@ -223,7 +250,12 @@ def _rules(texts: list[str]) -> list[Any]:
 
 
 def _calibrated(
-    words: list[str], interval: float, pairs: int, as_json: bool, block_latency: bool
+    words: list[str],
+    interval: float,
+    pairs: int,
+    as_json: bool,
+    block_latency: bool,
+    besides: Application,
 ) -> None:
     from penstock.observe.monitor.session import impact_of
 
@@ -231,7 +263,9 @@ def _calibrated(
         say(f"calibrating, run {done} of {whole}")
 
     every_ns = round(interval * 1e9)
-    found = impact_of(words, every_ns, pairs, told, block_latency=block_latency)
+    found = impact_of(
+        words, every_ns, pairs, told, block_latency=block_latency, application=besides
+    )
     if as_json:
         print(json.dumps(found.as_document()))
         return
@@ -254,6 +288,8 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
         say("the sampler was killed; what came after is missing")
+    for line in lacking(receipt):
+        say(line)
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return

@@ -41,6 +41,8 @@ _RATES = (
     ("reads", "read_operations"),
     ("writes", "write_operations"),
 )
+#: sources that nothing is computed of; some of their records are of a sample that was followed already
+_LEFT_OUT = ("process",)
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "s": 1.0}
 
 
@@ -63,12 +65,14 @@ class Follower:
         self._hz = float(os.sysconf("SC_CLK_TCK"))
         self._read = 0
         self._names_read = 0
-        #: numbers of series, by source, then metric, then entity
+        #: columns of series, by source, then metric, then entity
         self._number: dict[str, dict[str, dict[str, int]]] = {}
         self._unit: dict[int, str] = {}
         #: those that are no counters and have a name of their own: metric, entity, number
         self._plain: list[tuple[str, str, int]] = []
-        self._series = 0
+        #: of each series its column; -1 of those that nothing is computed of
+        self._column: list[int] = []
+        self._columns = 0
         self._last_t = np.zeros(0, np.int64)
         self._last = np.zeros((0, 0))
 
@@ -92,11 +96,16 @@ class Follower:
                 piece = file.read(_PIECE_BYTES)
         except FileNotFoundError:
             return np.zeros(0, SAMPLE_DTYPE)
-        whole = len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize
-        self._read += whole
-        if whole:
+        records = np.frombuffer(
+            piece[: len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize], SAMPLE_DTYPE
+        )
+        if len(piece) == _PIECE_BYTES:  # the last sample goes on in the next piece
+            first = int(np.argmax(records["t_ns"]))
+            records = records[: first or len(records)]
+        self._read += records.nbytes
+        if len(records):
             self._names()
-        return np.frombuffer(piece[:whole], SAMPLE_DTYPE)
+        return records
 
     def _names(self) -> None:
         """Names of series that are new; they are written before their first value is."""
@@ -110,29 +119,37 @@ class Follower:
             try:
                 named = json.loads(line)
                 number = int(named["series"])
-                if number != self._series:
-                    raise ValueError(f"series {number} where {self._series} was expected")
+                if number != len(self._column):
+                    raise ValueError(f"series {number} where {len(self._column)} was expected")
                 source, metric, entity = (str(named[k]) for k in ("source", "metric", "entity"))
-                self._number.setdefault(source, {}).setdefault(metric, {})[entity] = number
-                if not named["cumulative"] and f"{source}_{metric}" in METRICS:
-                    self._plain.append((f"{source}_{metric}", entity, number))
-                self._unit[number] = str(named["unit"])
-                self._series += 1
+                unit, level = str(named["unit"]), not named["cumulative"]
+                if source in _LEFT_OUT:
+                    self._column.append(-1)
+                    continue
+                column = self._columns
+                self._number.setdefault(source, {}).setdefault(metric, {})[entity] = column
+                if level and f"{source}_{metric}" in METRICS:
+                    self._plain.append((f"{source}_{metric}", entity, column))
+                self._unit[column] = unit
+                self._column.append(column)
+                self._columns += 1
             except (ValueError, KeyError, TypeError) as error:
                 raise PenstockError(f"{self._spool}.series: a line names no series") from error
 
     def _wide(self, records: npt.NDArray[Any]) -> tuple[Ints, Array, int]:
         """Times and values (times × series), with the last of before in front, and how many that are."""
-        if int(records["series"].max()) >= self._series:
+        if int(records["series"].max()) >= len(self._column):
             raise PenstockError(f"{self._spool}.series does not name all series")
+        columns = np.array(self._column, np.int64)[records["series"].astype(np.int64)]
+        records, columns = records[columns >= 0], columns[columns >= 0]
         times, at = np.unique(records["t_ns"], return_inverse=True)
-        if len(times) * self._series > _MOST_CELLS:
+        if len(times) * self._columns > _MOST_CELLS:
             raise PenstockError(
-                f"{self._spool}: samples of {self._series} series lie too far apart"
+                f"{self._spool}: samples of {self._columns} series lie too far apart"
             )
-        wide = np.full((len(times), self._series), np.nan)
-        wide[at, records["series"].astype(np.int64)] = records["value"]
-        before = np.full((len(self._last), self._series), np.nan)
+        wide = np.full((len(times), self._columns), np.nan)
+        wide[at, columns] = records["value"]
+        before = np.full((len(self._last), self._columns), np.nan)
         before[:, : self._last.shape[1]] = self._last
         times = np.concatenate([self._last_t, times])
         wide = np.concatenate([before, wide])
@@ -141,7 +158,7 @@ class Follower:
 
     def _values(self, times: Ints, wide: Array, seen: int) -> list[Values]:
         found = self._gauges(times[seen:], wide[seen:])
-        if len(times) < 2:
+        if len(times) < 2 or len(times) == seen:
             return found
         now, dt_s = times[1:], np.diff(times)[:, None] / 1e9
 
@@ -160,6 +177,8 @@ class Follower:
         return found
 
     def _gauges(self, times: Ints, wide: Array) -> list[Values]:
+        if not len(times):
+            return []
         return [Values(metric, entity, times, wide[:, n]) for metric, entity, n in self._plain]
 
     def _counters(

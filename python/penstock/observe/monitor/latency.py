@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from penstock.archive.histogram import Array, quantiles
 from penstock.archive.schemas import TABLES
-from penstock.observe.monitor.points import canonical_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,14 +32,6 @@ def bucket_of(entity: str) -> tuple[str, str] | None:
     """Device and edge of the entity of a bucket, `vda le=0.000131072`; None of anything else."""
     found = _BUCKET.fullmatch(entity)
     return None if found is None else (found[1], found[2])
-
-
-def labels_of_entity(entity: str) -> str:
-    """Labels of a sample's entity: a bucket's edge is a label of its own."""
-    bucket = bucket_of(entity)
-    if bucket is None:
-        return canonical_labels({"entity": entity})
-    return canonical_labels({"entity": bucket[0], "le": bucket[1]})
 
 
 def with_beginnings(samples: pa.Table) -> pa.Table:

@@ -21,6 +21,7 @@ from penstock.host.journal import Journal
 from penstock.observe.monitor.latency import with_beginnings
 from penstock.observe.monitor.samples import read_samples
 from penstock.observe.observer import Seen, Watched
+from penstock.spec.application import Application
 
 #: the shortest and the default interval of a study [ns]
 SHORTEST_INTERVAL_NS = 10_000_000
@@ -39,7 +40,9 @@ class Monitor:
     """Samples the host, a run's group and its emulated disks; one sampler serves many runs.
 
     The sampler is started with the first `start` (or `open`) and ends with `close`.
-    With `block_latency` it needs the privileges of a tracer. Raises BadInput for an interval below 10 ms.
+    With `block_latency` it needs the privileges of a tracer. `application`: the processes, files and commands
+    that are sampled, too; these commands are run where this process is.
+    Raises BadInput for an interval below 10 ms.
     """
 
     def __init__(
@@ -48,11 +51,13 @@ class Monitor:
         state_dir: str | os.PathLike[str] | None = None,
         interval_ns: int = DEFAULT_INTERVAL_NS,
         block_latency: bool = False,
+        application: Application | None = None,
     ):
         if interval_ns < SHORTEST_INTERVAL_NS:
             raise BadInput(f"monitor interval {interval_ns / 1e6:g} ms; expected at least 10 ms")
         self.interval_ns = interval_ns
         self.block_latency = block_latency
+        self.application = application if application is not None else Application()
         self._journal = journal
         self._log = Path(state_dir) / "sampler.log" if state_dir is not None else None
         self._daemon: Daemon | None = None
@@ -93,7 +98,22 @@ class Monitor:
             nodes={n: {c: str(p) for c, p in of.items()} for n, of in (nodes or {}).items()},
             disks={name: os.fspath(page) for name, page in (disks or {}).items()},
             network=network,
+            **self._asked(bool(groups or nodes)),
         )
+
+    def _asked(self, groups: bool) -> dict[str, Any]:
+        """Of processes, files and commands; without groups the processes are those that we start."""
+        asked = self.application
+        return {
+            "processes": asked.processes,
+            "processes_named": asked.processes_named,
+            "tree": None if groups else os.getpid(),
+            "files": asked.files,
+            "metrics": asked.metrics,
+            # a run of which no sample tells would be for nothing
+            "metric_interval_ns": max(round(asked.metric_interval_s * 1e9), self.interval_ns),
+            "directory": os.getcwd(),
+        }
 
     def live(self) -> dict[str, Any]:
         """Where its samples lie while it records, and their interval."""
@@ -169,12 +189,15 @@ def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, in
     taken_ns = samples.column("t_ns").to_numpy()
     times = np.unique(taken_ns)
     _, first = np.unique((times - start_ns) // interval_ns, return_index=True)
-    return samples.filter(pa.array(np.isin(taken_ns, times[first]))), interval_ns
+    # what a command came to is told once, whenever that was
+    told = pc.equal(samples["source"], "command").to_numpy()
+    return samples.filter(pa.array(np.isin(taken_ns, times[first]) | told)), interval_ns
 
 
 def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str, Any]:
     """The receipt of a sampler that was killed, from what it had written; its own cost nobody knows."""
     own = samples.filter(pc.equal(samples["source"], "sampler"))
+    own = own.filter(pc.equal(own["metric"], "lateness"))
     times = own["t_ns"].to_numpy()
     late_ns = np.sort(own["value"].to_numpy()) if len(own) else np.zeros(1)
     start_ns = int(times.min()) if len(times) else begun_ns
@@ -224,12 +247,15 @@ def link_capacities() -> dict[str, float]:
 
 
 class MonitorObserver:
-    """The monitor around the runs of a study. Settings: `interval_s`, `block_latency` (false)."""
+    """The monitor around the runs of a study. Settings: `interval_s`, `block_latency` (false), and what
+    `Application` has."""
 
     def __init__(self, journal: Journal, home: Path | None, settings: Mapping[str, Any]) -> None:
         interval_ns = round(float(settings["interval_s"]) * 1e9)
         latency = bool(settings.get("block_latency", False))
-        self._monitor = Monitor(journal, home, interval_ns, latency).open()
+        own = ("interval_s", "block_latency")
+        application = Application(**{k: v for k, v in settings.items() if k not in own})
+        self._monitor = Monitor(journal, home, interval_ns, latency, application).open()
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
         """Begins to sample a run's groups, its emulated disks and the host."""

@@ -322,9 +322,9 @@ def shift_ns(bundle: Bundle) -> int:
 
 
 def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
-    """The samples of a run's monitor: a metric is `SOURCE_METRIC`, what it is of is the label `entity`, and
-    `le` up to where a bucket of block latency goes."""
-    from penstock.observe.monitor.latency import labels_of_entity
+    """The samples of a run's monitor: a metric is `SOURCE_METRIC`, what it is of are labels, as
+    `labels_of_entity` has them."""
+    from penstock.observe.monitor.entities import labels_of_entity
     from penstock.observe.monitor.points import points
 
     table = bundle.table("samples", TABLES["samples"].arrow.names)

@@ -26,6 +26,7 @@ from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.overhead import Paired
 from penstock.spec.alert import Rule
+from penstock.spec.application import Application
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class Monitored:
         return self.finished.stopped
 
 
+def _settings(
+    interval_ns: int, block_latency: bool, application: Application | None
+) -> dict[str, Any]:
+    asked = application.model_dump() if application is not None else {}
+    return {"interval_s": interval_ns / 1e9, "block_latency": block_latency, **asked}
+
+
 #: share of a command's time that sampling it may take (MonEx's "low impact")
 MOST_SLOWDOWN = 0.02
 
@@ -61,12 +69,13 @@ def impact_of(
     progress: Callable[[int, int], Any] = lambda done, whole: None,
     *,
     block_latency: bool = False,
+    application: Application | None = None,
 ) -> Paired:
     """What sampling adds to a command: it is run `pairs` times with and without, in turns.
 
     Raises PenstockError where the command fails, or sampling is not possible.
     """
-    settings = {"interval_s": interval_ns / 1e9, "block_latency": block_latency}
+    settings = _settings(interval_ns, block_latency, application)
     with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
         return calibrate(
             words,
@@ -103,6 +112,7 @@ def monitor_command(
     signals: Signals | None = None,
     block_latency: bool = False,
     collect: Callable[[Journal], CollectObserver] | None = None,
+    application: Application | None = None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
@@ -112,7 +122,7 @@ def monitor_command(
     work beside it. Raises PenstockError if sampling is not possible.
     """
     journal = Journal()
-    settings = {"interval_s": interval_ns / 1e9, "block_latency": block_latency}
+    settings = _settings(interval_ns, block_latency, application)
     with (
         tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
         new_bundle(journal, output, words) as bundle,

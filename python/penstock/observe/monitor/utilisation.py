@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.schemas import TABLES
 from penstock.observe.monitor.formulas import (
@@ -27,6 +28,8 @@ from penstock.observe.monitor.formulas import (
 from penstock.observe.monitor.latency import SOURCE as BLOCK_LATENCY
 from penstock.observe.monitor.latency import latencies
 
+#: sources that come to no utilisation, some of them with many rows
+_NO_USE = ["process", "file", "command", "sampler"]
 UTILISATION_SCHEMA = TABLES["utilisation"].arrow
 
 
@@ -46,7 +49,8 @@ def utilisation(
     rows: list[pa.Table] = []
     if samples.num_rows:
         ticks_hz = float(hz or os.sysconf("SC_CLK_TCK"))
-        sampled = _Sampled(samples.to_pandas())
+        told = pc.is_in(samples["source"], pa.array(_NO_USE))
+        sampled = _Sampled(samples.filter(pc.invert(told)).to_pandas())
         count = cpus or max(1, len([p for p in sampled.entities("cpu") if p != "all"]))
         rows += _cpu(sampled, ticks_hz)
         rows += _pressure(sampled)

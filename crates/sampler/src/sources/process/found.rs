@@ -1,0 +1,359 @@
+//! Which processes: members of control groups, descendants of a process, and those of a name.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::kept::Stat;
+use crate::config::StartRequest;
+use crate::file::{lines, number, Reread};
+
+/// Members of groups are looked for so often at the most, ns.
+const GROUPS_NS: i64 = 100_000_000;
+/// All of /proc, and groups within groups, so often, ns.
+const SCAN_NS: i64 = 250_000_000;
+/// A process that is none of ours is looked at again after so long: it may have become another program, or
+/// have ended and left its number to one that is ours.
+const LONGEST_AGAIN_NS: i64 = 32_000_000_000;
+const MOST_GROUPS: usize = 256;
+
+/// A process and the node in whose group it is; empty for none.
+pub(super) type Found = (u32, String);
+
+struct Members {
+    node: String,
+    directory: PathBuf,
+    procs: Reread,
+}
+
+/// One that was looked at and is none of ours.
+struct Other {
+    again_ns: i64,
+    after_ns: i64,
+}
+
+/// Where processes are looked for.
+pub(super) struct Finder {
+    proc: PathBuf,
+    bases: Vec<(String, PathBuf)>,
+    groups: Vec<Members>,
+    tree: Option<u32>,
+    /// Descendants began no earlier, ticks since the host did.
+    began: u64,
+    ours: HashSet<u32>,
+    patterns: Vec<String>,
+    others: HashMap<u32, Other>,
+    groups_at_ns: i64,
+    scan_at_ns: i64,
+    calls: u64,
+}
+
+impl Finder {
+    /// `began`: when the recording did, ticks since the host did.
+    pub(super) fn new(request: &StartRequest, began: u64) -> Self {
+        let of_run = std::iter::once((String::new(), &request.cgroups));
+        let of_nodes = request.nodes.iter().map(|(n, groups)| (n.clone(), groups));
+        let bases: Vec<_> = of_run
+            .chain(of_nodes)
+            .filter(|_| request.processes)
+            .filter_map(|(node, groups)| {
+                let first = groups.get("unified").into_iter().chain(groups.values());
+                let directory = first
+                    .into_iter()
+                    .find(|d| d.join("cgroup.procs").exists())?;
+                Some((node, directory.clone()))
+            })
+            .collect();
+        let tree = request
+            .tree
+            .filter(|_| request.processes && bases.is_empty());
+        Self {
+            proc: request.root.join("proc"),
+            bases,
+            groups: Vec::new(),
+            tree,
+            began,
+            ours: HashSet::new(),
+            patterns: request.processes_named.clone(),
+            others: HashMap::new(),
+            groups_at_ns: i64::MIN,
+            scan_at_ns: i64::MIN,
+            calls: 0,
+        }
+    }
+
+    /// System calls made, about.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Who is there now; None where it is not yet time to look again.
+    pub(super) fn look(&mut self, now_ns: i64) -> Option<Vec<Found>> {
+        let scan = now_ns >= self.scan_at_ns;
+        if !scan && (now_ns < self.groups_at_ns || self.bases.is_empty()) {
+            return None;
+        }
+        self.groups_at_ns = now_ns + GROUPS_NS;
+        if scan {
+            self.scan_at_ns = now_ns + SCAN_NS;
+            self.walk();
+        }
+        let mut found = self.members();
+        if scan && (self.tree.is_some() || !self.patterns.is_empty()) {
+            self.scan(now_ns, &mut found);
+        }
+        Some(found)
+    }
+
+    fn walk(&mut self) {
+        let mut there = Vec::new();
+        for (node, base) in &self.bases {
+            beneath(node, base, &mut there);
+        }
+        self.calls += there.len() as u64;
+        (self.groups).retain(|g| there.iter().any(|(_, directory)| *directory == g.directory));
+        for (node, directory) in there {
+            if self.groups.iter().any(|g| g.directory == directory) {
+                continue;
+            }
+            if let Ok(procs) = Reread::open(directory.join("cgroup.procs")) {
+                self.groups.push(Members {
+                    node,
+                    directory,
+                    procs,
+                });
+            }
+        }
+    }
+
+    fn members(&mut self) -> Vec<Found> {
+        let mut found = Vec::new();
+        for group in &mut self.groups {
+            self.calls += 1;
+            let Ok(text) = group.procs.read() else {
+                continue; // it was removed
+            };
+            // 0 is a process of a namespace above ours
+            let pids = lines(text).filter_map(number).filter(|pid| *pid > 0);
+            found.extend(pids.map(|pid| (pid as u32, group.node.clone())));
+        }
+        found
+    }
+
+    fn scan(&mut self, now_ns: i64, found: &mut Vec<Found>) {
+        let Ok(directory) = fs::read_dir(&self.proc) else {
+            return;
+        };
+        let mut known = std::mem::take(&mut self.others);
+        let before = std::mem::take(&mut self.ours);
+        let mut new: Vec<(u32, Stat)> = Vec::new();
+        for entry in directory.flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else {
+                continue;
+            };
+            if before.contains(&pid) {
+                self.ours.insert(pid);
+                continue;
+            }
+            let mut after_ns = SCAN_NS;
+            if let Some(other) = known.remove(&pid) {
+                if now_ns < other.again_ns {
+                    self.others.insert(pid, other);
+                    continue;
+                }
+                after_ns = (2 * other.after_ns).min(LONGEST_AGAIN_NS);
+            }
+            self.calls += 3;
+            if let Some(stat) = Stat::of(&self.proc, pid) {
+                let other = Other {
+                    again_ns: now_ns + after_ns,
+                    after_ns,
+                };
+                self.others.insert(pid, other);
+                new.push((pid, stat));
+            }
+        }
+        for (pid, stat) in &new {
+            if self.patterns.iter().any(|p| fits(p, &stat.comm)) {
+                self.ours.insert(*pid);
+            }
+        }
+        if let Some(root) = self.tree {
+            let began = self.began;
+            // children may be told before their parents
+            loop {
+                let more: Vec<u32> = new
+                    .iter()
+                    .filter(|(pid, stat)| !self.ours.contains(pid) && stat.start >= began)
+                    .filter(|(_, s)| s.parent == root || self.ours.contains(&s.parent))
+                    .map(|(pid, _)| *pid)
+                    .collect();
+                if more.is_empty() {
+                    break;
+                }
+                self.ours.extend(more);
+            }
+        }
+        let ours = &self.ours;
+        self.others.retain(|pid, _| !ours.contains(pid));
+        found.extend(ours.iter().map(|pid| (*pid, String::new())));
+    }
+
+    /// One that was ours has ended: its number may come to be another's.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.ours.remove(&pid);
+    }
+}
+
+/// A group and those within it.
+fn beneath(node: &str, base: &Path, there: &mut Vec<(String, PathBuf)>) {
+    let Ok(status) = fs::metadata(base) else {
+        return;
+    };
+    if there.len() == MOST_GROUPS {
+        return;
+    }
+    there.push((node.to_owned(), base.to_owned()));
+    // a directory has two links and one of each within it
+    if status.nlink() <= 2 {
+        return;
+    }
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            beneath(node, &entry.path(), there);
+        }
+    }
+}
+
+/// Whether a name is of a pattern with `*` and `?`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star = None;
+    while n < name.len() {
+        if p < pattern.len() && pattern[p] == '*' {
+            star = Some((p, n));
+            p += 1;
+        } else if p < pattern.len() && (pattern[p] == '?' || pattern[p] == name[n]) {
+            (p, n) = (p + 1, n + 1);
+        } else if let Some((at, from)) = star {
+            star = Some((at, from + 1));
+            (p, n) = (at + 1, from + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{process, Place};
+    use super::*;
+
+    fn finder(place: &Place, request: serde_json::Value, began: u64) -> Finder {
+        let mut request = request;
+        request["spool"] = "unused".into();
+        request["root"] = place.path().to_str().into();
+        Finder::new(&serde_json::from_value(request).unwrap(), began)
+    }
+
+    fn found(finder: &mut Finder, now_ns: i64) -> Vec<u32> {
+        let mut pids: Vec<u32> = finder.look(now_ns).unwrap().iter().map(|f| f.0).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, name) in [
+            ("fio", "fio"),
+            ("f*o", "fixo"),
+            ("*", ""),
+            ("p?s*", "postgres"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("fio", "fi"),
+            ("fio", "fios"),
+            ("f?o", "fo"),
+            ("*x", "y"),
+            ("", "a"),
+        ] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn members_of_a_group_and_of_those_within_it_by_node() {
+        let place = Place::new("groups");
+        let inner = place.path().join("run/a/b");
+        fs::create_dir_all(&inner).unwrap();
+        fs::create_dir_all(place.path().join("node")).unwrap();
+        for (group, pids) in [
+            ("run", "5\n0\n"),
+            ("run/a", ""),
+            ("run/a/b", "7\n"),
+            ("node", "9\n"),
+        ] {
+            fs::write(place.path().join(group).join("cgroup.procs"), pids).unwrap();
+        }
+        let request = serde_json::json!({
+            "processes": true,
+            "cgroups": {"cpuacct": "/nowhere", "unified": place.path().join("run")},
+            "nodes": {"n1": {"memory": place.path().join("node")}},
+        });
+        let mut finder = finder(&place, request, 0);
+        let mut members = finder.look(0).unwrap();
+        members.sort();
+        let of = |pid, node: &str| (pid, node.to_owned());
+        assert_eq!(members, [of(5, ""), of(7, ""), of(9, "n1")]);
+        assert!(finder.look(GROUPS_NS - 1).is_none());
+        fs::remove_dir_all(place.path().join("run/a")).unwrap();
+        assert_eq!(found(&mut finder, SCAN_NS), [5, 9]);
+    }
+
+    #[test]
+    fn descendants_that_began_since_whoever_is_told_first() {
+        let place = Place::new("tree");
+        // 30 was there before; 20 is a child of 40, which comes after it; 50 is another's
+        for (pid, parent, start) in [
+            (10, 1, 5),
+            (20, 40, 105),
+            (30, 10, 99),
+            (40, 10, 100),
+            (50, 1, 200),
+        ] {
+            process(&place, pid, "x", parent, start);
+        }
+        let mut finder = finder(
+            &place,
+            serde_json::json!({"processes": true, "tree": 10}),
+            100,
+        );
+        assert_eq!(found(&mut finder, 0), [20, 40]);
+        fs::remove_dir_all(place.path().join("proc/40")).unwrap();
+        process(&place, 20, "x", 1, 105); // whose parent has ended
+        process(&place, 60, "x", 20, 300);
+        assert_eq!(found(&mut finder, SCAN_NS), [20, 60]);
+    }
+
+    #[test]
+    fn a_name_that_a_process_takes_later_is_found() {
+        let place = Place::new("names");
+        process(&place, 10, "sh", 1, 5);
+        process(&place, 11, "fio", 1, 5);
+        let mut finder = finder(
+            &place,
+            serde_json::json!({"processes_named": ["f?o", "mysql*"]}),
+            0,
+        );
+        assert_eq!(found(&mut finder, 0), [11]);
+        process(&place, 10, "mysqld", 1, 5);
+        assert_eq!(found(&mut finder, SCAN_NS), [10, 11]);
+    }
+}

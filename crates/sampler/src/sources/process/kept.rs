@@ -1,0 +1,242 @@
+//! One process, kept open: descriptors of its files in /proc never come to mean another process that gets its pid.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::file::{number, words};
+
+/// Processor time [ns], resident memory [B], threads, bytes from and to devices, bytes asked for by calls.
+pub(super) type Values = [f64; 7];
+
+const STAT_BYTES: usize = 1024;
+const FILE_BYTES: usize = 512;
+
+/// What /proc/PID/stat says (proc_pid_stat(5)).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Stat {
+    pub(super) comm: String,
+    pub(super) parent: u32,
+    /// When it began, ticks since the host did.
+    pub(super) start: u64,
+    pub(super) cpu_ticks: u64,
+    pub(super) threads: u64,
+    pub(super) resident_pages: u64,
+}
+
+impl Stat {
+    /// None of a text that is none.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        // the name is in brackets, and may have brackets and spaces in it
+        let open = text.iter().position(|b| *b == b'(')?;
+        let close = text.iter().rposition(|b| *b == b')')?;
+        let comm = String::from_utf8_lossy(text.get(open + 1..close)?)
+            .chars()
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        let fields: Vec<&[u8]> = words(text.get(close + 1..)?).collect();
+        // field 3 of the manual, the state, is the first here
+        let field = |manual: usize| fields.get(manual - 3).copied().and_then(number);
+        Some(Self {
+            comm,
+            parent: field(4)? as u32,
+            start: field(22)?,
+            cpu_ticks: field(14)? + field(15)?,
+            threads: field(20)?,
+            resident_pages: field(24)?,
+        })
+    }
+
+    /// Of a process of this number, read once; None where there is none.
+    pub(super) fn of(proc: &Path, pid: u32) -> Option<Self> {
+        let mut text = [0; STAT_BYTES];
+        let file = File::open(proc.join(format!("{pid}/stat"))).ok()?;
+        let read = file.read_at(&mut text, 0).ok()?;
+        Self::parse(&text[..read])
+    }
+}
+
+/// Pages and ticks of this kernel, and whether processes have clocks (not those of a recorded /proc).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Host {
+    pub(super) page_bytes: f64,
+    pub(super) tick_ns: f64,
+    pub(super) clocks: bool,
+}
+
+/// The open files of a process.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pid: u32,
+    stat: File,
+    statm: Option<File>,
+    io: Option<File>,
+    tasks: Option<File>,
+    calls: u64,
+}
+
+/// Opens a file beneath a directory, which is that of one process and no other.
+fn beneath(directory: &File, name: &CStr) -> Option<File> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the directory is open, the name ends with a zero byte; the descriptor is new and ours
+    unsafe {
+        let opened = libc::openat(directory.as_raw_fd(), name.as_ptr(), flags);
+        (opened >= 0).then(|| File::from_raw_fd(opened))
+    }
+}
+
+impl Kept {
+    /// Opens it; what may not be read of it (`io` of another user) stays away. None where it has ended.
+    pub(super) fn open(proc: &Path, pid: u32) -> Option<(Self, Stat)> {
+        let directory = File::open(proc.join(pid.to_string())).ok()?;
+        let mut kept = Self {
+            pid,
+            stat: beneath(&directory, c"stat")?,
+            statm: beneath(&directory, c"statm"),
+            io: beneath(&directory, c"io"),
+            tasks: beneath(&directory, c"task"),
+            calls: 6,
+        };
+        let stat = kept.stat()?;
+        Some((kept, stat))
+    }
+
+    /// System calls made for it.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Its processor time [ns] by its clock; None where it has ended, or has none.
+    pub(super) fn clock_ns(&mut self) -> Option<f64> {
+        self.calls += 1;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // the clock of all its threads, those that ended included (clock_getcpuclockid(3))
+        let clock = (!(self.pid as libc::clockid_t) << 3) | 2;
+        // SAFETY: `time` is a valid timespec; a clock that is not there is an error
+        let failed = unsafe { libc::clock_gettime(clock, &mut time) } != 0;
+        (!failed).then_some(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
+    }
+
+    /// What `stat` says; None where it has ended.
+    pub(super) fn stat(&mut self) -> Option<Stat> {
+        self.calls += 1;
+        let mut text = [0; STAT_BYTES];
+        let read = self.stat.read_at(&mut text, 0).ok()?;
+        Stat::parse(&text[..read])
+    }
+
+    /// All values, with the processor time by its clock or, without one, by ticks. None where it has ended.
+    pub(super) fn values(&mut self, clock_ns: Option<f64>, host: Host) -> Option<Values> {
+        let mut values = [f64::NAN; 7];
+        let rest = (
+            clock_ns,
+            self.resident_bytes(host),
+            self.threads(host.clocks),
+        );
+        if let (Some(cpu_ns), Some(resident), Some(threads)) = rest {
+            (values[0], values[1], values[2]) = (cpu_ns, resident, threads);
+        } else {
+            let stat = self.stat()?;
+            values[0] = clock_ns.unwrap_or(stat.cpu_ticks as f64 * host.tick_ns);
+            values[1] = stat.resident_pages as f64 * host.page_bytes;
+            values[2] = stat.threads as f64;
+        }
+        self.bytes(&mut values);
+        Some(values)
+    }
+
+    fn resident_bytes(&mut self, host: Host) -> Option<f64> {
+        let mut text = [0; FILE_BYTES];
+        self.calls += 1;
+        let read = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
+        let pages = words(&text[..read]).nth(1).and_then(number)?;
+        Some(pages as f64 * host.page_bytes)
+    }
+
+    /// A directory has a link for itself, one in the directory above, and one of each below it.
+    fn threads(&mut self, linked: bool) -> Option<f64> {
+        let tasks = self.tasks.as_ref().filter(|_| linked)?;
+        self.calls += 1;
+        // SAFETY: `status` is as large as the call writes, and any bytes are numbers
+        let links = unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            (libc::fstat(tasks.as_raw_fd(), &mut status) == 0).then_some(status.st_nlink)
+        };
+        Some(links?.checked_sub(2).filter(|n| *n > 0)? as f64)
+    }
+
+    fn bytes(&mut self, values: &mut Values) {
+        let Some(io) = &self.io else { return };
+        let mut text = [0; FILE_BYTES];
+        self.calls += 1;
+        let Ok(read) = io.read_at(&mut text, 0) else {
+            return;
+        };
+        let mut fields = words(&text[..read]);
+        while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
+            let at = match name {
+                b"read_bytes" => 3,
+                b"write_bytes" => 4,
+                b"rchar" => 5,
+                b"wchar" => 6,
+                _ => continue,
+            };
+            values[at] = number(value).map_or(f64::NAN, |n| n as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_brackets_and_spaces() {
+        let text = b"77 (a) (b\x1b) S 12 77 77 0 -1 4194560 1 2 3 4 250 50 7 8 20 0 9 0 123456 4096 300 18446744073709551615 1\n";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!(stat.comm, "a) (b\u{fffd}");
+        assert_eq!((stat.parent, stat.start), (12, 123_456));
+        assert_eq!(
+            (stat.cpu_ticks, stat.threads, stat.resident_pages),
+            (300, 9, 300)
+        );
+        assert_eq!(Stat::parse(b"77 (cut short"), None);
+        assert_eq!(Stat::parse(b"77 (cut) S 12 77"), None);
+    }
+
+    #[test]
+    fn this_process_is_found_and_its_threads_are_counted() {
+        let host = Host {
+            page_bytes: 4096.0,
+            tick_ns: 1e7,
+            clocks: true,
+        };
+        let (mut kept, stat) = Kept::open(Path::new("/proc"), std::process::id()).unwrap();
+        let clock = kept.clock_ns();
+        assert!(clock.unwrap() > 0.0);
+        let values = kept.values(clock, host).unwrap();
+        assert!(values[1] > 1e6 && values[2] >= 1.0, "{values:?}");
+        let by_stat = kept.values(None, host).unwrap();
+        assert!((by_stat[0] - clock.unwrap()).abs() < 1e9);
+        assert!(stat.start > 0);
+    }
+
+    #[test]
+    fn who_has_ended_has_no_values() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let (mut kept, _) = Kept::open(Path::new("/proc"), child.id()).unwrap();
+        assert!(kept.clock_ns().is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(kept.clock_ns().is_none() && kept.stat().is_none());
+        assert!(Kept::open(Path::new("/proc"), child.id()).is_none());
+    }
+}

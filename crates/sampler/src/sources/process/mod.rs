@@ -1,0 +1,325 @@
+//! Processes, one by one: those of the run's control groups (or its tree, where there is none), and of a name.
+//!
+//! The entity is `pid=PID comm=NAME`, of a node's process `node=NODE pid=PID comm=NAME`; one that becomes another
+//! program goes on under its new name. Processor time is that of the process's own clock; where it has not moved
+//! since the sample before, the process did nothing, and nothing more is read of it. In samples that need not
+//! have everything such a process is left out; the sample before it wakes up is put then. What of a process was
+//! done after its last sample is not in its series, but in that of its control group.
+
+mod found;
+mod kept;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use penstock_daemon::process::all_descriptors;
+use serde_json::{json, Value};
+
+use self::found::Finder;
+use self::kept::{Host, Kept, Stat, Values};
+use super::{Entities, Metric, Source};
+use crate::clock::{since_boot_ns, ticks_per_second};
+use crate::config::StartRequest;
+use crate::error::Error;
+use crate::spool::Sink;
+
+/// Processes that are read; the others are counted.
+const MOST: usize = 512;
+/// A process may take so many names.
+const MOST_NAMES: usize = 8;
+/// All of an idle process is read anew so often, ns: the kernel may have taken its pages.
+const AGAIN_NS: i64 = 10_000_000_000;
+/// For so long a process is young, and its name looked at in each sample that has everything, ns.
+const YOUNG_NS: i64 = 3_000_000_000;
+
+const SOURCE: &str = "process";
+const METRICS: [Metric; 7] = [
+    Metric("cpu_time", "ns", true),
+    Metric("resident", "B", false),
+    Metric("threads", "1", false),
+    Metric("read_bytes", "B", true),
+    Metric("written_bytes", "B", true),
+    Metric("call_read_bytes", "B", true),
+    Metric("call_written_bytes", "B", true),
+];
+/// Of all of them together.
+const ALL: [Metric; 2] = [
+    Metric("sampled", "1", false),
+    Metric("not_sampled", "1", false),
+];
+
+pub(super) fn sources(request: &StartRequest) -> Vec<Box<dyn Source>> {
+    if !request.processes && request.processes_named.is_empty() {
+        return Vec::new();
+    }
+    all_descriptors();
+    vec![Box::new(Processes::new(request))]
+}
+
+struct Process {
+    pid: u32,
+    node: String,
+    comm: String,
+    kept: Kept,
+    first: u64,
+    names: usize,
+    clock_ns: Option<f64>,
+    values: Values,
+    since_ns: i64,
+    read_ns: i64,
+    told_ns: i64,
+}
+
+struct Processes {
+    proc: PathBuf,
+    host: Host,
+    finder: Finder,
+    there: Vec<Process>,
+    known: HashSet<u32>,
+    series: Entities,
+    all: Entities,
+    last_ns: i64,
+    not_read: usize,
+    most: usize,
+    most_not_read: usize,
+    ended: u64,
+    seen: u64,
+    calls: u64,
+}
+
+impl Processes {
+    fn new(request: &StartRequest) -> Self {
+        let hz = ticks_per_second();
+        // SAFETY: takes a number only
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        // a process begins within a tick
+        let began = (since_boot_ns() as f64 / 1e9 * hz) as u64;
+        Self {
+            proc: request.root.join("proc"),
+            host: Host {
+                page_bytes: page_bytes as f64,
+                tick_ns: 1e9 / hz,
+                clocks: request.root.as_os_str() == "/",
+            },
+            finder: Finder::new(request, began),
+            there: Vec::new(),
+            known: HashSet::new(),
+            series: Entities::new(SOURCE, &METRICS),
+            all: Entities::new(SOURCE, &ALL),
+            last_ns: 0,
+            not_read: 0,
+            most: 0,
+            most_not_read: 0,
+            ended: 0,
+            seen: 0,
+            calls: 0,
+        }
+    }
+
+    /// Takes in who is new, as many as there is room for.
+    fn admit(&mut self, sink: &mut dyn Sink) {
+        let now_ns = sink.time_ns();
+        let Some(found) = self.finder.look(now_ns) else {
+            return;
+        };
+        self.not_read = 0;
+        let mut twice = HashSet::new();
+        for (pid, node) in found {
+            if self.known.contains(&pid) || !twice.insert(pid) {
+                continue;
+            }
+            if self.there.len() >= MOST {
+                self.not_read += 1;
+                continue;
+            }
+            let Some((mut kept, Stat { comm, .. })) = Kept::open(&self.proc, pid) else {
+                self.finder.forget(pid);
+                continue; // it has ended meanwhile
+            };
+            let clock_ns = self.clock_of(&mut kept);
+            let Some(values) = kept.values(clock_ns, self.host) else {
+                continue;
+            };
+            let first = self.series.first(&entity(&node, pid, &comm), sink);
+            put(sink, now_ns, first, &values);
+            self.known.insert(pid);
+            self.seen += 1;
+            self.there.push(Process {
+                pid,
+                node,
+                comm,
+                kept,
+                first,
+                names: 1,
+                clock_ns,
+                values,
+                since_ns: now_ns,
+                read_ns: now_ns,
+                told_ns: now_ns,
+            });
+        }
+        self.most = self.most.max(self.there.len());
+        self.most_not_read = self.most_not_read.max(self.not_read);
+    }
+
+    fn clock_of(&self, kept: &mut Kept) -> Option<f64> {
+        self.host.clocks.then(|| kept.clock_ns()).flatten()
+    }
+}
+
+fn entity(node: &str, pid: u32, comm: &str) -> Vec<u8> {
+    let of_node = if node.is_empty() {
+        String::new()
+    } else {
+        format!("node={node} ")
+    };
+    format!("{of_node}pid={pid} comm={comm}").into_bytes()
+}
+
+fn put(sink: &mut dyn Sink, time_ns: i64, first: u64, values: &Values) {
+    for (series, value) in (first..).zip(values) {
+        if !value.is_nan() {
+            sink.put_at(time_ns, series, *value);
+        }
+    }
+}
+
+impl Process {
+    /// Reads what may have changed, and puts it. None where it has ended.
+    fn sample(
+        &mut self,
+        host: Host,
+        last_ns: i64,
+        series: &mut Entities,
+        sink: &mut dyn Sink,
+    ) -> Option<()> {
+        let now_ns = sink.time_ns();
+        if host.clocks {
+            let clock_ns = self.kept.clock_ns()?;
+            let idle = self.clock_ns == Some(clock_ns) && now_ns - self.read_ns < AGAIN_NS;
+            self.clock_ns = Some(clock_ns);
+            if idle {
+                if sink.whole() {
+                    put(sink, now_ns, self.first, &self.values);
+                    self.told_ns = now_ns;
+                }
+                return Some(());
+            }
+        }
+        if self.told_ns < last_ns {
+            put(sink, last_ns, self.first, &self.values); // until then it was idle
+        }
+        let young = now_ns - self.since_ns < YOUNG_NS;
+        if sink.whole() && (young || now_ns - self.read_ns >= AGAIN_NS || !host.clocks) {
+            let comm = self.kept.stat()?.comm;
+            self.rename(comm, series, sink);
+        }
+        self.values = self.kept.values(self.clock_ns, host)?;
+        (self.read_ns, self.told_ns) = (now_ns, now_ns);
+        put(sink, now_ns, self.first, &self.values);
+        Some(())
+    }
+
+    fn rename(&mut self, comm: String, series: &mut Entities, sink: &mut dyn Sink) {
+        if comm != self.comm && self.names < MOST_NAMES {
+            self.first = series.first(&entity(&self.node, self.pid, &comm), sink);
+            self.comm = comm;
+            self.names += 1;
+        }
+    }
+}
+
+impl Source for Processes {
+    fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let Self {
+            host,
+            finder,
+            there,
+            known,
+            series,
+            last_ns,
+            ended,
+            calls,
+            ..
+        } = self;
+        there.retain_mut(|process| {
+            let stays = process.sample(*host, *last_ns, series, sink).is_some();
+            if !stays {
+                known.remove(&process.pid);
+                finder.forget(process.pid);
+                *ended += 1;
+                *calls += process.kept.calls();
+            }
+            stays
+        });
+        self.admit(sink);
+        if sink.whole() || self.last_ns == 0 {
+            let first = self.all.first(b"all", sink);
+            sink.put(first, self.there.len() as f64);
+            sink.put(first + 1, self.not_read as f64);
+        }
+        self.last_ns = sink.time_ns();
+        Ok(())
+    }
+
+    fn reads(&self) -> u64 {
+        let of_those: u64 = self.there.iter().map(|p| p.kept.calls()).sum();
+        self.calls + self.finder.calls() + of_those
+    }
+
+    fn told(&self) -> Option<(&'static str, Value)> {
+        let told = json!({
+            "seen": self.seen,
+            "ended": self.ended,
+            "most": self.most,
+            "most_not_sampled": self.most_not_read,
+        });
+        Some((SOURCE, told))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    //! A /proc of our own.
+
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    pub(crate) struct Place(PathBuf);
+
+    impl Place {
+        pub(crate) fn new(name: &str) -> Self {
+            let pid = std::process::id();
+            let path = std::env::temp_dir().join(format!("penstock-proc-{pid}-{name}"));
+            fs::create_dir_all(path.join("proc")).unwrap();
+            Self(path)
+        }
+
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A process, or what has changed of it.
+    pub(crate) fn process(place: &Place, pid: u32, comm: &str, parent: u32, start: u64) {
+        let directory = place.path().join(format!("proc/{pid}"));
+        fs::create_dir_all(directory.join("task")).unwrap();
+        let stat = format!(
+            "{pid} ({comm}) S {parent} 0 0 0 -1 0 0 0 0 0 7 3 0 0 20 0 2 0 {start} 4096 5 0\n"
+        );
+        fs::write(directory.join("stat"), stat).unwrap();
+        fs::write(directory.join("statm"), "9 5 1 1 0 1 0\n").unwrap();
+        let io = "rchar: 11\nwchar: 12\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 8192\n\
+            cancelled_write_bytes: 0\n";
+        fs::write(directory.join("io"), io).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests;
