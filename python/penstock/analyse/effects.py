@@ -29,7 +29,8 @@ import pandas as pd
 from scipy import linalg, special, stats
 
 from penstock.analyse import strata
-from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
+from penstock.analyse.significance import LENTH, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, numbers, sum_to_zero
 from penstock.design.plan import Plan
@@ -198,9 +199,25 @@ _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "s
 def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
     """The fit that `effects` tells: least squares with the strata of the order. PenstockError as there."""
     data = usable(runs, plan, response)
-    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=np.float64), scale)
-    design = design_of(data, plan)
-    return _fit(y, design, _blocks(data, plan), strata.groups_of(data, plan), plan)
+    design, block = design_of(data, plan), _blocks(data, plan)
+    values = pd.to_numeric(data[response]).to_numpy(dtype=np.float64)
+    power = _power(values, design, block) if scale == BOX_COX else None
+    return _fit(
+        scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan
+    )
+
+
+def _power(values: Values, design: Design, block: Numbers | None) -> float:
+    """The Box-Cox power beside the terms and blocks; beside the main effects where these meet every run."""
+    blocks = np.empty((len(values), 0)) if block is None else sum_to_zero(block)
+    main = [t for t in design.terms if t.size == 1]
+    many = len(values) * float(sum(t.width for t in design.terms)) ** 2 > _MANY
+    for terms in [main] if many else [design.terms, main]:
+        columns = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in terms)])
+        basis = _start(np.hstack([blocks, columns[design.of_run]]))
+        if basis.shape[1] < len(values):
+            return power_beside(values, basis)
+    return power_beside(values, np.ones((len(values), 1)))
 
 
 def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:
@@ -748,16 +765,23 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
             "ci_high": row["coefficient"] + half,
             "effect_ci_low": row["effect"] - measure.me,
             "effect_ci_high": row["effect"] + measure.me,
-            "method": "lenth",
+            "method": LENTH,
         }
         if measure.pse > 0:
             ratio = abs(row["effect"]) / measure.pse
             row["p_value"] = float(2 * stats.t.sf(ratio, len(usable) / 3))
+        else:
+            row["p_value"] = 0.0 if row["effect"] else 1.0
 
 
 def _holm(rows: list[dict[str, Any]]) -> None:
-    """Holm's adjusted p-values (Scandinavian Journal of Statistics 6, 1979) beside the raw ones."""
+    """Holm's adjusted p-values (Scandinavian Journal of Statistics 6, 1979) beside the raw ones; of effects
+    that are judged against each other those by Lenth's simultaneous margin."""
     tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
+    if all(r.get("method") == LENTH for r in tested):
+        for row in tested:
+            row["p_holm"] = together(float(row["p_value"]), len(tested))
+        return
     largest = 0.0
     for i, row in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
