@@ -30,7 +30,8 @@ from scipy import linalg, special, stats
 
 from penstock.analyse import strata
 from penstock.analyse.adjusted import benjamini_hochberg, holm
-from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
+from penstock.analyse.significance import LENTH, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, numbers, sum_to_zero
 from penstock.design.plan import Plan
@@ -169,7 +170,12 @@ def effects_of(
             _lenth([r for r in rows if r["stratum"] == name], confidence)
     tested = [row for row in rows if "p_value" in row]
     raw = [float(row["p_value"]) for row in tested]
-    for row, by_holm, by_bh in zip(tested, holm(raw), benjamini_hochberg(raw), strict=True):
+    if all(row.get("method") == LENTH for row in tested):
+        # effects that are judged against each other: by Lenth's simultaneous margin
+        jointly = [together(p, len(tested)) for p in raw]
+    else:
+        jointly = holm(raw)
+    for row, by_holm, by_bh in zip(tested, jointly, benjamini_hochberg(raw), strict=True):
         row |= {"p_holm": by_holm, "p_bh": by_bh}
     _types(rows, fit)
     _correlations(rows, fit)
@@ -206,9 +212,23 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
         from penstock.analyse.staged import designed_plan
 
         plan = designed_plan(plan)
-    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=np.float64), scale)
-    design = design_of(data, plan)
-    return _fit(y, design, _blocks(data, plan), strata.groups_of(data, plan), plan)
+    design, block = design_of(data, plan), _blocks(data, plan)
+    values = pd.to_numeric(data[response]).to_numpy(dtype=np.float64)
+    power = _power(values, design, block) if scale == BOX_COX else None
+    return _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
+
+
+def _power(values: Values, design: Design, block: Numbers | None) -> float:
+    """The Box-Cox power beside the terms and blocks; beside the main effects where these meet every run."""
+    blocks = np.empty((len(values), 0)) if block is None else sum_to_zero(block)
+    main = [t for t in design.terms if t.size == 1]
+    many = len(values) * float(sum(t.width for t in design.terms)) ** 2 > _MANY
+    for terms in [main] if many else [design.terms, main]:
+        columns = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in terms)])
+        basis = _start(np.hstack([blocks, columns[design.of_run]]))
+        if basis.shape[1] < len(values):
+            return power_beside(values, basis)
+    return power_beside(values, np.ones((len(values), 1)))
 
 
 def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:
@@ -761,8 +781,10 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
             "ci_high": row["coefficient"] + half,
             "effect_ci_low": row["effect"] - measure.me,
             "effect_ci_high": row["effect"] + measure.me,
-            "method": "lenth",
+            "method": LENTH,
         }
         if measure.pse > 0:
             ratio = abs(row["effect"]) / measure.pse
             row["p_value"] = float(2 * stats.t.sf(ratio, len(usable) / 3))
+        else:
+            row["p_value"] = 0.0 if row["effect"] else 1.0
