@@ -8,6 +8,7 @@ residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982). A study 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
     statistics = _statistics(fit, data, factors)
     free = np.sqrt(np.maximum(1 - leverages(fit), 1e-9))
     seen = [one.of(residual[None], free)[0] for one in statistics]
-    drawn = _drawn(fit, [lambda rows, one=one: one.of(rows, free) for one in statistics])
+    drawn = _drawn(fit, free, statistics)
     raw = [
         one.p(float(value), null) for one, value, null in zip(statistics, seen, drawn, strict=True)
     ]
@@ -244,7 +245,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 _Statistic(
                     name,
                     f"spread of residuals {of_what}",
-                    lambda rows, free, group=group: _levene(rows / free, group),
+                    functools.partial(_spread, group),
                     large=True,
                 )
             )
@@ -277,7 +278,11 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     return found
 
 
-def _drawn(fit: Fit, statistics: Sequence[Callable[[Values], Values]]) -> list[Values]:
+def _spread(group: NDArray[np.integer[Any]], rows: Values, free: Values) -> Values:
+    return _levene(rows / free, group)
+
+
+def _drawn(fit: Fit, free: Values, statistics: Sequence[_Statistic]) -> list[Values]:
     """Each statistic of residuals of the fit to normal noise, for every draw."""
     n = len(fit.y)
     draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
@@ -285,10 +290,10 @@ def _drawn(fit: Fit, statistics: Sequence[Callable[[Values], Values]]) -> list[V
     draw = np.random.default_rng(_SEED)
     found: list[list[Values]] = [[] for _ in statistics]
     for start in range(0, draws, _AT_ONCE):
-        rows = draw.standard_normal((min(_AT_ONCE, draws - start), n))
-        rows = _left(fit, basis, rows)
+        noise = draw.standard_normal((min(_AT_ONCE, draws - start), n))
+        rows = _left(fit, basis, noise)
         for values, statistic in zip(found, statistics, strict=True):
-            values.append(statistic(rows))
+            values.append(statistic.of(rows, free))
     return [np.concatenate(values) for values in found]
 
 

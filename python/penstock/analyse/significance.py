@@ -88,7 +88,8 @@ def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[
         mine = terms["method"] == LENTH
         df = df.mask(mine, int((mine & tested).sum()) / 3)
     quantile = stats.t.ppf(1 - p / 2, df.where(df > 0))
-    return 2 * error * quantile
+    margins: pd.Series[float] = 2 * error * quantile
+    return margins
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:
