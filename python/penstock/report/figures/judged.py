@@ -85,7 +85,7 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     axes.set_ylim(bottom=0, top=1.08 * float(x[-1]))
     axes.set_ylabel("half-normal quantile")
     small = style.narrow(width)
-    what = "|effect| (over the size that is significant)"
+    what = "|effect| ÷ the least that is significant"
     if not in_limits:
         what = f"|effect| on {response.name}"
     axes.set_xlabel(what)
