@@ -13,7 +13,6 @@ from penstock.cli import _failure
 from penstock.cli.monitor.application import application, lacking
 from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
 from penstock.errors import BadInput
-from penstock.spec.application import Application
 from penstock.terminal import say
 
 #: as of timeout(1), which ends a command, too
@@ -255,7 +254,7 @@ def _calibrated(
     pairs: int,
     as_json: bool,
     block_latency: bool,
-    besides: Application,
+    besides: Any,
 ) -> None:
     from penstock.observe.monitor.session import impact_of
 
