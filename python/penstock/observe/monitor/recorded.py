@@ -221,7 +221,8 @@ def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
 def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Event]]:
     """When something was switched off."""
     found: list[tuple[int, int, Event]] = []
-    for event in sorted(events, key=lambda e: e.utc_ns):
+    # one that a kill had told twice is one
+    for event in sorted(set(events), key=lambda e: e.utc_ns):
         if event.kind == "disabled":
             end = event.end_utc_ns
             if end is None:
@@ -291,7 +292,9 @@ def _gaps(
     for i in np.flatnonzero(np.diff(around) > _GAP * step):
         low, high = max(int(around[i]), start_ns), min(int(around[i + 1]), end_ns)
         was_off = _off_ns(low, high, account, off)
-        missing = max(0, round((around[i + 1] - around[i] - was_off) / step) - 1)
+        # on both sides of what was off a point may be one interval away
+        sides = 2 if was_off else 1
+        missing = max(0, round((around[i + 1] - around[i] - was_off) / step) - sides)
         kind = "disabled" if was_off and missing == 0 else "lost"
         found.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
     return [g for g in found if g["missing"] or g["kind"] == "disabled"]
@@ -316,7 +319,7 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     """
     from penstock.observe.monitor.derived import batch_of
 
-    found = _recorded_in(bundle, metric)
+    found = recorded_plain(bundle, metric)
     extra = batch_of(bundle, metric)
     if extra is None:
         return found
@@ -334,7 +337,8 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     )
 
 
-def _recorded_in(bundle: Bundle, metric: str | None) -> Recorded:
+def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
+    """As `recorded_in`, without what was derived."""
     if (bundle.path / "points.parquet").is_file():
         series = bundle.table("series", SERIES_SCHEMA.names)
         if metric is not None:

@@ -25,9 +25,10 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.collectors.switching import Part, tell
 from penstock.observe.monitor.experiments import Experiment, Experiments
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
-from penstock.observe.monitor.spool import Holding
+from penstock.observe.monitor.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
 MOST_COLLECTORS = 100
@@ -130,6 +131,9 @@ class Gathering:
         self._listening: dict[str, Collecting] = {}
         #: by experiment and collector: what has the source to itself meanwhile
         self._held: dict[tuple[Path, str], Holding] = {}
+        #: what each has handed on since it was last switched on, and those that are off
+        self._parts: dict[tuple[Path, str], Part] = {}
+        self._off: set[tuple[Path, str]] = set()
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "gathering")
 
@@ -197,9 +201,12 @@ class Gathering:
             if (path, name) not in self._held:
                 self._held[path, name] = store.sink(experiment).hold(name)
             sink = self._held[path, name]
+            if not self._is_on(path, name, store.sink(experiment), sink):
+                return
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
-                    one = Collecting(collectors_of({name: _own(settings)}), sink)
+                    part = self._parts[path, name] = Part(name, sink, self._parts.get((path, name)))
+                    one = Collecting(collectors_of({name: _own(settings)}), part)
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
@@ -213,19 +220,40 @@ class Gathering:
                 self._fans[name].remove(path)
             self._free(path, name)
 
+    def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
+        """Whether a collector is to work for an experiment; ends it where it was switched off."""
+        word, at_ns = spool.switched(name)
+        if word == "off" and (path, name) not in self._off:
+            self._pause(path, name)
+            tell(name, sink, "disabled", at_ns)
+            self._off.add((path, name))
+        elif word == "on":
+            tell(name, sink, "enabled", time.time_ns())
+            spool.forget_switch(name)
+            self._off.discard((path, name))
+        return word != "off"
+
+    def _pause(self, path: Path, name: str) -> None:
+        one = self._polling.pop((path, name), None)
+        if one is not None:
+            with contextlib.suppress(Closed):
+                self._stopped(one, name)
+        fan = self._fans.get(name)
+        if fan is not None:
+            if fan.places == {path}:
+                self._quiet(name)
+            fan.remove(path)
+
     def _free(self, path: Path, name: str) -> None:
         held = self._held.pop((path, name), None)
         if held is not None:
             held.release()
 
     def _end(self, path: Path) -> None:
-        for key in [k for k in self._polling if k[0] == path]:
-            with contextlib.suppress(Closed):
-                self._stopped(self._polling.pop(key), key[1])
-        for name, fan in self._fans.items():
-            if fan.places == {path}:
-                self._quiet(name)
-            fan.remove(path)
+        for name in self._wanted:
+            self._pause(path, name)
+            self._parts.pop((path, name), None)
+            self._off.discard((path, name))
         for key in [k for k in self._held if k[0] == path]:
             self._free(*key)
 

@@ -44,7 +44,8 @@ class PrometheusReader:
         check_window(start_ns, end_ns, step_ns)
         before = self._server.requests
         tables = []
-        for first, last in ranges(start_ns, end_ns, step_ns):
+        asked = tuple(ranges(start_ns, end_ns, step_ns))
+        for first, last in asked:
             found = self._server.ask(
                 "/api/v1/query_range",
                 query=query,
@@ -58,7 +59,7 @@ class PrometheusReader:
                 self._series(one, query, (first, last, step_ns)) for one in self._matrix(found)
             ]
         whole = pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
-        return Kept(whole, query, self._server.requests - before)
+        return Kept(whole, query, self._server.requests - before, asked)
 
     def _matrix(self, found: Any) -> list[Any]:
         try:
