@@ -2,7 +2,7 @@
 
 A line `begun` pins a window and the number of its first batch before anything of it is written; `kept` says
 that all of it was, `failed` that the server did not give it, `dropped` that it is not missed. So whoever is
-killed in between asks for the same window again, and its batches, which bear the same numbers, double nothing.
+killed in between asks for the same window again, and its batches, of the same numbers, double nothing.
 """
 
 from __future__ import annotations

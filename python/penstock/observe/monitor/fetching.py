@@ -103,8 +103,8 @@ def fetch(
     """Fetches what a server has of an experiment, up to its end or to now; gives the receipt.
 
     Fetched again, it asks for nothing that it has. `missed`: where the server does not give it, the
-    experiment lacks it. BadInput for a name that another query has, Upstream where the server does not answer;
-    Taken for a run of a study.
+    experiment lacks it. BadInput for a name that another query has, Upstream where the server does not
+    answer; Taken for a run of a study.
     """
     if not found.by_hand:
         raise Taken(f"{found.name} is a run of a study; expected an experiment")
