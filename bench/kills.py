@@ -1,9 +1,10 @@
 """kill -9 during experiments: whether all that was acknowledged is there, and the gap is marked.
 
-The receiver of line protocol, the scraper, the server of experiments, the sampler of a monitored command and a
-virtual node (its first process, and so all in it) are killed in turn, each at a moment of its own, and begun
-anew but for the last two. Then the experiment is ended and its bundle read. Planted: points that were acknowledged and are taken out of the store before the
-experiment ends. Status 1 where anything is lost or not marked, or the plant is not found.
+The receiver of line protocol, the scraper, the server of experiments, the sampler of a monitored command and
+a virtual node (its first process, and so all in it) are killed in turn, each at a moment of its own, and
+begun anew but for the last two. Then the experiment is ended and its bundle read. Planted: points that were
+acknowledged and are taken out of the store before the experiment ends. Status 1 where anything is lost or not
+marked, or the plant is not found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -311,7 +313,7 @@ def samplers_of(pid: int) -> list[int]:
     return found
 
 
-#: in the node: shows how often it was asked, sends one number after the other, tells those that were acknowledged
+#: in the node: shows how often it was asked, sends one number after the other, tells what was acknowledged
 IN_NODE = """
 import http.client, http.server, itertools, sys, threading, time
 class Mine(http.server.BaseHTTPRequestHandler):
@@ -338,7 +340,7 @@ for n in itertools.count():
 
 
 def node(rng: random.Random, home: Path) -> Faults:
-    """A virtual node whose first process is killed: what it had sent is there, and what it no longer shows."""
+    """A virtual node whose first process is killed: what it had sent is there, the rest a gap."""
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.host.journal import Journal
     from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
@@ -360,7 +362,9 @@ def node(rng: random.Random, home: Path) -> Faults:
             url = f"http://{victim.address}:9100/metrics"
             pull = Scraper("shown", {"targets": [url], "interval_s": STEP_S, "timeout_s": 0.2})
             with Collecting({"sent": took_in, "shown": pull}, store.sink(begun)):
-                host = str(victim.address).rpartition(".")[0] + ".1"
+                with socket.socket(type=socket.SOCK_DGRAM) as towards:
+                    towards.connect((victim.address, 9100))
+                    host = str(towards.getsockname()[0])
                 words = [sys.executable, "-c", IN_NODE, host, str(took_in.address[1])]
                 with subprocess.Popen(
                     victim.enter(words), stdout=subprocess.PIPE, text=True

@@ -274,16 +274,20 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
-            gathering.end(found)
             given = _moment(said)
+            gathering.end(found)
             at_ns = time.time_ns() if given is None else given
-            lacking = fetched_at_end(store(), targets, found, at_ns)
-            ended = store().stop(
-                found,
-                at_ns=at_ns,
-                exit_status=said.exit,
-                state="aborted" if said.aborted else "ended",
-            )
+            try:
+                lacking = fetched_at_end(store(), targets, found, at_ns)
+                ended = store().stop(
+                    found,
+                    at_ns=at_ns,
+                    exit_status=said.exit,
+                    state="aborted" if said.aborted else "ended",
+                )
+            except BaseException:
+                gathering.go_on(found)
+                raise
             return f"Stopping {ended.name}#{ended.repeat}\n", lacking
 
         words, lacking = await _kept(act)

@@ -134,6 +134,8 @@ class Gathering:
         #: what each has handed on since it was last switched on, and those that are off
         self._parts: dict[tuple[Path, str], Part] = {}
         self._off: set[tuple[Path, str]] = set()
+        #: experiments that are being stopped
+        self._ending: set[Path] = set()
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "gathering")
 
@@ -169,18 +171,25 @@ class Gathering:
             }
             for path in {p for p, _ in self._held} - running.keys():
                 self._end(path)
-            for experiment in running.values():
+            self._ending &= running.keys()
+            for experiment in (e for p, e in running.items() if p not in self._ending):
                 for name, settings in self._wanted.items():
                     if fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
                         self._begin(store, experiment, name, settings)
 
     def end(self, experiment: Experiment) -> None:
-        """Ends what is collected for an experiment, before it is stopped itself."""
+        """Ends what is collected for an experiment, before it is stopped itself; `go_on` where it is not."""
         shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
         if shared:
             time.sleep(_GATHERED_S)
         with self._lock:
+            self._ending.add(experiment.path)
             self._end(experiment.path)
+
+    def go_on(self, experiment: Experiment) -> None:
+        """After `end`: it was not stopped after all."""
+        with self._lock:
+            self._ending.discard(experiment.path)
 
     def close(self) -> None:
         """Ends all; the experiments go on."""
