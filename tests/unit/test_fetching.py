@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -214,6 +216,29 @@ def test_an_experiment_that_has_ended_is_fetched_for_later(
     fetching.fetch_asked(store, targets_of(prometheus.address), was, one)
     assert store.recorded(was, "o").points.num_rows == receipt["points"]
     assert store.recorded(was, "cpu").points.num_rows == receipt["points"]
+
+
+def test_a_server_that_says_nothing_is_waited_for_once(store: Experiments) -> None:
+    accepted = []
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+
+        def close_all() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    accepted.append(deaf.accept()[0])
+                    accepted[-1].close()
+
+        threading.Thread(target=close_all, daemon=True).start()
+        named = {
+            f"m{n}": {"metric": f"m{n}", "server": "prom", "query": f"q{n}"} for n in range(20)
+        }
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        targets = Targets({"prom": Target("prom", "prometheus", address)}, named)
+        begun = store.start("x", "ada", at_ns=T0)
+        with pytest.raises(Upstream, match=r"m0: .* does not answer.*; m19: "):
+            fetching.fetch_named(store, targets, begun, T0 + S)
+    assert len(accepted) == 1
+    assert {r["metric"] for r in fetched.receipts_of(begun) if "error" in r} == set(named)
 
 
 def test_what_cannot_be_fetched_is_told(store: Experiments, prometheus: Elsewhere) -> None:

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
-from penstock.errors import BadInput, PenstockError, Upstream
+from penstock.errors import BadInput, NoAnswer, PenstockError, Upstream
 from penstock.observe.monitor import elsewhere, fetched
 from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown, reason_of
 from penstock.observe.monitor.fetched import Receipt
-from penstock.observe.monitor.points import MOST_NAME, Batch, Event
+from penstock.observe.monitor.points import MOST_NAME, Batch, Closed, Event
 from penstock.observe.monitor.recorded import Recorded, recorded, recorded_plain, span_of
 from penstock.observe.monitor.targets import Target, Targets, checked_options
 
@@ -78,13 +78,17 @@ def fetch_named(
 ) -> list[Receipt]:
     """Fetches all named metrics; gives their receipts. Upstream, after all were asked, where some failed."""
     done, failed = [], []
+    silent: dict[str, NoAnswer] = {}
     for question in questions(targets):
         try:
             target = elsewhere.target_of(question, targets)
-            done.append(fetch(store, found, question, target, end_ns, missed=True))
-        except Taken:
+            known = silent.get(question.server)
+            done.append(fetch(store, found, question, target, end_ns, missed=True, silent=known))
+        except (Taken, Closed):
             raise
         except PenstockError as error:
+            if isinstance(error, NoAnswer):
+                silent[question.server] = error
             failed.append(f"{question.metric}: {error}")
     if failed:
         raise Upstream("; ".join(failed))
@@ -99,12 +103,13 @@ def fetch(
     end_ns: int | None = None,
     *,
     missed: bool = False,
+    silent: NoAnswer | None = None,
 ) -> Receipt:
     """Fetches what a server has of an experiment, up to its end or to now; gives the receipt.
 
     Fetched again, it asks for nothing that it has. `missed`: where the server does not give it, the
-    experiment lacks it. BadInput for a name that another query has, Upstream where the server does not
-    answer; Taken for a run of a study.
+    experiment lacks it. `silent`: the server was found not to answer just before, and is not asked. BadInput
+    for a name that another query has, Upstream where the server does not answer; Taken for a run of a study.
     """
     if not found.by_hand:
         raise Taken(f"{found.name} is a run of a study; expected an experiment")
@@ -115,7 +120,9 @@ def fetch(
         "address": elsewhere.address_of(target),
     }
     if found.running:
-        return _into_spool(store, found, question, target, source, asked, end_ns, missed)
+        return _into_spool(store, found, question, target, source, asked, end_ns, missed, silent)
+    if silent is not None:
+        raise silent
     return _into_bundle(store, found, question, target, source, asked)
 
 
@@ -128,6 +135,7 @@ def _into_spool(
     asked: Mapping[str, Any],
     end_ns: int | None,
     missed: bool,
+    silent: NoAnswer | None,
 ) -> Receipt:
     live, sink = found.live, store.sink(found)
     told: Receipt = {"source": source, "asked": asked}
@@ -145,6 +153,8 @@ def _into_spool(
                 begun = {"state": "begun", "start_ns": low, "end_ns": high, "number": number}
                 fetched.append(live, {**told, **begun})
             try:
+                if silent is not None:
+                    raise silent
                 kept = elsewhere.read(target, question, low, high)
             except PenstockError as error:
                 state = {"state": "failed", "error": str(error)[:1000]}

@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import pyarrow as pa
 
-from penstock.errors import BadInput, Upstream, printable
+from penstock.errors import BadInput, NoAnswer, Upstream, printable
 from penstock.observe.monitor.targets import shown
 
-#: of one answer [bytes], and how long one may take [s]
+#: of one answer [bytes], how long it may take to reach the server and to hear of it [s]
 MOST_ANSWER = 256 << 20
+REACH_S = 5.0
 PATIENCE_S = 60.0
 
 
@@ -60,7 +61,10 @@ class Server:
             #: as it is told: without a password
             self.url = shown(url)
             self._client = httpx.Client(
-                base_url=self.url, timeout=PATIENCE_S, auth=auth, follow_redirects=False
+                base_url=self.url,
+                timeout=httpx.Timeout(PATIENCE_S, connect=REACH_S),
+                auth=auth,
+                follow_redirects=False,
             )
         except (ValueError, httpx.InvalidURL) as error:
             raise BadInput(f"found server {shown(url)!r} ({error}); expected a URL") from None
@@ -79,7 +83,7 @@ class Server:
                 status = answer.status_code
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             what = printable(str(error) or type(error).__name__)
-            raise Upstream(f"{self.url} does not answer: {what}") from None
+            raise NoAnswer(f"{self.url} does not answer: {what}") from None
         try:
             found = json.loads(bytes(body))
         except (ValueError, RecursionError):
