@@ -257,6 +257,9 @@ def test_what_cannot_be_fetched_is_told(store: Experiments, prometheus: Elsewher
     said = {"server": "prom", "query": "other", "metric": "cpu"}
     with pytest.raises(BadInput, match="found query 'other'; expected 'c'"):
         fetching.fetch_asked(store, targets, begun, said)
+    said = {"server": "prom", "query": "\ud800", "metric": "half"}
+    with pytest.raises(BadInput, match="that is no text"):
+        fetching.fetch_asked(store, targets, begun, said)
     long = {"server": "prom", "query": "c" * 501}
     with pytest.raises(BadInput, match="expected a metric's name"):
         fetching.fetch_asked(store, targets, begun, long)

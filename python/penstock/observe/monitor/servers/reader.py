@@ -84,6 +84,8 @@ class Server:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             what = printable(str(error) or type(error).__name__)
             raise NoAnswer(f"{self.url} does not answer: {what}") from None
+        except UnicodeError:
+            raise BadInput(f"{self.url}: found a query that is no text; expected one") from None
         try:
             found = json.loads(bytes(body))
         except (ValueError, RecursionError):
