@@ -365,6 +365,75 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
         server.end()
 
 
+def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
+    tmp_path: Path, exporter: int
+) -> None:
+    """By the server and by its store: the holes are disabled, and all that was due is there."""
+    target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
+    port = free_port()
+    config = {
+        "pull": {"type": "scrape", "targets": [target], "interval_s": 0.1},
+        "in": {"type": "influxdb", "port": port},
+    }
+    server = Server(tmp_path, {"collectors": config})
+
+    def here(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        return subprocess.run(
+            line, env=server.environment, capture_output=True, text=True, timeout=60
+        )
+
+    def rows() -> int:
+        return rows_of(server, "x", "asked_total")
+
+    def quiet() -> None:
+        """Waits until the exporter is not even asked any more."""
+
+        def unasked() -> bool:
+            before = Exporter.asked
+            time.sleep(1.0)
+            return Exporter.asked == before
+
+        wait_for(unasked)
+
+    try:
+        httpx.post(f"{server.url}/exp/x")
+        wait_for(lambda: rows() > 5 and is_open(port))
+        for switch in (server.penstock, here):
+            assert switch("off", "x", "--collector", "pull").stderr.endswith("pull is off\n")
+            assert switch("off", "x", "-c", "pull").stderr.endswith("pull was off already\n")
+            quiet()
+            kept = rows()
+            assert switch("on", "x", "--collector", "pull").returncode == 0
+            wait_for(lambda kept=kept: rows() > kept + 5)
+        assert server.penstock("off", "x", "--collector", "in").returncode == 0
+        assert not is_open(port)
+        assert server.penstock("on", "x", "--collector", "in").returncode == 0
+        assert is_open(port)
+        for switch in (server.penstock, here):
+            done = switch("off", "x", "--collector", "other")
+            assert done.returncode == 2
+            assert "found no collector 'other' at work for it" in done.stderr
+        # what was off when the server is killed is off after that
+        assert here("off", "x", "--collector", "pull").returncode == 0
+        quiet()
+        server.end(signal.SIGKILL)
+        server.begin()
+        kept = rows()
+        time.sleep(1.0)
+        assert rows() == kept
+        assert httpx.put(f"{server.url}/exp/x").status_code == 201
+        told = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+    finally:
+        server.end()
+    (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
+    off = [g for g in told["gaps"] if g["source"] == "pull" and g["series_id"] == row["series_id"]]
+    assert {g["kind"] for g in off} == {"disabled"}
+    assert len(off) == 3
+    assert (row["lost"], row["restarts"]) == (0, 0)
+    assert row["expected"] - row["stored"] <= 1, "what was due before the kill is in the account"
+
+
 def is_open(port: int) -> bool:
     import socket
 

@@ -185,14 +185,24 @@ class Bundle:
         """Writes the manifest, syncs, and gives the bundle its name."""
         if self._final_path is None:
             return self.path
-        text = json.dumps(self.manifest, indent=1, default=_plain)
-        (self.path / "manifest.json").write_text(text + "\n")
+        (self.path / "manifest.json").write_text(self._text())
         sync(self.path / "manifest.json")
         sync(self.path)
         os.rename(self.path, self._final_path)
         sync(self._final_path.parent)
         self.path, self._final_path = self._final_path, None
         return self.path
+
+    def amend(self) -> None:
+        """Writes the manifest of a finished bundle anew, whole or not at all, and syncs it."""
+        draft = self.path / ".manifest.json.partial"
+        draft.write_text(self._text())
+        sync(draft)
+        os.replace(draft, self.path / "manifest.json")
+        sync(self.path)
+
+    def _text(self) -> str:
+        return json.dumps(self.manifest, indent=1, default=_plain) + "\n"
 
     def discard(self) -> None:
         """Removes a bundle that was not finished."""

@@ -57,9 +57,11 @@ def command(
     import uvicorn
 
     from penstock.errors import BadInput
+    from penstock.observe.monitor.collectors.listening import most_connections
     from penstock.observe.monitor.targets import Targets, read_targets
     from penstock.serve.api.token import kept, made
     from penstock.serve.app import application
+    from penstock.serve.connections import BACKLOG, bounded
     from penstock.serve.experiments import local_store
     from penstock.serve.listen import opened
     from penstock.serve.traces import Served
@@ -101,6 +103,8 @@ def command(
                 log_level="warning",
                 server_header=False,
                 ws="none",
+                http=bounded(most_connections()),
+                backlog=BACKLOG,
                 # a stream of states has no end: it is cut when the server is told to stop
                 timeout_graceful_shutdown=1,
                 ssl_certfile=tls_cert,

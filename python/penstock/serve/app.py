@@ -77,7 +77,7 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.resumed(kept, gathering):
+        async with experiments.resumed(kept, wanted, gathering):
             yield
         await hub.close()
         served.close()

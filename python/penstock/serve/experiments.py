@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 import pyarrow as pa
 from fastapi import APIRouter, FastAPI, Header, Path, Query, Request
@@ -20,12 +21,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.archive.catalogue import Catalogue
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.door import ACCOUNTS
+from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
+from penstock.observe.monitor.fetching import fetch_named
 from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
 from penstock.observe.monitor.points import (
@@ -38,6 +40,7 @@ from penstock.observe.monitor.points import (
     points,
 )
 from penstock.observe.monitor.targets import Targets
+from penstock.serve import experiment_sources
 from penstock.serve.gate import Who, allow, who_asks
 
 PREFIX = "/api/v1/experiments"
@@ -102,6 +105,7 @@ class Told(_Said):
     interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
     produced: int | None = Field(default=None, ge=0, lt=1 << 62)
     counter: bool = False
+    free: bool = False
     since_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     expected: int | None = Field(default=None, ge=0, lt=1 << 62)
     late: int = Field(default=0, ge=0, lt=1 << 62)
@@ -168,6 +172,7 @@ class SeriesModel(BaseModel):
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
+    502: {"description": "A server elsewhere did not answer as it should."},
     503: {"description": "The catalogue does not answer just now; ask again after Retry-After."},
     507: {"description": "There is no room for it; nothing of it was kept."},
 }
@@ -204,7 +209,12 @@ def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -
     async def closed(_: Request, error: Closed) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 409)
 
+    @app.exception_handler(Upstream)
+    async def upstream(_: Request, error: Upstream) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 502)
+
     app.include_router(_monex(store, targets, gathering))
+    app.include_router(experiment_sources.router(store, targets, gathering, PREFIX, _REFUSED))
     app.include_router(_ours(store))
     plain = app.openapi
 
@@ -275,27 +285,31 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         said = await _read(request, Stop)
         who = who_asks(request)
 
-        def act() -> str:
+        def act() -> tuple[str, str]:
             found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
             told_ns = _moment(said)
+            at_ns = asked_ns if told_ns is None else told_ns
             told = json.loads(json.dumps(said.receipts, default=float))
             receipts = {**told, **gathering.end(found)}
             try:
+                lacking = fetched_at_end(store(), targets, found, at_ns)
                 ended = store().stop(
                     found,
-                    at_ns=asked_ns if told_ns is None else told_ns,
+                    at_ns=at_ns,
                     exit_status=said.exit,
                     state="aborted" if said.aborted else "ended",
                     facts={"receipts": receipts},
                 )
-            except (PenstockError, OSError):
+            except BaseException:
                 gathering.go_on(found)
                 raise
-            return f"Stopping {ended.name}#{ended.repeat}\n"
+            return f"Stopping {ended.name}#{ended.repeat}\n", lacking
 
-        return PlainTextResponse(await _kept(act), 201)
+        words, lacking = await _kept(act)
+        headers = {NOT_FETCHED: quote(lacking[:2000])} if lacking else {}
+        return PlainTextResponse(words, 201, headers)
 
     @api.delete(
         "/{name:path}",
@@ -568,12 +582,32 @@ def _answer(
     found = answer(store(), targets, name, who.sees, said)
     headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
     headers |= found.verdict.headers()
+    if found.asked is not None:
+        headers["X-Penstock-Query"] = quote(found.asked["sent"])[:6000]
+        headers["X-Penstock-Requests"] = str(found.asked["requests"])
     return StreamingResponse(found.parts, media_type=found.media, headers=headers)
+
+
+def fetched_at_end(store: Experiments, targets: Targets, experiment: Experiment, at_ns: int) -> str:
+    """Before its end at this time: fetches metrics of servers elsewhere; gives what it could not."""
+    try:
+        if at_ns >= experiment.start_ns:
+            fetch_named(store, targets, experiment, at_ns)
+    except Closed:
+        pass  # somebody else ended it
+    except PenstockError as error:
+        say(f"{experiment.name}#{experiment.repeat}: not fetched: {error}")
+        return str(error)
+    return ""
 
 
 @contextlib.asynccontextmanager
 async def resumed(
-    store: Store, gathering: Gathering, interval_s: float = 60.0, look_s: float = 0.5
+    store: Store,
+    targets: Targets,
+    gathering: Gathering,
+    interval_s: float = 60.0,
+    look_s: float = 0.5,
 ) -> AsyncIterator[None]:
     """While the server runs: experiments go on that ran before, and those over their time are ended.
 
@@ -581,13 +615,18 @@ async def resumed(
     """
     import asyncio
 
-    await run_in_threadpool(lambda: store().resume())
+    def ending(experiment: Experiment, at_ns: int) -> dict[str, Any]:
+        receipts = gathering.end(experiment)
+        fetched_at_end(store(), targets, experiment, at_ns)
+        return {"receipts": receipts} if receipts else {}
+
+    await run_in_threadpool(lambda: store().resume(ending))
 
     async def again() -> None:
         while True:
             await asyncio.sleep(interval_s)
             with contextlib.suppress(PenstockError, OSError):
-                await run_in_threadpool(lambda: store().resume())
+                await run_in_threadpool(lambda: store().resume(ending))
 
     async def look() -> None:
         while gathering.wanted:

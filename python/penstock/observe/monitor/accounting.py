@@ -105,7 +105,7 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
         return Judged(account.interval_ns, _from(account), made, lost, 0, said, gaps)
     inside = places[(places >= life.start_ns) & (places <= life.end_ns)]
     step, origin = account.interval_ns, _from(account)
-    if step is None and account.expected is None:
+    if step is None and account.expected is None and not account.free:
         step = inferred_interval(inside)
         origin = "inferred" if step else ""
     if step is None:
@@ -125,7 +125,7 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
     if told is not None:
         _limit(gaps, max(0, told - stored))
         short = max(0, told - stored) - sum(g["missing"] for g in gaps)
-    elif short <= 1:  # at an end of it one may be due or not
+    elif short <= 1 + len(life.off):  # at an end of it, and of what was off, one may be due or not
         short = 0
     if short:
         gaps.append(_somewhere(begin, end, short))
@@ -212,7 +212,8 @@ def _of_times(
     for i in np.flatnonzero(spacing > _GAP * step):
         low, high = max(int(around[i]), begin), min(int(around[i + 1]), end)
         was_off = life.off_ns(low, high, account)
-        missing = max(0, round((spacing[i] - was_off) / step) - 1)
+        # on both sides of what was off a point may be one interval away
+        missing = max(0, round((spacing[i] - was_off) / step) - (2 if was_off else 1))
         # one that came late, and the next in time again: nothing is missing
         if missing and i + 2 < len(spacing) and spacing[i + 1] < step / 2:
             missing -= 1
@@ -250,7 +251,8 @@ def _away(low: int, high: int, step: int, account: Account, life: Life) -> Gap |
 def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Event]]:
     """When something was switched off."""
     found: list[tuple[int, int, Event]] = []
-    for event in sorted(events, key=lambda e: e.utc_ns):
+    # one that a kill had told twice is one
+    for event in sorted(set(events), key=lambda e: e.utc_ns):
         if event.kind == "disabled":
             end = event.end_utc_ns
             if end is None:

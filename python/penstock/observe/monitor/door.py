@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -30,6 +30,10 @@ from penstock.observe.monitor.points import Account, Batch
 if TYPE_CHECKING:
     import httpx
 
+    from penstock.observe.monitor.targets import Targets
+
+#: header of an experiment's end: what of servers elsewhere could not be had, percent-encoded
+NOT_FETCHED = "X-Penstock-Not-Fetched"
 #: how long a server may take to answer, in all [s]
 _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
@@ -89,6 +93,17 @@ class Door(Protocol):
 
     def remove(self, name: str) -> None:
         """Puts it into the trash."""
+
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        """Fetches points of servers elsewhere, by the options of a request; gives the receipts.
+
+        `targets`: servers and named metrics, where not the store's server knows them.
+        """
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        """Switches a collector off or on for it; gives whether that changed anything."""
 
 
 def opened(server: str | None = None) -> Door:
@@ -158,6 +173,19 @@ class Local:
     def remove(self, name: str) -> None:
         self._store.remove(self._store.find(name, self._user, to_change=True))
 
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        from penstock.observe.monitor.fetching import fetch_asked
+        from penstock.observe.monitor.targets import Targets
+
+        found = self._store.find(name, self._user, to_change=True)
+        return fetch_asked(self._store, targets or Targets(), found, said)
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        found = self._store.find(name, self._user, to_change=True)
+        return self._store.sink(found).switch(collector, on)
+
 
 class Remote:
     """A server's store. Raises Unreachable where there is none."""
@@ -198,6 +226,8 @@ class Remote:
                 raise
             # an older server does not keep them
             answer = self._ask("PUT", where, said, wait_s=_LONG_S)
+        if NOT_FETCHED in answer.headers:
+            print(f"penstock: not fetched: {unquote(answer.headers[NOT_FETCHED])}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
@@ -245,6 +275,23 @@ class Remote:
 
     def remove(self, name: str) -> None:
         self._ask("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
+
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        if targets is not None:
+            raise BadInput(
+                f"found servers of our own for {self._url}, which asks those of its --config alone; expected "
+                "the name of one of them"
+            )
+        where = f"/api/v1/experiments/{_part(name)}/fetched"
+        found: list[dict[str, Any]] = self._ask("POST", where, said, wait_s=_LONG_S).json()
+        return found
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        where = f"/api/v1/experiments/{_part(name)}/collectors"
+        answer = self._ask("POST", where, {"collector": collector, "on": on}, wait_s=_LONG_S)
+        return bool(answer.json()["changed"])
 
     def _ask(
         self,
@@ -386,6 +433,8 @@ def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Ba
 
 def _account(account: Account) -> dict[str, Any]:
     said = {**vars(account), "labels": json.loads(account.labels)}
+    if not account.free:  # nobody else tells it
+        del said["free"]
     return {k: v for k, v in said.items() if v is not None}
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -190,8 +191,8 @@ def numbers_as_text(values: pa.Array) -> pa.Array:
     else:
         text = pc.cast(pa.array(plain), pa.string())
         if whole.any():
-            ints = pa.array(np.where(whole, plain, 0).astype(np.int64)).cast(pa.string())
-            text = pc.if_else(pa.array(whole), ints, text)
+            ints = pa.array(plain[whole].astype(np.int64)).cast(pa.string())
+            text = pc.replace_with_mask(text, pa.array(whole), ints)
         if not np.isfinite(plain).all():
             for found, said in (("nan", "NaN"), ("-nan", "NaN"), ("inf", "Inf"), ("-inf", "-Inf")):
                 text = pc.if_else(pc.equal(text, found), said, text)
@@ -229,11 +230,14 @@ def _csv(table: Joined) -> Iterator[bytes]:
     """RFC 4180, but lines end as on Unix."""
     head = [table.axis, *table.columns]
     yield (",".join(_quoted(h) for h in head) + "\n").encode()
-    for part, _ in _slices(table):
-        cells = [part.first, *(_csv_cells(c) for c in part.columns.values())]
-        yield _lines(
-            pc.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="")
-        )
+    with ThreadPoolExecutor() as pool:
+        for part, _ in _slices(table):
+            cells = [part.first, *pool.map(_csv_cells, part.columns.values())]
+            yield _lines(
+                pc.binary_join_element_wise(
+                    *cells, ",", null_handling="replace", null_replacement=""
+                )
+            )
 
 
 def _quoted(text: str) -> str:

@@ -73,7 +73,8 @@ class Account:
     `interval_ns`: how often a point is due, None where that is irregular. `produced`: points that the program
     made, `expected`: points that should have come by now; None where the collector cannot know.
     `late`: points taken or sent after their time. `since_ns`: when the first of them was due, by default the
-    experiment's beginning. `counter`: it only grows, but for resets.
+    experiment's beginning. `counter`: it only grows, but for resets. `free`: nothing is due at any time, so
+    no interval is inferred from its points.
     """
 
     metric: str
@@ -84,6 +85,7 @@ class Account:
     late: int = 0
     since_ns: int | None = None
     counter: bool = False
+    free: bool = False
 
 
 @dataclass(frozen=True)

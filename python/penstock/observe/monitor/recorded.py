@@ -247,7 +247,7 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     """
     from penstock.observe.monitor.derived import batch_of
 
-    found = _recorded_in(bundle, metric)
+    found = recorded_plain(bundle, metric)
     both = (bundle.path / "points.parquet").is_file() and "samples" in bundle.tables
     extra = [_of_samples(bundle, metric)] if both else []
     extra += [one for one in [batch_of(bundle, metric)] if one is not None]
@@ -273,7 +273,8 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     )
 
 
-def _recorded_in(bundle: Bundle, metric: str | None) -> Recorded:
+def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
+    """As `recorded_in`, without what was derived."""
     if (bundle.path / "points.parquet").is_file():
         series = _with_new_columns(bundle.table("series"))
         if metric is not None:

@@ -19,15 +19,16 @@ import json
 import os
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError, printable
 from penstock.observe.monitor.points import (
     POINTS,
     Accepted,
@@ -48,6 +49,8 @@ _LONGEST = 1 << 30
 _SUFFIX = ".batches"
 #: a file that is locked while a collector has the source to itself; a kill frees it
 _HELD = ".held"
+#: a file that says when a collector was switched off, or that it is to go on
+_SWITCH = ".switch"
 _LOCK = "lock"
 
 
@@ -97,6 +100,41 @@ class Spool:
                 os.close(handle)
                 raise Held(source) from None
         return Holding(self, source, handle)
+
+    def switch(self, source: str, on: bool) -> bool:
+        """Switches the collector of this source off or on; gives whether that changed anything.
+
+        Who runs the collector looks at it now and then. BadInput for a source that no running collector has.
+        """
+        with self._held(fcntl.LOCK_SH):
+            is_off = self.switched(source)[0] == "off"
+            if not is_off and not self._is_held(source):
+                raise BadInput(
+                    f"found no collector {printable(source[:80])!r} at work for it; expected one of the "
+                    "server's --config"
+                )
+            if is_off != on:
+                return False
+            draft = self.directory / _file_of(source, f"{_SWITCH}.new")
+            with open(draft, "wb", opener=closed) as file:
+                file.write(b"on 0" if on else b"off %d" % time.time_ns())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self.directory / _file_of(source, _SWITCH))
+            sync(self.directory)
+            return True
+
+    def switched(self, source: str) -> tuple[Literal["", "off", "on"], int]:
+        """Whether its collector was switched off, and when [ns since 1970 UTC], or on after that."""
+        try:
+            word, at = (self.directory / _file_of(source, _SWITCH)).read_text().split()
+        except FileNotFoundError:
+            return "", 0
+        return ("off" if word == "off" else "on"), int(at)
+
+    def forget_switch(self, source: str) -> None:
+        """Once a collector that was switched on is at work."""
+        (self.directory / _file_of(source, _SWITCH)).unlink(missing_ok=True)
 
     def _write(self, batch: Batch, holder: str | None) -> Accepted:
         right = checked(batch)

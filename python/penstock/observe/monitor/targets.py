@@ -135,3 +135,10 @@ def _rows(
                     f"{path}: {key}, number {number}: found no {name}; expected one, as a text"
                 )
     return rows
+
+
+def shown(url: str) -> str:
+    """A server's address as it may be told and kept: without user and password."""
+    before, slashes, rest = url.rstrip("/").partition("//")
+    place, slash, path = rest.partition("/")
+    return f"{before}{slashes}{place.rpartition('@')[2]}{slash}{path}" if slashes else url

@@ -27,9 +27,10 @@ from penstock.errors import PenstockError
 from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.configured import BEGUN, checked_collectors, own_settings
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.collectors.switching import Part, joined, tell
 from penstock.observe.monitor.experiments import Experiment, Experiments
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Event, Sink, points
-from penstock.observe.monitor.spool import Holding
+from penstock.observe.monitor.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
 #: observers, whose receipts bear their names
@@ -120,6 +121,10 @@ class Gathering:
         self._held: dict[tuple[Path, str], Holding] = {}
         #: of what is shared, what it had done, and its processor time, when an experiment began to get it
         self._before: dict[tuple[Path, str], tuple[Receipt, int]] = {}
+        #: what each has handed on since it was last switched on, those that are off, and receipts until then
+        self._parts: dict[tuple[Path, str], Part] = {}
+        self._off: set[tuple[Path, str]] = set()
+        self._receipts: dict[tuple[Path, str], dict[str, Any]] = {}
         #: of experiments that run: the server that they were begun through; those that are being ended
         self._through: dict[Path, str] = {}
         self._ending: set[Path] = set()
@@ -160,9 +165,7 @@ class Gathering:
                 self._end(path)
             self._ending &= running.keys()
             self._through = {p: t for p, t in self._through.items() if p in running}
-            for experiment in running.values():
-                if experiment.path in self._ending:
-                    continue
+            for experiment in (e for p, e in running.items() if p not in self._ending):
                 for name, settings in self._wanted.items():
                     if self._is_for(store, experiment, settings):
                         self._begin(store, experiment, name, settings)
@@ -191,7 +194,7 @@ class Gathering:
             return self._end(experiment.path)
 
     def go_on(self, experiment: Experiment) -> None:
-        """It was not stopped: what is collected begins anew."""
+        """After `end`: it was not stopped after all, and what is collected begins anew."""
         with self._lock:
             self._ending.discard(experiment.path)
         self.soon()
@@ -215,9 +218,12 @@ class Gathering:
             if (path, name) not in self._held:
                 self._held[path, name] = store.sink(experiment).hold(name)
             sink = self._held[path, name]
+            if not self._is_on(path, name, store.sink(experiment), sink):
+                return
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
-                    one = Collecting(collectors_of({name: own_settings(settings)}), sink)
+                    part = self._parts[path, name] = Part(name, sink, self._parts.get((path, name)))
+                    one = Collecting(collectors_of({name: own_settings(settings)}), part)
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
@@ -242,6 +248,39 @@ class Gathering:
                 self._fans[name].remove(path)
             self._free(path, name)
 
+    def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
+        """Whether a collector is to work for an experiment; ends it where it was switched off."""
+        word, at_ns = spool.switched(name)
+        if word == "off" and (path, name) not in self._off:
+            if (path, name) in self._parts:
+                self._parts[path, name].goes_on = True
+            self._pause(path, name)
+            tell(name, sink, "disabled", at_ns)
+            self._off.add((path, name))
+        elif word == "on":
+            tell(name, sink, "enabled", time.time_ns())
+            spool.forget_switch(name)
+            self._off.discard((path, name))
+        return word != "off"
+
+    def _pause(self, path: Path, name: str) -> None:
+        """Ends a collector's work for an experiment; adds its receipt to those of before."""
+        said: dict[str, Any] | None = None
+        one = self._polling.pop((path, name), None)
+        if one is not None:
+            said = self._stopped(one, name)
+        fan = self._fans.get(name)
+        if fan is not None and path in fan.places:
+            before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
+            shared = self._listening.get(name)
+            if fan.places == {path}:
+                said = self._quiet(name, before, cpu_ns)
+            elif shared is not None:
+                said = self._so_far(shared, name, before, cpu_ns)
+            fan.remove(path)
+        if said is not None:
+            self._receipts[path, name] = joined(self._receipts.get((path, name)), said)
+
     def _free(self, path: Path, name: str) -> None:
         held = self._held.pop((path, name), None)
         if held is not None:
@@ -249,18 +288,11 @@ class Gathering:
 
     def _end(self, path: Path) -> dict[str, Any]:
         receipts: dict[str, Any] = {}
-        for key in [k for k in self._polling if k[0] == path]:
-            receipts[key[1]] = self._stopped(self._polling.pop(key), key[1])
-        for name, fan in self._fans.items():
-            if path not in fan.places:
-                continue
-            one = self._listening.get(name)
-            before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
-            if fan.places == {path}:
-                receipts[name] = self._quiet(name, before, cpu_ns)
-            elif one is not None:
-                receipts[name] = self._so_far(one, name, before, cpu_ns)
-            fan.remove(path)
+        for name in self._wanted:
+            self._pause(path, name)
+            receipts[name] = self._receipts.pop((path, name), None)
+            self._parts.pop((path, name), None)
+            self._off.discard((path, name))
         for key in [k for k in self._held if k[0] == path]:
             self._free(*key)
         named = {n: r for n, r in receipts.items() if r}

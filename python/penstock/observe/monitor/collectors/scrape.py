@@ -6,7 +6,8 @@ begin in its interval is counted as missed and never made up for. Of each scrape
 points bear the time when their scrape began.
 
 Settings: `targets`, a list of URLs or of {url, interval_s, instance}; `interval_s` (1, from 0.01 on),
-`timeout_s`, `own_times` (false).
+`timeout_s`, `own_times` (false); `keep` and `drop`, patterns of series of which only the first, or all but
+the second, are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.choice import Choice
 from penstock.observe.monitor.collectors.collector import (
     Intake,
     Receipt,
@@ -94,8 +96,9 @@ class Scraper:
     """Scrapes targets of its own."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        only(name, settings, ("targets", "interval_s", "timeout_s", "own_times"))
+        only(name, settings, ("targets", "interval_s", "timeout_s", "own_times", "keep", "drop"))
         self.name = name
+        self._choice = Choice(name, settings)
         self._own_times = setting(name, settings, "own_times", bool, False)
         asked = setting(name, settings, "targets", list, ...)
         if not 0 < len(asked) <= MOST_TARGETS:
@@ -239,7 +242,7 @@ class Scraper:
             later = target.succeeded > 0
             before, since_ns = (target.due - 1, utc_ns) if later else (0, target.begun_ns)
             for metric, labels in self._reader.known_from(self._known):
-                if metric.isprintable() and labels.isprintable():
+                if metric.isprintable() and labels.isprintable() and self._choice(metric, labels):
                     seen = Seen(before, since_ns, metric in counters)
                     target.seen[metric, labels] = seen
                     self._new.append(_account(target, metric, labels, seen))
@@ -278,6 +281,7 @@ class Scraper:
         whole, odd = table_of(columns, unit_of)
         if odd:
             self.intake.refuse("malformed", "found a name that cannot be printed", odd)
+        whole = self._choice.of(whole)
         return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:
