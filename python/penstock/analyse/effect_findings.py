@@ -411,7 +411,9 @@ def _bounded(response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFram
     )
 
 
-def _up_to(response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame | None = None) -> str:
+def _up_to(
+    response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame | None = None
+) -> str:
     """What an effect that was not found may still be, all `all_terms` together."""
     wide = margins(terms if all_terms is None else all_terms)
     ends = (terms["effect"].astype(float).abs() + wide.reindex(terms.index)).dropna()

@@ -202,9 +202,7 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
     design, block = design_of(data, plan), _blocks(data, plan)
     values = pd.to_numeric(data[response]).to_numpy(dtype=np.float64)
     power = _power(values, design, block) if scale == BOX_COX else None
-    return _fit(
-        scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan
-    )
+    return _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
 
 
 def _power(values: Values, design: Design, block: Numbers | None) -> float:

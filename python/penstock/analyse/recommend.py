@@ -261,7 +261,9 @@ def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
         if shown:
             which = listed([term_text(t) for t in shown[:_MOST_NAMED]])
             lead = "No single treatment can be called the best"
-            said += f"are not told apart{cannot_exclude(behind)}; what shows is the effect of {which}"
+            said += (
+                f"are not told apart{cannot_exclude(behind)}; what shows is the effect of {which}"
+            )
         else:
             said += f"may differ by chance alone{cannot_exclude(behind)}"
     else:

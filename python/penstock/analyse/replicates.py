@@ -1,8 +1,8 @@
 """Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
 
 Ratios are of geometric means, B over A, with 95 % intervals on logarithms: each side varies as its own runs
-do (Welch, as in `ranking`); where one side has a single run, both are taken to vary alike, in proportion. What
-is not told apart is said to be the same within the margin that two one-sided tests allow. One run on each side
+do (Welch, as in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
+What is not told apart is said to be the same within the margin that two one-sided tests allow. One run on each side
 does not tell what is chance.
 """
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,7 @@ def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
     statistics = _statistics(fit, data, factors)
     free = np.sqrt(np.maximum(1 - leverages(fit), 1e-9))
     seen = [one.of(residual[None], free)[0] for one in statistics]
-    drawn = _drawn(fit, [lambda rows, one=one: one.of(rows, free) for one in statistics])
+    drawn = _drawn(fit, [one.of for one in statistics], free)
     raw = [
         one.p(float(value), null) for one, value, null in zip(statistics, seen, drawn, strict=True)
     ]
@@ -210,7 +211,9 @@ class _Statistic:
             return math.nan
         middle, spread = float(drawn.mean()), float(drawn.std())
         rounding = 1e-9 * max(1.0, abs(middle))
-        if spread <= rounding:  # residuals that are alike by the design, as in passes of two, tell nothing
+        if (
+            spread <= rounding
+        ):  # residuals that are alike by the design, as in passes of two, tell nothing
             return math.nan
         if len(drawn) < _DRAWS - 1:
             if self.large:  # a scaled chi-squared has these moments
@@ -250,7 +253,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 _Statistic(
                     name,
                     f"spread of residuals {of_what}",
-                    lambda rows, free, group=group: _levene(rows / free, group),
+                    partial(_spreads, group=group),
                     large=True,
                 )
             )
@@ -283,7 +286,9 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     return found
 
 
-def _drawn(fit: Fit, statistics: Sequence[Callable[[Values], Values]]) -> list[Values]:
+def _drawn(
+    fit: Fit, statistics: Sequence[Callable[[Values, Values], Values]], free: Values
+) -> list[Values]:
     """Each statistic of residuals of the fit to normal noise, for every draw."""
     n = len(fit.y)
     draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
@@ -291,10 +296,9 @@ def _drawn(fit: Fit, statistics: Sequence[Callable[[Values], Values]]) -> list[V
     draw = np.random.default_rng(_SEED)
     found: list[list[Values]] = [[] for _ in statistics]
     for start in range(0, draws, _AT_ONCE):
-        rows = draw.standard_normal((min(_AT_ONCE, draws - start), n))
-        rows = _left(fit, basis, rows)
+        left = _left(fit, basis, draw.standard_normal((min(_AT_ONCE, draws - start), n)))
         for values, statistic in zip(found, statistics, strict=True):
-            values.append(statistic(rows))
+            values.append(statistic(left, free))
     return [np.concatenate(values) for values in found]
 
 
@@ -351,6 +355,10 @@ def _correlation(rows: Values, with_: Values) -> Values:
     size = np.sqrt((left**2).sum(axis=1) * (right @ right))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((left @ right) / size)
+
+
+def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Values:
+    return _levene(rows / free, group)
 
 
 def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:

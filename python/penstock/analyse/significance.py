@@ -69,7 +69,9 @@ def together(p: float, tests: int) -> float:
 
 
 def _by_lenth(terms: pd.DataFrame, tested: pd.Series[bool]) -> bool:
-    return "method" in terms and bool(tested.any()) and bool((terms["method"][tested] == LENTH).all())
+    return (
+        "method" in terms and bool(tested.any()) and bool((terms["method"][tested] == LENTH).all())
+    )
 
 
 def _margins(terms: pd.DataFrame, tested: pd.Series[bool]) -> pd.Series[float]:
@@ -85,8 +87,8 @@ def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[
     if "method" in terms:
         mine = terms["method"] == LENTH
         df = df.mask(mine, int((mine & tested).sum()) / 3)
-    quantile = stats.t.ppf(1 - p / 2, df.where(df > 0))
-    return 2 * error * quantile
+    quantile = np.asarray(stats.t.ppf(1 - p / 2, df.where(df > 0)))
+    return pd.Series(2 * error.to_numpy() * quantile, index=terms.index)
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:

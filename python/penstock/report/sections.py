@@ -160,9 +160,9 @@ def ranked(outcome: Outcome) -> Table | None:
     main = ranking(outcome, outcome.responses[0])
     sure = " with 95 % intervals (Student t, spread pooled over treatments)" if main.df else ""
     found["note"] = (
-        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, all "
-        "pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” cannot "
-        "be told from it. Numbers: means.parquet."
+        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, "
+        "all pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
+        "cannot be told from it. Numbers: means.parquet."
     )
     return found
 
@@ -197,17 +197,17 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     """What the figures of effects show."""
     if of_levels(outcome):
         return {
-            "pareto": "Share of the variation that each term explains; hollow where not significant at 5 %, all "
-            "terms judged together (Holm).",
+            "pareto": "Share of the variation that each term explains; hollow where not significant at 5 %, "
+            "all terms judged together (Holm).",
             "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
             "folded": "The means as a picture, and the table of effects",
         }
     return {
         "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
-        "beyond the dashed limit it is significant at 5 %, all terms judged together (Holm; without pure error "
-        "Lenth's simultaneous margin). Effects are differences of means.",
-        "effects": "Effects with sign, and the 95 % interval of each by itself: difference of means, level to "
-        "level. Filled where significant, all terms judged together.",
+        "beyond the dashed limit it is significant at 5 %, all terms judged together (Holm; without pure "
+        "error Lenth's simultaneous margin). Effects are differences of means.",
+        "effects": "Effects with sign, and the 95 % interval of each by itself: difference of means, level "
+        "to level. Filled where significant, all terms judged together.",
         "folded": "With sign and interval, and as a table",
     }
 
