@@ -1,10 +1,10 @@
 """What a level of a factor costs beside the other level, under each combination of the other factors.
 
 Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
-the replicates, pooled over all treatments, and are so wide that those of all combinations and of their mean
-hold together (Šidák), wider where the two levels were picked from several because they differ most (Tukey),
-or the factor from several because it explains most. Of a factor of two levels the effect's own test says
-whether it costs anything on average; where no effect shows, no cost does (`significance.py`).
+the replicates, pooled over all treatments. They are so wide that those of all combinations and of their
+mean hold together (Šidák), wider where the two levels were picked from several because they differ most
+(Tukey), or the factor from several because it explains most. Of a factor of two levels the effect's own
+test says whether it costs anything on average; where no effect shows, no cost does (`significance.py`).
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ class FactorCost:
 
     def remedies(self, doubtful: bool = False) -> list[dict[str, str]]:
         """The minimal conditions of one or two levels (else the smallest) with no cost anywhere, by help for
-        the costly level and not at the other one's expense.
-
-        With `doubtful` those, too, whose help may be chance.
-        """
+        the costly level and not at the other one's expense; `doubtful`: those, too, whose help may be
+        chance."""
         names = list(self.cells[0].where) if self.cells else []
         found: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
@@ -120,8 +118,8 @@ class FactorCost:
                     if any(f.items() <= condition.items() for f in found):
                         continue
                     mine = self.under(condition)
-                    free = all(c.ratio <= NO_COST for c in mine) and self.helps(condition)
-                    if free and (doubtful or self.eases(condition)):
+                    none = all(c.ratio <= NO_COST for c in mine)
+                    if none and self.helps(condition) and (doubtful or self.eases(condition)):
                         found.append(condition)
             if found and size >= 2:
                 break

@@ -103,7 +103,7 @@ class Differences:
 
     @cached_property
     def show(self) -> bool:
-        """Whether treatments are said to differ at all: an effect shows, or what effects leave out does."""
+        """Whether treatments are said to differ: an effect shows, or what the effects leave out does."""
         found = significance.shows(self.outcome, self.response)
         if found is not False:
             return True

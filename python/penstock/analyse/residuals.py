@@ -8,10 +8,10 @@ residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982). A study 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -177,7 +177,7 @@ def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
     statistics = _statistics(fit, data, factors)
     free = np.sqrt(np.maximum(1 - leverages(fit), 1e-9))
     seen = [one.of(residual[None], free)[0] for one in statistics]
-    drawn = _drawn(fit, free, statistics)
+    drawn = _drawn(fit, [one.of for one in statistics], free)
     raw = [
         one.p(float(value), null) for one, value, null in zip(statistics, seen, drawn, strict=True)
     ]
@@ -245,7 +245,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 _Statistic(
                     name,
                     f"spread of residuals {of_what}",
-                    functools.partial(_spread, group),
+                    partial(_spreads, group=group),
                     large=True,
                 )
             )
@@ -278,11 +278,9 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     return found
 
 
-def _spread(group: NDArray[np.integer[Any]], rows: Values, free: Values) -> Values:
-    return _levene(rows / free, group)
-
-
-def _drawn(fit: Fit, free: Values, statistics: Sequence[_Statistic]) -> list[Values]:
+def _drawn(
+    fit: Fit, statistics: Sequence[Callable[[Values, Values], Values]], free: Values
+) -> list[Values]:
     """Each statistic of residuals of the fit to normal noise, for every draw."""
     n = len(fit.y)
     draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
@@ -290,10 +288,9 @@ def _drawn(fit: Fit, free: Values, statistics: Sequence[_Statistic]) -> list[Val
     draw = np.random.default_rng(_SEED)
     found: list[list[Values]] = [[] for _ in statistics]
     for start in range(0, draws, _AT_ONCE):
-        noise = draw.standard_normal((min(_AT_ONCE, draws - start), n))
-        rows = _left(fit, basis, noise)
+        left = _left(fit, basis, draw.standard_normal((min(_AT_ONCE, draws - start), n)))
         for values, statistic in zip(found, statistics, strict=True):
-            values.append(statistic.of(rows, free))
+            values.append(statistic(left, free))
     return [np.concatenate(values) for values in found]
 
 
@@ -350,6 +347,10 @@ def _correlation(rows: Values, with_: Values) -> Values:
     size = np.sqrt((left**2).sum(axis=1) * (right @ right))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((left @ right) / size)
+
+
+def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Values:
+    return _levene(rows / free, group)
 
 
 def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:

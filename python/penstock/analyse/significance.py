@@ -87,9 +87,8 @@ def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[
     if "method" in terms:
         mine = terms["method"] == LENTH
         df = df.mask(mine, int((mine & tested).sum()) / 3)
-    quantile = stats.t.ppf(1 - p / 2, df.where(df > 0))
-    margins: pd.Series[float] = 2 * error * quantile
-    return margins
+    quantile = np.asarray(stats.t.ppf(1 - p / 2, df.where(df > 0)))
+    return pd.Series(2 * error.to_numpy() * quantile, index=terms.index)
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:

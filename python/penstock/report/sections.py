@@ -160,8 +160,8 @@ def ranked(outcome: Outcome) -> Table | None:
     main = ranking(outcome, outcome.responses[0])
     sure = " with 95 % intervals (Student t, spread pooled over treatments)" if main.df else ""
     found["note"] = (
-        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, all "
-        "pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
+        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, "
+        "all pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
         "cannot be told from it. Numbers: means.parquet."
     )
     return found

@@ -27,7 +27,7 @@ TABLES = (
             df | i64 | | degrees of freedom
             stratum | text | | what the term is judged by: `run`, or settings that were kept: `whole_plot`, `strip`
             df_error | f64 | | degrees of freedom of the error that the term is judged by
-            p_holm | f64 | | p-value after Holm, all terms of the response together
+            p_holm | f64 | | p-value, all terms of the response judged together: after Holm; where all are by Lenth, of his simultaneous margin
             p_bh | f64 | | p-value by the false discovery rate (Benjamini & Hochberg)
             scale | text | | `linear`, or that of which coefficient, effect and intervals are: `log` (natural), `box-cox`, `rank`
             ratio | f64 | | second level over the first; of scale `log` only

@@ -114,7 +114,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         axes.tick_params(axis="y", labelsize=7)
     axes.invert_yaxis()
     gap = "\n" if style.narrow(width) else " "
-    axes.set_xlabel(_effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
+    axes.set_xlabel(effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
     if scale_of_effects(outcome, response) == LOG:
         _as_ratios(axes.xaxis)
     style.grid(axes, "x")
@@ -122,7 +122,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     return fig
 
 
-def _effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
+def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
     """The label of an axis of effects; of another scale than the measurement's it says which."""
     scale = scale_of_effects(outcome, response)
     if scale == LINEAR:
@@ -264,7 +264,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if by_share:
         axes.set_xlabel(f"share of the variation of {response.name} (%)")
     else:
-        axes.set_xlabel(_effect_axis(outcome, response, "|effect| on {}"))
+        axes.set_xlabel(effect_axis(outcome, response, "|effect| on {}"))
         if scale_of_effects(outcome, response) == LOG:
             _as_ratios(axes.xaxis)
     style.grid(axes, "x")

@@ -11,7 +11,7 @@ from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import LINEAR
 from penstock.report import style
-from penstock.report.figures.effects import of_levels, terms_of
+from penstock.report.figures.effects import effect_axis, of_levels, terms_of
 from penstock.report.style import NotDrawn
 from penstock.text import term_text
 
@@ -87,7 +87,7 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     small = style.narrow(width)
     what = "|effect| ÷ the least that is significant"
     if not in_limits:
-        what = f"|effect| on {response.name}"
+        what = effect_axis(outcome, response, "|effect| on {}")
     axes.set_xlabel(what)
     style.grid(axes, "x")
     fig.legend(loc="outside upper left", ncols=2 if small else 4, handlelength=1.2)
