@@ -58,9 +58,11 @@ impl Finder {
             .chain(of_nodes)
             .filter(|_| request.processes)
             .filter_map(|(node, groups)| {
-                let first = groups.get("unified").into_iter().chain(groups.values());
-                let directory = first
-                    .into_iter()
+                // the kernel lists members the faster in a hierarchy of version 1; `net` is no group
+                let old = groups.iter().filter(|(name, _)| *name != "unified");
+                let directory = old
+                    .map(|(_, directory)| directory)
+                    .chain(groups.get("unified"))
                     .find(|d| d.join("cgroup.procs").exists())?;
                 Some((node, directory.clone()))
             })
