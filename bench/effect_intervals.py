@@ -2,10 +2,11 @@
 
 Each case draws studies of known truth, in the order that the planner gives them, and lets the code of
 `penstock analyse` judge them. Coverage of nominal 95 % must not lie outside 93 to 97 %, by the 99 % binomial
-bounds of the share; two identical systems are one of the cases. Planted failures: all runs of one system
-before those of the other while the host drifts, and a split-plot analysed without its strata; both must be
-found. The time of one analysis of 100,000 runs of ten factors stands beside. Ends with 1 where a case fails
-or a planted failure is not found.
+bounds of the share; two identical systems are one of the cases. Of studies whose treatments are all identical
+it is counted how often the answer names a difference, which at most 5 % may (by the same bounds). Planted
+failures: all runs of one system before those of the other while the host drifts, a split-plot analysed
+without its strata, and terms judged each by itself; all must be found. The time of one analysis of 100,000
+runs of ten factors stands beside. Ends with 1 where a case fails or a planted failure is not found.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from scipy.stats import beta
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
+from penstock.analyse.effect_findings import costs
+from penstock.analyse.effect_findings import effects as of_effects
 from penstock.analyse.effects import effects
+from penstock.analyse.findings import answering
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.study_findings import best
 from penstock.design.plan import Plan, make_plan
 from penstock.study.load import read_study
 
@@ -246,6 +253,70 @@ def judge(case: Case, studies: int, seed: int) -> record.Row:
     }
 
 
+QUESTION = "Does A cost anything?"
+#: first words of sentences that name a difference
+LEADS = ("Yes:", "It depends:", "A little:", "What matters most", "Choose ", "The effects of")
+
+
+def identical() -> list[tuple[str, Plan]]:
+    """Designs whose treatments are all alike."""
+    six = dict.fromkeys("ABCDEF", LEVELS)
+    return [
+        ("2^3, 3 replicates", plan_of(THREE, "{kind: full, replicates: 3}")),
+        ("2^4, 2 replicates", plan_of({**THREE, "D": LEVELS}, "{kind: full, replicates: 2}")),
+        ("2^(6-2), 2 replicates", plan_of(six, "{kind: {fraction: 2}, replicates: 2}")),
+        (
+            "3 x 2, 3 replicates",
+            plan_of({"A": "{levels: [a, b, c]}", "B": LEVELS}, "{kind: full, replicates: 3}"),
+        ),
+        ("two systems, 20 passes", plan_of({"A": LEVELS}, "{kind: full, replicates: 20}")),
+    ]
+
+
+def names_a_difference(outcome: Outcome) -> bool:
+    """Whether the answer says that treatments differ, or a treatment is called worse."""
+    found = [*costs(outcome), *best(outcome), *of_effects(outcome)]
+    said = [f.statement for f in answering(outcome, found)]
+    worse = ranking(outcome, outcome.responses[0]).of("worse")
+    return bool(worse) or any(s.startswith(LEADS) for s in said)
+
+
+def false_answers(plan: Plan, studies: int, seed: int) -> tuple[int, int]:
+    """Of studies of identical treatments: answers that name a difference, and studies with a term that is
+    below 5 % by itself."""
+    runs, names = runs_of(plan), [f.name for f in plan.factors]
+    said = single = 0
+    study = {"question": QUESTION, "responses": {"y": {"unit": "s", "better": "lower"}}}
+    for number in range(studies):
+        draws = np.random.default_rng([seed, number])
+        made = runs.assign(y=100 * np.exp(draws.normal(0, 0.05, len(runs))))
+        table = effects(made, plan, "y")
+        outcome = Outcome(Path("simulated"), plan.to_json(), study, made, table, None, None)
+        said += names_a_difference(outcome)
+        single += bool(
+            (table["p_value"][table["term"].str.split(":").str[0].isin(names)] < 0.05).any()
+        )
+    return said, single
+
+
+def judge_answers(name: str, said: int, studies: int) -> record.Row:
+    """The row of a design of identical treatments."""
+    low, high = ends(said, studies)
+    return {
+        "case": f"what the answer says of identical treatments: {name}",
+        "engine": "penstock",
+        "metric": "answers that name a difference",
+        "value": round(100 * said / studies, 2),
+        "unit": "%",
+        "low": round(100 * low, 2),
+        "high": round(100 * high, 2),
+        "spread": "99 % interval",
+        "n": studies,
+        "bar": "at most 5 %",
+        "verdict": record.MET if low <= FALSE else record.MISSED,
+    }
+
+
 def timed(runs: int, factors: int) -> record.Row:
     """Seconds for the effects of so many runs."""
     names = {f"F{i}": LEVELS for i in range(factors)}
@@ -277,6 +348,13 @@ def main() -> int:
         rows.append(judge(case, studies, asked.seed))
         print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
     found: dict[str, bool | None] = {}
+    for name, plan in identical():
+        said, single = false_answers(plan, studies, asked.seed)
+        rows.append(judge_answers(name, said, studies))
+        print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
+        if len(plan.factors) > 2:
+            what = f"each term by itself, {name}: {100 * single / studies:.1f} % name one"
+            found[what] = ends(single, studies)[0] > FALSE
     for case in planted():
         missed, total = outside(case, max(200, studies // 4), asked.seed)
         found[f"{case.name}: {100 * missed / total:.1f} % wrong"] = ends(missed, total)[0] > FALSE
@@ -286,7 +364,7 @@ def main() -> int:
         print(json.dumps({"rows": rows, "planted": found}, ensure_ascii=False))
     else:
         for row in rows:
-            print(f"{row['case']:55} {row['value']:8.4g} {row['unit']:2} {row['verdict']}")
+            print(f"{row['case']:72} {row['value']:8.4g} {row['unit']:2} {row['verdict']}")
         for what, seen in found.items():
             print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
     return int(any(r["verdict"] == record.MISSED for r in rows) or not all(found.values()))

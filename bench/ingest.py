@@ -3,7 +3,8 @@
 Reading alone is timed by the processor time of its thread. Everything else goes over HTTP to a receiver in a
 process of its own, which keeps points as an experiment does: on the disk before it answers. `into the store`
 is points kept for each second of that process's processor time, by messages of so many points over so many
-connections. Of the nodes, each sends 200 metrics every second over a connection of its own; with `--ceiling`
+connections; `penstock serve` is the same in the server of experiments, from its start to the end of the last
+message. Of the nodes, each sends 200 metrics every second over a connection of its own; with `--ceiling`
 as fast as it is answered as well, which says how many nodes there could be. Planted: five points that are
 never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in the
 store, or a plant is not found.
@@ -12,25 +13,29 @@ store, or a plant is not found.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import httpx
+
 from bench import record
-from penstock.observe.monitor.collectors.collector import table_of
+from penstock.observe.monitor.collectors.columns import table_of
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.spool import Spool
@@ -42,6 +47,8 @@ LEAST_PER_CORE = 1e6
 MOST_CORES = 1.0
 #: points of a message, and connections that send them
 BULK = ((1_000, 32), (5_000, 16), (20_000, 8), (200_000, 2))
+#: the same through the server of experiments
+THROUGH_SERVE = (20_000, 8)
 #: messages of fewer points are shown, and no bar is set for them
 LEAST_BULK = 5_000
 #: seconds of the first node whose first point is never sent
@@ -132,6 +139,39 @@ def served() -> Iterator[Served]:
             process.wait()
 
 
+@contextmanager
+def by_penstock() -> Iterator[Served]:
+    """`penstock serve` with a receiver in its configuration, and an experiment that runs."""
+    with tempfile.TemporaryDirectory(prefix="penstock-ingest-") as scratch:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        config = Path(scratch) / "config.json"
+        config.write_text(json.dumps({"collectors": {"nodes": {"type": "influxdb", "port": port}}}))
+        names = ("PENSTOCK_ARCHIVE", "PENSTOCK_CATALOGUE")
+        environment = {k: v for k, v in os.environ.items() if k not in names}
+        environment |= {"PENSTOCK_STATE": scratch, "PENSTOCK_RUNTIME": f"{scratch}/run"}
+        words = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--config", str(config)]
+        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            with httpx.Client(base_url=url, timeout=600) as http_:
+                http_.post("/exp/x").raise_for_status()
+                found = Served(("127.0.0.1", port), process)
+                end = time.monotonic() + 60
+                while time.monotonic() < end:
+                    with contextlib.suppress(OSError), socket.create_connection(found.address):
+                        break
+                    time.sleep(0.05)
+                yield found
+                http_.put("/exp/x").raise_for_status()
+                rows = http_.get("/api/v1/experiments/x/series").json()["series"]
+                found.said = {"in_the_store": sum(r["stored"] for r in rows)}
+        finally:
+            process.kill()
+            process.wait()
+
+
 def at_once(senders: int, send: Any) -> None:
     threads = [threading.Thread(target=send, args=(n,)) for n in range(senders)]
     for thread in threads:
@@ -147,7 +187,12 @@ def posted(talk: http.client.HTTPConnection, body: bytes) -> int:
     return answer.status
 
 
-def into_the_store(points: int, connections: int, total: int) -> tuple[list[float], bool]:
+def into_the_store(
+    points: int,
+    connections: int,
+    total: int,
+    through: Callable[[], AbstractContextManager[Served]] = served,
+) -> tuple[list[float], bool]:
     """Points kept for each second of processor time, in each of five parts, and whether all were there."""
     each = max(1, total // 5 // (points * connections))
     nodes = min(25, points // METRICS)  # of each sender: no more series than a receiver takes
@@ -155,7 +200,7 @@ def into_the_store(points: int, connections: int, total: int) -> tuple[list[floa
     acknowledged = 0
     lock = threading.Lock()
     rates = []
-    with served() as receiver:
+    with through() as receiver:
         for part in range(6):
 
             def send(sender: int, part: int = part) -> None:
@@ -240,6 +285,14 @@ def main() -> int:
         made = record.row(case, "penstock", "points per core", rates, "1/s")
         rows.append(record.at_least(made, LEAST_PER_CORE) if points >= LEAST_BULK else made)
         planted[f"{case}: all that was acknowledged is there"] = whole
+    points, connections = THROUGH_SERVE
+    rates, whole = into_the_store(
+        points, connections, 2_000_000 if asked.quick else 5_000_000, by_penstock
+    )
+    case = f"penstock serve, {points} points a message over {connections} connections"
+    made = record.row(case, "penstock", "points per core", rates, "1/s")
+    rows.append(record.at_least(made, LEAST_PER_CORE))
+    planted[f"{case}: all that was acknowledged is there"] = whole
     for paced in (True, False) if asked.ceiling else (True,):
         found = nodes(seconds if paced else min(seconds, 60), paced)
         how = "each second" if paced else "as fast as they are answered"

@@ -1,9 +1,10 @@
 """kill -9 during experiments: whether all that was acknowledged is there, and the gap is marked.
 
-The receiver of line protocol, the scraper, the server of experiments and the sampler of a monitored command
-are killed in turn, each at a moment of its own, and begun anew but for the sampler. Then the experiment is
-ended and its bundle read. Planted: points that were acknowledged and are taken out of the store before the
-experiment ends. Status 1 where anything is lost or not marked, or the plant is not found.
+The receiver of line protocol, the scraper, the server of experiments, the sampler of a monitored command and
+a virtual node (its first process, and so all in it) are killed in turn, each at a moment of its own, and
+begun anew but for the last two. Then the experiment is ended and its bundle read. Planted: points that were
+acknowledged and are taken out of the store before the experiment ends. Status 1 where anything is lost or not
+marked, or the plant is not found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -311,12 +313,103 @@ def samplers_of(pid: int) -> list[int]:
     return found
 
 
+#: in the node: shows how often it was asked, sends one number after the other, tells what was acknowledged
+IN_NODE = """
+import http.client, http.server, itertools, sys, threading, time
+class Mine(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    count = 0
+    def do_GET(self):
+        Mine.count += 1
+        body = b"asked_total %d\\n" % Mine.count
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("0.0.0.0", 9100), Mine)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+talk = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=60)
+for n in itertools.count():
+    talk.request("POST", "/write?db=x", "m v=%d %d\\n" % (n, time.time_ns()))
+    answer = talk.getresponse()
+    answer.read()
+    if answer.status == 204:
+        print(n, flush=True)
+"""
+
+
+def node(rng: random.Random, home: Path) -> Faults:
+    """A virtual node whose first process is killed: what it had sent is there, the rest a gap."""
+    from penstock.emulate.cluster.cluster import Cluster
+    from penstock.host.journal import Journal
+    from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
+
+    names = {"PENSTOCK_STATE": str(home), "PENSTOCK_RUNTIME": str(home / "run")}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= names
+    spec = ClusterSpec(
+        "kills", (NodeSpec("n", links=(LinkSpec(),)),), networks=(NetworkSpec(host=True),)
+    )
+    store = store_in(home)
+    begun = store.start("x", "ada")
+    acknowledged: list[int] = []
+    try:
+        cluster = Cluster.up(spec, Journal(), outlive=False)
+        try:
+            victim = cluster.nodes["n"]
+            took_in = InfluxReceiver("sent", {"port": 0, "host": "0.0.0.0", "open": True})
+            url = f"http://{victim.address}:9100/metrics"
+            pull = Scraper("shown", {"targets": [url], "interval_s": STEP_S, "timeout_s": 0.2})
+            with Collecting({"sent": took_in, "shown": pull}, store.sink(begun)):
+                with socket.socket(type=socket.SOCK_DGRAM) as towards:
+                    towards.connect((victim.address, 9100))
+                    host = str(towards.getsockname()[0])
+                words = [sys.executable, "-c", IN_NODE, host, str(took_in.address[1])]
+                with subprocess.Popen(
+                    victim.enter(words), stdout=subprocess.PIPE, text=True
+                ) as inside:
+                    assert inside.stdout is not None
+                    kill = threading.Timer(0.5 + rng.uniform(0.0, 0.6), os.kill, [victim.pid, 9])
+                    for line in inside.stdout:
+                        acknowledged.append(int(line))
+                        if len(acknowledged) == 1:
+                            kill.start()
+                time.sleep(1.0)
+        finally:
+            cluster.down()
+        ended = store.stop(begun)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+    found = values_of(store, ended, "m_v")
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not found[n]]
+    if not acknowledged:
+        faults.append("the node sent nothing")
+    rows = [r for r in store.recorded(ended).series.to_pylist() if r["metric"] == "asked_total"]
+    gaps = Bundle.open(ended.path).table("gaps").to_pandas()
+    lost = gaps[(gaps.kind == "lost") & (gaps.end_utc_ns - gaps.start_utc_ns > 0.4e9)]
+    if not rows or not rows[0]["stored"]:
+        faults.append("nothing of what it showed is there")
+    elif rows[0]["verdict"] == "complete" or ended.valid or not len(lost):
+        faults.append(f"the gap after the kill is not marked: {rows}")
+    failed = values_of(store, ended, "scrape_success")
+    if not failed[0.0]:
+        faults.append("no scrape is said to have failed")
+    return faults
+
+
 VICTIMS: dict[str, Callable[[random.Random, Path], Faults]] = {
     "receiver": receiver,
     "scraper": scraper,
     "server": server,
     "sampler": sampler,
+    "node": node,
 }
+#: of these, what only root can put up
+OF_ROOT = ("node",)
 
 
 def killed(victim: str, seed: int) -> Faults:
@@ -338,6 +431,9 @@ def main() -> int:
         hold(asked.hold[0], Path(asked.hold[1]), asked.hold[2])
         return 0
     victims = [asked.only] if asked.only else list(VICTIMS)
+    if os.geteuid() != 0 and set(victims) & set(OF_ROOT):
+        victims = [v for v in victims if v not in OF_ROOT]
+        print(f"not run, as that needs root: {', '.join(OF_ROOT)}", file=sys.stderr)
     kills = len(victims) if asked.quick else asked.kills
     right: Counter[str] = Counter()
     of: Counter[str] = Counter()

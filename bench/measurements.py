@@ -49,6 +49,7 @@ PARTS = {
     ),
     "Monitoring": (
         "ingest",
+        "export",
         "scraper",
         "sampler",
         "kills",

@@ -5,9 +5,9 @@ written every second) and two hundred processes of a control group, one by one: 
 while each of them wakes up every second and writes a line. All engines sample at the same time, in windows
 one after the other; a row is the share of a core that a process had of a window, in each of them. collectd
 reads processors, memory, load, network and disks into CSV; node_exporter is asked for these once a second;
-sadc writes its binary file: none of them reads processes. Planted: a sampler that is stopped for half a
-second, whose missed ticks it has to count, and a process that begins meanwhile, which it has to find. Status
-1 where a bar is missed or a plant is not found. An engine that is not installed is left out and said.
+sadc writes its binary file: none reads processes. Planted: a sampler that is stopped for half a second,
+whose missed ticks it has to count, and a process that begins meanwhile, which it has to find. Status 1 where
+a bar is missed or a plant is not found. An engine that is not installed is left out and said.
 """
 
 from __future__ import annotations

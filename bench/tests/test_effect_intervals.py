@@ -9,7 +9,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.effect_intervals import COVER, FALSE, Case, cases, ends, outside, planted
+from bench.effect_intervals import (
+    COVER,
+    FALSE,
+    Case,
+    cases,
+    ends,
+    false_answers,
+    identical,
+    outside,
+    planted,
+)
 
 
 @pytest.mark.parametrize("case", cases(), ids=[case.name for case in cases()])
@@ -25,3 +35,11 @@ def test_a_case_covers(case: Case) -> None:
 def test_a_wrong_analysis_is_found(case: Case) -> None:
     missed, total = outside(case, 120, seed=3)
     assert ends(missed, total)[0] > FALSE
+
+
+def test_of_identical_treatments_the_answer_names_nothing() -> None:
+    for _, plan in identical():
+        said, single = false_answers(plan, 40, seed=3)
+        assert ends(said, 40)[0] <= FALSE
+        if len(plan.factors) > 3:
+            assert ends(single, 40)[0] > FALSE

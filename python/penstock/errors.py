@@ -28,6 +28,14 @@ class Away(PenstockError):  # noqa: N818 - reads as what it is
     """What is needed is not there just now, as a database whose server is down: to be tried again."""
 
 
+class Upstream(PenstockError):  # noqa: N818 - reads as what it is
+    """A server of others that had to be asked did not answer as it should. Exit status 1."""
+
+
+class NoAnswer(Upstream):
+    """It cannot be reached, or says nothing: another question to it would fare no better."""
+
+
 @dataclass(frozen=True)
 class Mistake:
     """One mistake in a file the user wrote."""

@@ -89,6 +89,7 @@ OBSERVERS = Table(
     {
         "monitor": "penstock.observe.monitor.monitor:MonitorObserver",
         "trace": "penstock.observe.trace.capture.observer:TraceObserver",
+        "collect": "penstock.observe.monitor.collect:CollectObserver",
     },
 )
 
@@ -104,6 +105,7 @@ COLLECTORS = Table(
         "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
         "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
         "cassandra": "penstock.observe.monitor.collectors.cassandra:CassandraPoller",
+        "ceph": "penstock.observe.monitor.collectors.ceph:CephPoller",
         "block-latency": "penstock.observe.monitor.collectors.block_latency:BlockLatency",
     },
 )
@@ -232,6 +234,7 @@ STUDY_FINDINGS = Table(
         "slowed": "penstock.analyse.time_scale:slowed",
         "devices": "penstock.analyse.device_start:devices",
         "tails": "penstock.analyse.tails:tails",
+        "collected": "penstock.analyse.collected:collected",
         **{
             name: f"penstock.analyse.study_findings:{name}"
             for name in (

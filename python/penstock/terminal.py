@@ -1,8 +1,9 @@
-"""Plain tables on the terminal."""
+"""What is printed: plain tables, and what is told beside the result."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 #: columns that a printed table has at most
 WIDTH = 100
+
+
+def say(text: str) -> None:
+    """One line on stderr, which says that it is ours and not of a command that we run."""
+    print(f"penstock: {text}", file=sys.stderr, flush=True)
 
 
 def plain_table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:

@@ -72,6 +72,15 @@ def write_whole(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
 
 
+def sync(path: Path) -> None:
+    """Makes what is in a file lasting, or the names in a directory (fsync(2))."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def check_target(path: Path) -> None:
     """BadInput if `path` can be no file: a directory, or in a directory that is not there."""
     if path.is_dir():

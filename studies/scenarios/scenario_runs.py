@@ -25,7 +25,7 @@ PROGRAMS = ("wordcount", "dfsio", "tpcds")
 #: those that write files, which are renamed at their end
 WRITING = ("wordcount", "dfsio")
 #: of each link, each way, as the study has it [B/s]
-LINK_BPS = 100e6 / 8
+LINK_BPS = 50e6 / 8
 #: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
 WIRE_LINK = "e0 "
 #: tables of a run that its programs' bundles have, too

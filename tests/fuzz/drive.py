@@ -240,6 +240,13 @@ def stateless(feed: Feed) -> Iterator[Feed]:
     yield feed
 
 
+def plain(
+    name: str, make: Input, feed: Feed, *documented: type[BaseException], cost: float = 1
+) -> Target:
+    """A target that needs nothing put up."""
+    return Target(name, make, lambda _: stateless(feed), documented, cost)
+
+
 def table(outcomes: Sequence[Outcome]) -> str:
     """Target, inputs, failures; their sums below."""
     lines = [f"{'target':<24}{'inputs':>12}{'failures':>10}{'s':>8}"]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+import yaml
+
 Input = Callable[[Random], bytes]
 
 NUMBERS = (
@@ -186,3 +188,10 @@ def of_json(*samples: Any) -> Input:
         return noisy(draw, text) if kind < 0.125 else text
 
     return make
+
+
+def of_yaml(*samples: bytes) -> Input:
+    """YAML texts with words wrong, or their values changed and written as JSON, which is YAML too."""
+    values = [yaml.safe_load(text) for text in samples]
+    as_text, as_values = of_text(*samples), of_json(*values)
+    return lambda draw: (as_text if draw.random() < 0.4 else as_values)(draw)

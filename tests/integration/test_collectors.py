@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
@@ -30,6 +30,7 @@ from penstock.observe.monitor.collectors.http_push import (
     snapped,
 )
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.servers.graphite import GraphiteReader
 from penstock.observe.monitor.servers.influxdb import InfluxReader
 from penstock.observe.monitor.servers.prometheus import PrometheusReader
@@ -185,14 +186,18 @@ def test_node_exporter_is_scraped_on_a_grid_without_a_miss(tmp_path: Path) -> No
 def test_four_sources_at_once_and_a_planted_loss(tmp_path: Path) -> None:
     """collectd, a scraper, line protocol and remote write in one run; of 1,000 points 5 are left out."""
     collectd = program("collectd", "collectd-core")
-    sink = MemorySink()
+    (tmp_path / "home").mkdir()
+    store = Experiments(Catalogue(tmp_path / "archive.sqlite"), tmp_path / "home")
+    begin = time.time_ns()
+    begun = store.start("four", "ada", at_ns=begin)
+    sink = store.sink(begun)
     lost = {17, 400, 401, 402, 999}
-    lines = [f"power watts={n} {n * 10_000_000 + SECOND}\n" for n in range(1001) if n not in lost]
+    lines = [f"power watts={n} {begin + n * 10_000_000}\n" for n in range(1001) if n not in lost]
     with exporting(text=b"app_ratio 0.25\n") as url:
         wanted = {
             "collectd": {"type": "graphite", "port": 0, "pickle_port": None},
             "app": {"type": "scrape", "targets": [url], "interval_s": 0.1},
-            "power": {"type": "influxdb", "port": 0},
+            "power": {"type": "influxdb", "port": 0, "interval_s": 0.01},
             "prometheus": {"type": "remote-write", "port": 0},
         }
         collectors = collectors_of(wanted)
@@ -208,15 +213,18 @@ def test_four_sources_at_once_and_a_planted_loss(tmp_path: Path) -> None:
                     [("q", {})], [[(k, float(k)) for k in range(50)]]
                 )
                 assert post(of["prometheus"].address, "/api/v1/write", snapped(message))[0] == 204
-                until(lambda: len(sink.rows("collectd")) >= 20, 120)
-    by = Counter(source for source, _ in sink.batches)
-    assert set(by) == set(wanted)
-    times = sink.points("power")["utc_ns"].to_numpy()
-    due = (times.max() - times.min()) // 10_000_000 + 1
-    assert due - len(times) == len(lost)
-    assert sink.points("prometheus").num_rows == 50
-    app = sink.points("app").to_pandas()
-    assert (app[app.metric == "app_ratio"].float == 0.25).all()
+                until(lambda: of["collectd"].intake.receipt.stored >= 20, 120)
+    made = store.recorded(store.stop(begun, at_ns=begin + 10 * SECOND))
+    rows = made.series.to_pylist()
+    assert {r["source"] for r in rows} == set(wanted)
+    # by the series' own account
+    (power,) = (r for r in rows if r["source"] == "power")
+    assert (power["expected"], power["stored"], power["lost"]) == (1001, 996, 5)
+    assert (power["interval_from"], power["gaps"], power["verdict"]) == ("told", 3, "complete")
+    assert sum(r["stored"] for r in rows if r["source"] == "prometheus") == 50
+    (app,) = (r["series_id"] for r in rows if r["metric"] == "app_ratio")
+    points = made.points.to_pandas()
+    assert (points[points.series_id == app].float == 0.25).all()
 
 
 # ---------------------------------------------------------------- what servers kept

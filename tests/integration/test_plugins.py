@@ -107,9 +107,14 @@ def test_toys_of_a_trace(ground: Ground, traced: Path) -> None:
     assert any(f["code"] == "toy-files" for f in json.loads(analysed.stdout)["findings"])
 
 
-@pytest.mark.parametrize("name", ["monitor", "trace"])
+@pytest.mark.parametrize("name", OBSERVERS.own)
 def test_our_observers_keep_to_the_protocol(name: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"monitor": {"interval_s": 0.1}, "trace": {"mode": "pattern"}}[name]
+    of: dict[str, dict[str, Any]] = {
+        "monitor": {"interval_s": 0.1},
+        "trace": {"mode": "pattern"},
+        "collect": {"push": {"type": "influxdb"}},
+    }
+    settings = of[name]
     with create_run_cgroup("plugins", None, Journal(tmp_path / "journal.jsonl")) as group:
         testing.check_observer(OBSERVERS.load(name), settings, group)
 

@@ -183,15 +183,26 @@ def test_one_command_offline_and_no_root_for_exports(
 
 
 def test_its_own_impact_stands_in_every_run(environment: dict[str, str], tmp_path: Path) -> None:
-    """The sampler's own processor time, reads, bytes and lateness."""
+    """The sampler's own processor time, reads, bytes and lateness: of the experiment, and of -o."""
     out = tmp_path / "bundle"
-    penstock(*f"monitor run -i 0.05 -o {out} -- sleep 1".split())
-    bundle = Bundle.open(out)
-    receipt = bundle.manifest["receipts"]["monitor"]
-    assert 0 < receipt["cpu_ns"] < (receipt["end_ns"] - receipt["start_ns"])
-    assert receipt["samples"] + receipt["missed"] >= receipt["expected"] - 1
-    assert receipt["late_p99_ns"] >= 0
-    # system calls and bytes
-    assert receipt["reads"] > receipt["samples"]
-    assert receipt["spool_bytes"] > 0
+    penstock(*f"monitor run -i 0.05 --name own -o {out} -- sleep 1".split())
+    penstock(*"monitor run -i 0.05 --name alone -- sleep 1".split())
+    home = tmp_path / "archive" / "experiments"
+    (own,), (alone,) = home.glob("*/own.1-*"), home.glob("*/alone.1-*")
+    receipts = [Bundle.open(b).manifest["receipts"]["monitor"] for b in (out, own, alone)]
+    for receipt in receipts:
+        assert 0 < receipt["cpu_ns"] < (receipt["end_ns"] - receipt["start_ns"])
+        assert receipt["samples"] + receipt["missed"] >= receipt["expected"] - 1
+        assert receipt["late_p99_ns"] >= 0
+        # system calls and bytes
+        assert receipt["reads"] > receipt["samples"]
+        assert receipt["spool_bytes"] > 0
+    assert receipts[0] == receipts[1] != receipts[2]
+    store = Experiments(Catalogue(tmp_path / "archive" / "archive.sqlite"), home)
+    for name in ("own", "alone"):
+        series = store.recorded(store.find(name, None)).series.to_pylist()
+        # what only grows is known to: it would be told where it fell
+        assert series
+        assert {r["resets"] for r in series} == {0}
+        assert "unknown" not in {r["verdict"] for r in series}
     assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []

@@ -19,7 +19,8 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
-from penstock.archive.schemas import BUNDLE_KEYS, TABLES
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import BUNDLE_KEYS
 from penstock.host.cgroup import hierarchies
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts

@@ -156,3 +156,46 @@ def test_a_limit_ends_a_study_with_what_it_has(tmp_path: Path, environment: dict
     more = ran(environment, study(tmp_path, limits="limits: {runs: 99}"), "-o", out, "--resume")
     assert more["runs"] == 16
     assert "limit-reached" not in codes(more)
+
+
+def test_three_by_two_levels_go_on_with_optimal_treatments_and_with_replicates(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Fourteen of 36 combinations first: each stage is a block of its own in the tables that are written."""
+    file, out = tmp_path / "levels.study.yaml", tmp_path / "out"
+    file.write_text("""penstock: 1
+name: levels
+question: Which?
+factors:
+  jobs: {levels: [1, 8, 64]}
+  disk: {levels: [hdd, ssd]}
+  fs: {levels: [ext4, xfs, btrfs]}
+  sync: {levels: [a, b]}
+design:
+  kind: {d-optimal: {model: main, runs: 14}}
+  replicates: 2
+  forbidden: [{disk: hdd, jobs: 64, fs: xfs}]
+platform: {nodes: [{name: n}]}
+workload: {command: 'echo y: {jobs} {disk} {fs} {sync}', timeout: 30s}
+responses: {y: {from: {regex: 'y: ([0-9.]+)'}, unit: s, better: lower, scale: linear}}
+observers: {monitor: null}
+settle: {drop_caches: false, sync: false}
+""")
+    assert ran(environment, file, "-o", out)["runs"] == 28
+    told = json.loads(penstock(environment, "plan", "--augment", out, "--json").stdout)
+    assert [s["augment"] for s in told["steps"]] == [
+        "optimal:5", "optimal:7", "optimal:14", "replicates:1",
+    ]  # fmt: skip
+    refused = penstock(environment, "run", file, "-o", out, "--augment", "foldover")
+    assert (refused.returncode, "optimal:ROWS or replicates:NUMBER" in refused.stderr) == (2, True)
+    assert ran(environment, file, "-o", out, "--augment", "optimal:6")["runs"] == 40
+    third = ran(environment, file, "-o", out, "--augment", "replicates:1")
+    assert third["runs"] == third["valid_runs"] == 60
+    plan = json.loads((out / "plan.json").read_text())
+    levels = [tuple(sorted(r["levels"].items())) for r in plan["rows"]]
+    assert len(set(levels)) == 20
+    forbidden = {("disk", "hdd"), ("fs", "xfs"), ("jobs", "64")}
+    assert not any(forbidden <= set(row) for row in levels)
+    table = pd.read_parquet(out / "effects.parquet").set_index("term")
+    assert table.loc["block", "df"] == 4  # five passes in three stages
+    assert table.loc["residual", "df"] == plan["power"]["degrees_of_freedom"]

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.archive import schemas
 from penstock.archive.bundle import Bundle, partial_path
 from penstock.archive.catalogue import Catalogue, studies_below
 from penstock.archive.formats import formats
 from penstock.archive.removal import remove, runs_removal, study_removal
 from penstock.archive.runs import attempts, bundles, joined, set_aside, write_runs
-from penstock.archive.schemas import BUNDLE_KEYS, TABLES, described
+from penstock.archive.schemas import TABLES, described
+from penstock.archive.schemas.table import BUNDLE_KEYS
 from penstock.errors import BadInput, PenstockError
 
 ROOT = Path(__file__).parents[2]
@@ -300,6 +302,11 @@ def test_describing_changes_no_value() -> None:
     table = pa.table({"t_ns": [1, 2], "other": ["a", "b"]})
     assert described("samples", table).to_pylist() == table.to_pylist()
     assert described("unknown", table) is table
+
+
+def test_each_table_is_described_once() -> None:
+    names = [table.name for family in schemas._FAMILIES for table in family.TABLES]
+    assert len(names) == len(set(names)) == len(TABLES)
 
 
 def test_the_page_of_formats_is_that_of_the_schemas() -> None:

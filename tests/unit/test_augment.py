@@ -19,11 +19,9 @@ from penstock.design.augment import (
     questions,
     recommended,
     steps,
-    term_of,
     variance,
-    word_of,
 )
-from penstock.design.generators import defining_relation, parse_generator
+from penstock.design.generators import defining_relation, parse_generator, term_of, word_of
 from penstock.design.matrix import two_level
 from penstock.design.plan import Plan, coded_matrix, make_plan, plan_from_json
 from penstock.design.stages import Stage, stage_from_json, stage_of, with_stages

@@ -11,12 +11,6 @@ import pytest
 
 from penstock.campaign import disk_space
 from penstock.campaign.cluster_reuse import changes_between
-from penstock.campaign.executor import (
-    draw_seed,
-    interrupted_attempts,
-    last_line,
-    note_interrupted,
-)
 from penstock.campaign.frozen import (
     campaign,
     differences,
@@ -24,14 +18,16 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
+from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
+from penstock.campaign.manifest import draw_seed
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.run import _described, run_study
 from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.launch import Finished, ResourceUse
+from penstock.host.launch import Finished, ResourceUse, last_line
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.spec.study import Retry
 from penstock.study.load import load_study

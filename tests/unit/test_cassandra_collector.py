@@ -59,7 +59,8 @@ def polled(
 def lacking(sink: MemorySink) -> dict[str, int]:
     """By metric, how many points were due and are not there."""
     batches = [sink.batches[key] for key in sorted(sink.batches)]
-    rows = recorded(batches, 0, time.time_ns()).series.to_pylist()
+    begun = min(t for b in batches for t in b.points["utc_ns"].to_pylist())
+    rows = recorded(batches, begun, time.time_ns()).series.to_pylist()
     return {r["metric"]: r["expected"] - r["stored"] for r in rows}
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from penstock import cli
+from penstock.errors import BadInput, PenstockError
 
 WRONG = [
     (("nosuch",), "No such command 'nosuch'; see penstock --help"),
@@ -16,6 +17,13 @@ WRONG = [
     (("plot",), "plot: Missing argument"),
     (("disk", "up"), "disk up: Missing argument"),
     (("compare", "a", "b", "--metrics"), "compare: "),
+]
+
+#: verbs that run a command, and what of them is to fail
+WRAPPERS = [
+    (("trace",), "penstock.observe.trace.capture.session.trace_command"),
+    (("trace", "--disk", "/nowhere"), "penstock.campaign.trace_disk.trace_on_disk"),
+    (("monitor", "run"), "penstock.cli.monitor.command.patient"),
 ]
 
 
@@ -114,3 +122,34 @@ def test_one_cluster_at_a_time(
 ) -> None:
     assert run(monkeypatch, "nodes", "down", *words) == 2
     assert "found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "place"), WRAPPERS)
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (PenstockError("it failed:\nno room"), 125, "penstock: it failed:\npenstock: no room\n"),
+        (OSError(28, "No space left"), 125, "penstock: [Errno 28] No space left\n"),
+        (BadInput("found a; expected b"), 2, "penstock: found a; expected b\n"),
+    ],
+)
+def test_a_failure_of_ours_is_not_that_of_the_command(
+    words: tuple[str, ...],
+    place: str,
+    as_json: bool,
+    error: Exception,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(place, failing)
+    asked = ("--json",) if as_json else ()
+    assert run(monkeypatch, *words, *asked, "--", "true") == status
+    told = capsys.readouterr()
+    assert told.err == said
+    assert told.out == (f"{json.dumps({'error': str(error), 'mistakes': []})}\n" * as_json)

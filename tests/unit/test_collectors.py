@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clock_offset import Exchange, Offset, offset_of
-from penstock.observe.monitor.collectors.collector import table_of, unit_of
+from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
     InfluxReceiver,
@@ -531,6 +531,42 @@ def test_scrapes_sit_on_a_grid_and_are_accounted_for() -> None:
     assert begun.interval_ns == busy.interval_ns == 50_000_000
     assert busy.expected == scraper.targets[0].due
     assert receipt.refused["malformed"] >= 19
+
+
+def test_only_chosen_series_of_a_target_are_kept() -> None:
+    sink = MemorySink()
+    text = (
+        b'disk_busy{device="sda",mode="r"} 1\ndisk_busy{device="sdb",mode="r"} 2\n'
+        b'disk_busy{device="dm-0",mode="r"} 3\ndisk_reads 4\ngo_threads 5\n'
+    )
+    choice = {"keep": ["disk_*"], "drop": ['disk_busy{device="dm-*"*}', "*_reads"]}
+    with exporting(text=text) as url:
+        target = {"url": url, "instance": "n"}
+        scraper = Scraper("s", {"targets": [target], "interval_s": 0.05, **choice})
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].due >= 4)
+    rows = sink.points("s").to_pandas()
+    own = {"scrape_success", "scrape_duration_seconds", "scrape_lateness_seconds"}
+    assert set(rows.metric) == {"disk_busy", *own}
+    assert set(rows[rows.metric == "disk_busy"].float) == {1.0, 2.0}
+    accounts = {a.metric for b in sink.batches.values() for a in b.accounts}
+    assert accounts == {"disk_busy", *own}, "nothing is expected of what is not kept"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"keep": "disk_*"},
+        {"keep": [""]},
+        {"drop": ["a" * 501]},
+        {"drop": [3]},
+        {"keep": ["*"] * 101},
+        {"drop": ["a\n"]},
+    ],
+)
+def test_patterns_that_are_none(choice: Any) -> None:
+    with pytest.raises(BadInput, match=r"^s: (keep|drop): found .*; expected|found \["):
+        Scraper("s", {"targets": ["http://h"], **choice})
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,29 @@ def test_ignoring_whole_plots_would_promise_too_much():
     assert right[2] < power(2.0, 4, 3)
 
 
+MANY = {f"f{j}": "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]" for j in range(6)}
+
+
+@pytest.mark.parametrize("purpose", ["screen", "estimate", "optimise"])
+def test_three_million_treatments_have_a_design_for_the_purpose(purpose: str):
+    made = plan(f"{{purpose: {purpose}}}", MANY)
+    assert made.treatments < 100
+    assert all({r.levels[n] for r in made.rows} == set(map(str, range(1, 13))) for n in MANY)
+    if purpose != "screen":
+        assert (made.kind, made.model) == ("latin-hypercube", "quadratic")
+
+
+def test_what_cannot_be_served_names_a_design_that_does():
+    text = dict.fromkeys(MANY, "[a, b, c, d, e, f, g, h, i, j, k, l]")
+    for factors, purpose, says in (
+        (MANY, "compare", r"full 2\^6 serves it, 64 treatments x 2 = 128 runs"),
+        (text, "estimate", r"2\^\(6-1\) resolution VI serves it, 32 treatments x 2 = 64 runs"),
+        (text, "optimise", r"2\^\(6-1\) resolution VI serves it, 32 treatments"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            plan(f"{{purpose: {purpose}}}", factors)
+
+
 @pytest.mark.parametrize("design", ["{purpose: screen}", "{purpose: optimise}"])
 def test_the_analysis_finds_what_was_planted_in_an_optimal_design(design: str):
     from penstock.analyse.effects import effects

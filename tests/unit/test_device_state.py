@@ -15,7 +15,7 @@ from penstock.analyse.device_start import devices
 from penstock.analyse.outcome import Outcome
 from penstock.archive.receipts import device_faults
 from penstock.campaign import device_state
-from penstock.campaign.device_state import discard, of_device
+from penstock.campaign.device_state import discard, of_devices
 from penstock.emulate.disks.beginning import beginning
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice
@@ -47,7 +47,7 @@ def test_a_device_is_waited_for_until_nothing_is_in_flight(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pauses = busy_device(monkeypatch, tmp_path, ["       3        4\n", " 0 1\n", " 0 0\n"])
-    assert of_device(tmp_path) == {"device": "sdz", "in_flight": 0}
+    assert of_devices({"n.data": tmp_path}) == {"n.data": {"device": "sdz", "in_flight": 0}}
     assert len(pauses) == 2
 
 
@@ -55,8 +55,24 @@ def test_one_that_does_not_come_to_rest_is_said_to_be_busy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pauses = busy_device(monkeypatch, tmp_path, [" 2 5\n"])
-    assert of_device(tmp_path) == {"device": "sdz", "in_flight": 7}
+    assert of_devices({"n.data": tmp_path}) == {"n.data": {"device": "sdz", "in_flight": 7}}
     assert sum(pauses) == pytest.approx(device_state.QUIET_WITHIN_S, abs=0.02)
+
+
+def test_a_device_with_several_disks_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pauses = busy_device(monkeypatch, tmp_path, [" 2 5\n"])
+    numbers = {"a": (8, 0), "b": (8, 0), "c": (8, 16)}
+    monkeypatch.setattr(
+        device_state, "device_of", lambda p: BlockDevice(numbers[p.name], f"sd{numbers[p.name][1]}")
+    )
+    found = of_devices({f"n.{name}": Path("/mnt", name) for name in numbers})
+    busy, other = ({"device": name, "in_flight": 7} for name in ("sd0", "sd16"))
+    assert found == {"n.a": busy, "n.b": busy, "n.c": other}
+    assert sum(pauses) == pytest.approx(2 * device_state.QUIET_WITHIN_S, abs=0.04)
+    found["n.a"]["discarded_bytes"] = 4096
+    assert found["n.b"] == busy
 
 
 def test_where_nothing_tells_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -64,9 +80,9 @@ def test_where_nothing_tells_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_p
         raise BadInput(f"{path} is on tmpfs; expected a path on a block device")
 
     monkeypatch.setattr(device_state, "device_of", none)
-    found = of_device(tmp_path)
-    assert found == {"in_flight": None, "unknown": f"{tmp_path} is on tmpfs"}
-    assert device_faults({"n.data": found}) == []
+    found = of_devices({"n.data": tmp_path})
+    assert found == {"n.data": {"in_flight": None, "unknown": f"{tmp_path} is on tmpfs"}}
+    assert device_faults(found) == []
 
 
 def test_an_emulated_disk_tells_its_credits_beside_what_is_stated() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.effects import REML, effects, fitted, usable
 from penstock.analyse.polynomials import contrasts, trends
 from penstock.analyse.residuals import FAR_IN_MADS, checks, residual_table, studentised
@@ -102,15 +103,10 @@ def test_three_levels_in_blocks_equal_car(tmp_path):
 
 
 def test_adjusted_p_values_equal_those_of_r():
-    from penstock.analyse.effects import _benjamini_hochberg, _holm
-
-    known = table_of("adjusted")
-    rows = [{"p_value": p} for p in known["p"][::-1]]
-    _holm(rows)
-    _benjamini_hochberg(rows)
-    found = pd.DataFrame(rows).sort_values("p_value")
-    np.testing.assert_allclose(found["p_holm"], known["holm"])
-    np.testing.assert_allclose(found["p_bh"], known["bh"])
+    known = table_of("adjusted")[::-1]
+    raw = known["p"].tolist()
+    np.testing.assert_allclose(holm(raw), known["holm"])
+    np.testing.assert_allclose(benjamini_hochberg(raw), known["bh"])
 
 
 # ---------------------------------------------------------------- trends

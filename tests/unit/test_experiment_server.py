@@ -647,6 +647,26 @@ def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> Non
     assert cli("monitor", "list").stdout == ""
 
 
+def test_experiments_are_moved_to_another_archive(tmp_path: Path) -> None:
+    """As docs/monitor.md has it: copied, the variable set, the index made anew."""
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
+
+    def penstock(*words: str) -> str:
+        line = [sys.executable, "-m", "penstock", *words]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    penstock("monitor", "run", "--name", "x", "-i", "0.1", "--", "sleep", "0.5")
+    before = penstock("monitor", "get", "x", "-m", "sampler_lateness")
+    new = tmp_path / "new"
+    shutil.copytree(tmp_path / "state" / "experiments", new / "experiments")
+    shutil.rmtree(tmp_path / "state" / "experiments")
+    environment["PENSTOCK_ARCHIVE"] = str(new)
+    penstock("ls", "--rebuild", "--below", str(tmp_path))
+    assert penstock("monitor", "get", "x", "-m", "sampler_lateness") == before
+    assert len(before.splitlines()) > 3
+
+
 def test_configuration_files_say_where_they_are_wrong(tmp_path: Path) -> None:
     path = tmp_path / "c.conf"
     # as it was published

@@ -22,8 +22,10 @@ import pytest
 
 import penstock
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.gathering import Fan, checked_collectors
-from penstock.observe.monitor.points import Accepted, Batch, Closed, points
+from penstock.observe.monitor.collectors.configured import checked_collectors
+from penstock.observe.monitor.collectors.gathering import Fan
+from penstock.observe.monitor.door import opened
+from penstock.observe.monitor.points import Accepted, Account, Batch, Closed, points
 from penstock.observe.monitor.pushing import batches_of, read_table
 from penstock.observe.monitor.targets import read_targets
 from penstock.testing import MemorySink
@@ -110,7 +112,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
 ) -> None:
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
     pull = {"type": "scrape", "targets": [target], "interval_s": 0.1, "experiments": "x*"}
-    server = Server(tmp_path, {"collectors": {"pull": pull}})
+    server = Server(tmp_path, {"collectors": {"pull": {**pull, "begun": "anywhere"}}})
     try:
         before = Exporter.asked
         assert httpx.post(f"{server.url}/exp/other").status_code == 201
@@ -130,7 +132,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         assert Exporter.asked == asked
         other = httpx.get(f"{server.url}/api/v1/experiments/other/series").json()
         assert other["series"] == []
-        # one that begins by another way than the server is found, too
+        # one that begins by another way than the server is found, too, as it is asked for
         words = [sys.executable, "-m", "penstock", "monitor", "start", "xy"]
         subprocess.run(words, env=server.environment, check=True, timeout=60)
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 2)
@@ -140,6 +142,133 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         server.begin()
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 5)
         assert Exporter.asked > kept
+    finally:
+        server.end()
+
+
+def manifest_of(server: Server, name: str) -> dict[str, Any]:
+    (found,) = (server.place / "state" / "experiments").glob(f"*/{name}.1-*/manifest.json")
+    said: dict[str, Any] = json.loads(found.read_text())
+    return said
+
+
+def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
+    tmp_path: Path, exporter: int
+) -> None:
+    """Breaks where receipts are only printed, and where what ends is begun anew meanwhile."""
+    target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
+    port = free_port()
+    config = {
+        "monitor": {"type": "scrape", "targets": [target], "interval_s": 0.05},
+        "in": {"type": "influxdb", "port": port},
+    }
+    server = Server(tmp_path, {"collectors": config})
+
+    def write(line: str) -> int:
+        return httpx.post(f"http://127.0.0.1:{port}/write", content=line).status_code
+
+    try:
+        # begun through no server: its collectors take no part
+        words = [sys.executable, "-m", "penstock", "monitor", "start", "apart"]
+        subprocess.run(words, env=server.environment, check=True, timeout=60)
+        httpx.post(f"{server.url}/exp/first")
+        wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))
+        assert write("m v=x 1") == 400
+        httpx.post(f"{server.url}/exp/second")
+        wait_for(lambda: rows_of(server, "second", "asked_total") > 5)
+        assert [write(line) for line in ("m v=1", "m v=x 1", "m", "m v=y 1")] == [
+            204,
+            400,
+            400,
+            400,
+        ]
+        told = {"exit": 0, "receipts": {"theirs": {"cpu_ns": 5, "share": 0.5}}}
+        assert httpx.put(f"{server.url}/exp/second", json=told).status_code == 201
+        said = httpx.get(f"{server.url}/api/v1/experiments/second/series").json()
+        (row,) = (r for r in said["series"] if r["metric"] == "m_v")
+        assert row["refused"] == 3
+        assert row["verdict"] == "unknown"
+        got = server.penstock("get", "second", "-m", "m_v")
+        assert got.returncode == 0
+        assert "in: 3 points refused, malformed" in got.stderr
+        second = manifest_of(server, "second")
+        assert second["valid"]
+        assert second["experiment"]["verdict"] == "unknown"
+        receipts = second["receipts"]
+        assert receipts["theirs"] == {"cpu_ns": 5, "share": 0.5}
+        # of what goes on for the first, only what it did for the second
+        assert receipts["in"]["refused"] == {"malformed": 3}
+        assert receipts["in"]["stored"] == 1
+        assert "found" in receipts["in"]["told"][0]
+        pull = receipts["collector monitor"]
+        assert pull["stored"] > 5
+        for one in (receipts["in"], pull):
+            assert 0 < one["cpu_ns"] < 60e9
+        assert httpx.put(f"{server.url}/exp/first").status_code == 201
+        assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
+        subprocess.run([*words[:-2], "stop", "apart"], env=server.environment, check=True)
+        assert manifest_of(server, "apart")["receipts"] == {}
+        assert httpx.get(f"{server.url}/api/v1/experiments/apart/series").json()["series"] == []
+        time.sleep(1.5)  # what looks for experiments has looked again
+        log = (tmp_path / "log").read_text()
+        assert "has ended" not in log
+        assert "in: 1 points; 4 malformed" in log
+    finally:
+        server.end()
+
+
+def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Path) -> None:
+    begin = 1_700_000_000
+    rows = [f"{(begin + s) * 10**9},{s}" for s in (0, 1, 2, 3, 30, 31)]
+    (tmp_path / "nd.csv").write_text("\n".join(["t,v", *rows]) + "\n")
+    server = Server(tmp_path, {})
+    push = [str(tmp_path / "nd.csv"), "-c", "v", "--time", "t"]
+    try:
+        for name, words in (("nd", []), ("told", ["--interval", "1"])):
+            httpx.post(f"{server.url}/exp/{name}", json={"utc_time": begin})
+            assert server.penstock("push", name, *push, *words).returncode == 0
+            httpx.put(f"{server.url}/exp/{name}", json={"utc_time": begin + 60})
+        got = server.penstock("get", "nd", "-m", "v")
+        assert (got.returncode, len(got.stdout.splitlines())) == (0, 7)
+        assert "1 series is not known to be complete" in got.stderr
+        assert "v: unknown, 6 points; its source told no interval" in got.stderr
+        got = server.penstock("get", "told", "-m", "v")
+        assert "v: partial, 6 of 60 points; 54 lost in 2 gaps, the longest" in got.stderr
+        with pytest.warns(penstock.PartialData, match="told no interval"):
+            penstock.series("nd", "v", server=server.url)
+        # drawn with a word, and not drawn
+        for name, status, words in (
+            ("nd", 0, "not known how complete"),
+            ("told", 2, "found partial data"),
+        ):
+            line = [sys.executable, "-m", "penstock", "plot", name, "lines", "-o"]
+            done = subprocess.run(
+                [*line, str(tmp_path / "f.svg")],
+                env=server.environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert done.returncode == status, done.stderr
+            assert words in done.stderr
+        assert server.penstock("push", "nd", *push[:-2], "--interval", "1").returncode == 2
+    finally:
+        server.end()
+
+
+def test_all_accounts_of_a_batch_come_to_a_server(tmp_path: Path) -> None:
+    """Breaks where only a hundred of them fit."""
+    server = Server(tmp_path, {})
+    try:
+        httpx.post(f"{server.url}/exp/x")
+        names = [f"m{n}" for n in range(300)]
+        table = points(metric=names, utc_ns=[time.time_ns()] * 300, integer=list(range(300)))
+        told = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
+        opened(server.url).write("x", Batch("s", 0, table, told))
+        httpx.put(f"{server.url}/exp/x")
+        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        assert (len(said["series"]), said["verdict"]) == (300, "complete")
+        assert {r["expected"] for r in said["series"]} == {1}
     finally:
         server.end()
 
@@ -236,6 +365,75 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
         server.end()
 
 
+def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
+    tmp_path: Path, exporter: int
+) -> None:
+    """By the server and by its store: the holes are disabled, and all that was due is there."""
+    target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
+    port = free_port()
+    config = {
+        "pull": {"type": "scrape", "targets": [target], "interval_s": 0.1},
+        "in": {"type": "influxdb", "port": port},
+    }
+    server = Server(tmp_path, {"collectors": config})
+
+    def here(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        return subprocess.run(
+            line, env=server.environment, capture_output=True, text=True, timeout=60
+        )
+
+    def rows() -> int:
+        return rows_of(server, "x", "asked_total")
+
+    def quiet() -> None:
+        """Waits until the exporter is not even asked any more."""
+
+        def unasked() -> bool:
+            before = Exporter.asked
+            time.sleep(1.0)
+            return Exporter.asked == before
+
+        wait_for(unasked)
+
+    try:
+        httpx.post(f"{server.url}/exp/x")
+        wait_for(lambda: rows() > 5 and is_open(port))
+        for switch in (server.penstock, here):
+            assert switch("off", "x", "--collector", "pull").stderr.endswith("pull is off\n")
+            assert switch("off", "x", "-c", "pull").stderr.endswith("pull was off already\n")
+            quiet()
+            kept = rows()
+            assert switch("on", "x", "--collector", "pull").returncode == 0
+            wait_for(lambda kept=kept: rows() > kept + 5)
+        assert server.penstock("off", "x", "--collector", "in").returncode == 0
+        assert not is_open(port)
+        assert server.penstock("on", "x", "--collector", "in").returncode == 0
+        assert is_open(port)
+        for switch in (server.penstock, here):
+            done = switch("off", "x", "--collector", "other")
+            assert done.returncode == 2
+            assert "found no collector 'other' at work for it" in done.stderr
+        # what was off when the server is killed is off after that
+        assert here("off", "x", "--collector", "pull").returncode == 0
+        quiet()
+        server.end(signal.SIGKILL)
+        server.begin()
+        kept = rows()
+        time.sleep(1.0)
+        assert rows() == kept
+        assert httpx.put(f"{server.url}/exp/x").status_code == 201
+        told = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+    finally:
+        server.end()
+    (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
+    off = [g for g in told["gaps"] if g["source"] == "pull" and g["series_id"] == row["series_id"]]
+    assert {g["kind"] for g in off} == {"disabled"}
+    assert len(off) == 3
+    assert (row["lost"], row["restarts"]) == (0, 0)
+    assert row["expected"] - row["stored"] <= 1, "what was due before the kill is in the account"
+
+
 def is_open(port: int) -> bool:
     import socket
 
@@ -316,12 +514,20 @@ def test_what_one_of_two_could_not_keep_is_not_doubled_in_the_other(tmp_path: Pa
 
 
 def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
-    for wrong in ([], {"x": 1}, {"x": {}}, {"snmp": {}}, {"influxdb": {"experiments": 1}}):
+    somewhere = {"influxdb": {"begun": "there"}}
+    for wrong in (
+        [],
+        somewhere,
+        {"x": 1},
+        {"x": {}},
+        {"snmp": {}},
+        {"influxdb": {"experiments": 1}},
+    ):
         with pytest.raises(BadInput, match="expected"):
             checked_collectors(wrong)
     config = tmp_path / "c.json"
     config.write_text('{"collectors": {"s": {"type": "scrape"}}}')
-    with pytest.raises(BadInput, match=r"c\.json: collectors: s: found no targets"):
+    with pytest.raises(BadInput, match=r"c\.json:1:\d+: found no targets; expected one"):
         read_targets(config)
     with pytest.raises(BadInput, match="no row"):
         list(batches_of(pa.chunked_array([[]], pa.int64()), metric="m", labels={}))

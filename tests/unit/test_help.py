@@ -35,7 +35,7 @@ LINES = [(), *((v,) for v in cli.VERBS), *((v, w) for v in cli.VERBS for w in be
 
 def test_each_file_is_one_row() -> None:
     files = pkgutil.iter_modules([str(Path(cli.__file__).parent)])
-    assert {f.name for f in files} == set(cli.VERBS)
+    assert {f.name for f in files if not f.name.startswith("_")} == set(cli.VERBS)
 
 
 def test_the_page_has_every_verb_in_its_group(shown: Callable[..., str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.analyse.study_findings import _causes
-from penstock.report.html import coded, template
+from penstock.report.page import coded, template
 from penstock.text import times
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from penstock.analyse.replicates import (
     Measured,
@@ -139,7 +140,7 @@ def test_treatments_of_an_archive(tmp_path: Path) -> None:
     """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
     out = Path(__file__).parents[1] / "golden" / "postgres-later"
     first, second = compared(out).conclusion
-    assert first == ("tps is 3.58 times higher (2.47 to 5.19) in B: 6.192 against 22.2 1/s.")
+    assert first == ("tps is 3.58 times higher (2.36 to 5.43) in B: 6.192 against 22.2 1/s.")
     assert second.startswith("Not told apart by so many runs: scan_rate, ")
 
 
@@ -174,6 +175,26 @@ def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
     margin = Measured("rate", "1/s", a, b).equivalent_within
     assert margin is not None
     limit = float(np.log(margin))
-    p, *_ = ttost_ind(np.log(b), np.log(a), -limit, limit)
+    p, *_ = ttost_ind(np.log(b), np.log(a), -limit, limit, usevar="unequal")
     assert p == pytest.approx(0.05, abs=1e-9)
     assert Measured("rate", "1/s", [2.0, 2.0], [2.0, 2.0]).equivalent_within is None
+    # and it is said, once, beside that nothing tells them apart
+    alike = Measured("rate", "1/s", a, b)
+    (said,) = _conclusion(Replicated("a", "b", ({}, {}), ([], []), [alike]))
+    assert said.startswith("Not told apart by so many runs: rate, ")
+    within = f"rate within {100 * (margin - 1):.2g} %."
+    assert said.endswith(f"The same at 95 % (two one-sided tests): {within}")
+
+
+def test_sides_of_unequal_spread_are_compared_as_the_ranking_does() -> None:
+    from penstock.analyse.ranking import Measured as OfRuns
+    from penstock.analyse.ranking import welch
+
+    random = np.random.default_rng(8)
+    a, b = np.exp(random.normal(3, 0.01, 4)), np.exp(random.normal(3, 0.3, 12))
+    _, interval = ratio_of(a.tolist(), b.tolist())
+    assert interval is not None
+    df, _ = welch(OfRuns.of("a", np.log(a)), OfRuns.of("b", np.log(b)))
+    error = np.sqrt(np.log(a).var(ddof=1) / 4 + np.log(b).var(ddof=1) / 12)
+    half = np.log(interval.high / interval.low) / 2
+    assert half == pytest.approx(stats.t.ppf(0.975, df) * error)

@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import load_platform
 from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec
-from penstock.store import moosefs
+from penstock.store import packages
 from penstock.store.deployment import deployment
 from penstock.store.directory import Directory
 from penstock.store.glusterfs import GlusterFS
@@ -107,7 +107,7 @@ def test_what_an_engine_refuses_is_told_or_an_error() -> None:
 def test_an_engine_that_is_not_installed_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moosefs.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: None)
     assert MooseFS().missing().startswith("no mfsmaster here; `apt-get install moosefs-master")
     with pytest.raises(PenstockError, match=r"moosefs: no mfsmaster here; `apt-get install .*`"):
         ready(StoreSpec("moosefs"), Roles(("m",), ("a",), ("a",)))

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from penstock.analyse.effects import effects
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
 from penstock.analyse.screen_rule import decide
-from penstock.design.augment import Step, make_step, questions, term_of, word_of
+from penstock.design.augment import Step, make_step, questions
+from penstock.design.generators import term_of, word_of
 from penstock.design.plan import Plan
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
@@ -20,13 +21,15 @@ from penstock.design.augment import (
     questions,
     recommended,
     steps,
-    term_of,
-    word_of,
 )
+from penstock.design.augment_levels import level_step, numbers_of, told_model
 from penstock.design.estimate import PER_RUN_S
+from penstock.design.generators import term_of, word_of
+from penstock.design.kinds.base import Asked, Model
 from penstock.design.plan import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError
+from penstock.study.load import load_study
 from penstock.text import counted, listed, quantity, term_text
 
 #: a term is active where its p-value after Holm is below this
@@ -52,7 +55,7 @@ class Proposal:
 class Open:
     """What the designed runs of a study leave open in one response, and what could be added.
 
-    PenstockError from `of` for a plan that is not of two-level factors.
+    Rivals are told for two-level factors alone; other designs take optimal treatments and replicates.
     """
 
     def __init__(self, outcome: Outcome, plan: Plan, response: str, most: int | None) -> None:
@@ -66,8 +69,6 @@ class Open:
     def of(cls, outcome: Outcome, response: str | None = None, most: int | None = None) -> Open:
         """Of one response (the first), with the terms that are active, or the `most` largest."""
         plan = plan_from_json(outcome.plan)
-        if not plan.two_level:
-            raise PenstockError("only a design of two-level factors is augmented")
         if response is None:
             if not outcome.responses:
                 raise PenstockError("there is no response to augment the design for")
@@ -77,6 +78,8 @@ class Open:
     @cached_property
     def asked(self) -> list[Question]:
         """The active contrasts that have rivals."""
+        if not self.plan.two_level:
+            return []
         words = [word_of(t, self.names) for t in self.active]
         rows = np.unique(self.matrix, axis=0)
         return [q for q in questions(rows, words) if q.plausible or q.other]
@@ -100,12 +103,33 @@ class Open:
 
     def proposals(self) -> list[Proposal]:
         """Every step, those first that break most rivals per hour; replicates alone come last."""
-        found = [self.priced(s) for s in steps(self.matrix, self.stages, self.asked, self.names)]
+        if not self.plan.two_level:
+            return [*self._optimal(), self.proposal("replicates:1")]
+        found = [
+            self.priced(s)
+            for s in steps(self.matrix, self.stages, self.asked, self.names)
+            if self._allowed(s).all()
+        ]
         found.sort(key=lambda p: (-p.per_hour, p.runs))
         return [*found, self.proposal("replicates:1")]
 
+    def _optimal(self) -> Iterator[Proposal]:
+        """Optimal additions of a third of the treatments, a half, and as many again, as far as there are."""
+        made = len(np.unique(self.matrix, axis=0))
+        for count in sorted({-(-made // 3), -(-made // 2), made}):
+            try:
+                yield self.proposal(f"optimal:{count}")
+            except BadInput:
+                continue
+
     def proposal(self, kind: str, *, again: bool = False) -> Proposal:
         """The step called `kind` (`best`: the recommended one), priced. BadInput where there is none."""
+        if not self.plan.two_level:
+            step = level_step(
+                kind, self.plan.factors, self.plan.model, self.matrix, self.stages,
+                seed=self.plan.seed, forbidden=self.forbidden, again=again,
+            )  # fmt: skip
+            return self.priced(step, again=again)
         if kind == "best":
             best = self.best()
             if best is None:
@@ -115,13 +139,40 @@ class Open:
                 )
             return best
         step = make_step(kind, self.matrix, self.stages, self.asked, self.names, again=again)
+        if not self._allowed(step).all():
+            raise BadInput(
+                f"--augment {kind}: found combinations that design.forbidden leaves out among the treatments "
+                "of this step; expected another step"
+            )
         return self.priced(step, again=again)
+
+    @cached_property
+    def forbidden(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+        """Combinations that are not run."""
+        design = self.outcome.study.get("design")
+        if not isinstance(design, dict) or not design.get("forbidden"):
+            return ()
+        return load_study(self.outcome.path / "study.yaml").design.forbidden
+
+    def _allowed(self, step: Step) -> NDArray[np.bool_]:
+        """Which rows of a step may be run."""
+        asked = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
+        return asked.allowed(numbers_of(self.plan.factors, step.rows))
+
+    def told_after(self, step: Step) -> Model | None:
+        """The model that all rows tell once a step is made; None: all that they have."""
+        after, stages = self.matrix, list(self.stages)
+        if len(step.rows):
+            after = np.vstack([after, step.rows])
+            stages += [max(stages) + 1] * len(step.rows)
+        return told_model(self.plan.factors, self.plan.model, after, stages)
 
     def best(self) -> Proposal | None:
         """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
         if not self.doubted:
             return None
-        step = recommended(steps(self.matrix, self.stages, self.doubted, self.names))
+        found = steps(self.matrix, self.stages, self.doubted, self.names)
+        step = recommended([s for s in found if self._allowed(s).all()])
         return None if step is None else self.priced(step)
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from penstock.analyse.bootstrap import wild
-from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of, fitted, usable
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
+from penstock.analyse.significance import LEVEL, is_sure
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
@@ -156,7 +156,7 @@ def _by_bootstrap(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: s
         return ""
     told = set(found["term"])
     base = {t for t in _sure(effects_of(fit, response.name, scale=scale)) if t in told}
-    theirs = set(found.loc[(found["ci_low"] > 0) | (found["ci_high"] < 0), "term"])
+    theirs = set(found.loc[found["p_together"] < LEVEL, "term"])
     changed = sorted(base ^ theirs)
     if not changed:
         return " By the wild bootstrap, which assumes no equal spread, the verdicts are the same."

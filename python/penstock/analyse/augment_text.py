@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.analyse.aliased import Open, Proposal
-from penstock.design.augment import term_of
-from penstock.design.show import duration, paragraph, table
+from penstock.design.generators import term_of
+from penstock.design.show import MODEL_WORDS, duration, paragraph, table
 from penstock.text import counted, listed, term_text
 
 #: steps that are listed, and of the recommended one pairs that stay aliased
@@ -29,7 +29,7 @@ def augment_json(found: Open, proposals: list[Proposal]) -> dict[str, Any]:
             }
             for q in found.asked
         ],
-        "stop": not found.doubted,
+        "stop": found.plan.two_level and not found.doubted,
         "recommended": found.to_json(best) if best is not None else None,
         "steps": [found.to_json(p) for p in proposals],
     }
@@ -41,6 +41,9 @@ def augment_text(found: Open, proposals: list[Proposal]) -> str:
 
 
 def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
+    if not found.plan.two_level:
+        yield from _levels(found, proposals)
+        return
     names = found.names
     yield f"{found.plan.study_id}: effects on {found.response} that other terms may be behind"
     if not found.active:
@@ -119,3 +122,25 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
     if left:
         others = [f"{len(left) - _MOST_LEFT} more"] if len(left) > _MOST_LEFT else []
         yield paragraph(f"Still aliased then: {listed([*left[:_MOST_LEFT], *others])}.")
+
+
+def _levels(found: Open, proposals: list[Proposal]) -> Iterator[str]:
+    """What could be added where factors have more than two levels."""
+    plan = found.plan
+    now = f"They tell {MODEL_WORDS[plan.model]}." if plan.model else "Nothing is mixed in them."
+    yield f"{plan.study_id}: what could be added to {counted(plan.treatments, 'treatment')}"
+    yield paragraph(f"  {now} Rivals of effects are told for two-level factors alone.")
+    yield ""
+    rows = []
+    for one in proposals:
+        told = found.told_after(one.step)
+        rows.append(
+            [
+                one.step.kind,
+                str(len(one.step.rows)),
+                str(one.runs),
+                duration(3600 * one.hours),
+                MODEL_WORDS[told] if told else "all that there is",
+            ]
+        )
+    yield from table(["--augment", "treatments", "runs", "time", "tells then"], rows)

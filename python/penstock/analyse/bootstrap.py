@@ -20,12 +20,15 @@ from penstock.errors import PenstockError
 _DRAWS = 1999
 _MOST = 4e9
 _BLOCK = 200
-COLUMNS = ("response", "term", "method", "coefficient", "ci_low", "ci_high", "p_value", "n")
+COLUMNS = (
+    "response", "term", "method", "coefficient", "ci_low", "ci_high", "p_value", "p_together", "n",
+)  # fmt: skip
 METHOD = "wild bootstrap"
 
 
 def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd.DataFrame:
-    """The terms of one coefficient with their bootstrap-t intervals; columns in `COLUMNS`.
+    """The terms of one coefficient with their bootstrap-t intervals; columns in `COLUMNS`. `p_together` is of
+    all of them together: by the largest statistic of each draw, step by step (Westfall & Young 1993).
 
     PenstockError where settings were kept over several runs, a run has no freedom, or the draws would take
     too long.
@@ -68,6 +71,7 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
     sizes = np.abs(beyond)
     limit = np.quantile(sizes, confidence, axis=0)
     p = (1 + (sizes >= np.abs(estimate / error)).sum(axis=0)) / (_DRAWS + 1)
+    together = _stepwise(sizes, np.abs(estimate / error))
     rows = [
         {
             "response": response,
@@ -77,11 +81,23 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
             "ci_low": float(estimate[k] - limit[k] * error[k]),
             "ci_high": float(estimate[k] + limit[k] * error[k]),
             "p_value": float(p[k]),
+            "p_together": float(together[k]),
             "n": len(x),
         }
         for k, (i, _) in enumerate(single)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _stepwise(drawn: Values, seen: Values) -> Values:
+    """Adjusted p-values of the statistics `seen`, by those of each draw (draws × terms)."""
+    found, largest = np.empty(len(seen)), 0.0
+    order = np.argsort(-seen, kind="stable")
+    for step, i in enumerate(order):
+        beyond = drawn[:, order[step:]].max(axis=1) >= seen[i]
+        largest = max(largest, float((1 + beyond.sum()) / (len(drawn) + 1)))
+        found[i] = largest
+    return found
 
 
 def _hc3(solve: Values, residuals: Values, free: Values) -> Values:

@@ -11,13 +11,14 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from penstock.analyse.ranking import Measured, Order, order
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import TAKEN, unknown_words
 from penstock.archive.selection import Selection
 from penstock.archive.series import Array, Phase, Recorded, of_selection, run_name
 from penstock.errors import BadInput, printable
@@ -176,15 +177,18 @@ def compared(
         raise BadInput(f"--statistic: found {statistic}; expected one of {', '.join(STATISTICS)}")
     measured: dict[str, list[dict[Key, float]]] = {}
     runs: dict[str, list[str]] = {}
+    unknown: list[str] = []
     for name, selection in zip(names, selections, strict=True):
         if not selection.runs:
             raise BadInput(f"{name}: found no valid run; expected one at least")
         bundles = [Bundle.open(run) for run in selection.runs]
         if not partial:
             _check_complete(name, bundles)
+        unknown += [words for b in bundles if (words := unknown_words(b.manifest))]
         runs[name] = [run_name(b) for b in bundles]
         measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
-    return _together(names, runs, measured, metrics, align)
+    made = _together(names, runs, measured, metrics, align)
+    return replace(made, notes=[*made.notes, *unknown])
 
 
 def judge(found: Compared, gates: Sequence[Gate]) -> list[Judged]:
@@ -225,9 +229,9 @@ def _names(selections: Sequence[Selection]) -> list[str]:
 
 def _check_complete(name: str, bundles: Sequence[Bundle]) -> None:
     for bundle in bundles:
-        about = bundle.manifest.get("experiment") or {}
-        if about.get("verdict", "complete") != "complete" or not bundle.manifest.get("valid", True):
-            why = bundle.manifest.get("reason") or f"it is {about.get('verdict')}"
+        told = (bundle.manifest.get("experiment") or {}).get("verdict", "complete")
+        if told not in TAKEN or not bundle.manifest.get("valid", True):
+            why = bundle.manifest.get("reason") or f"it is {told}"
             raise BadInput(
                 f"{name}: found {run_name(bundle)}, which is not valid ({printable(str(why))}); expected "
                 "complete runs (--partial takes it all the same)"

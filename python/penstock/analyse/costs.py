@@ -1,20 +1,22 @@
 """What a level of a factor costs beside the other level, under each combination of the other factors.
 
-Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms
-of the replicates, pooled over all treatments (Student's t), and are wider where the two levels were picked
-from several because they differ most (Bonferroni).
+Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
+the replicates, pooled over all treatments. They are so wide that those of all combinations and of their
+mean hold together (Šidák), wider where the two levels were picked from several because they differ most
+(Tukey), or the factor from several because it explains most. Of a factor of two levels the effect's own
+test says whether it costs anything on average; where no effect shows, no cost does (`significance.py`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
+from penstock.analyse import significance
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import named
@@ -27,10 +29,11 @@ _UNHARMED = 1.05
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of `level` beside `other` under fixed levels of the other factors.
+    """The cost of `level` beside `other` under fixed levels of the other factors, or their mean (no `where`).
 
-    `ratio` > 1 where `level` is the worse; `low` and `high` bound it at 95 %, NaN without replicates.
-    `at_level` and `at_other` are the response's geometric means at the two levels.
+    `ratio` > 1 where `level` is the worse; `low` and `high` bound it, all combinations together at 95 %, NaN
+    without replicates. `at_level` and `at_other` are the response's geometric means at the two levels.
+    `error` is the standard error of the ratio's logarithm, `told` what else says that there is a difference.
     """
 
     where: dict[str, str]
@@ -40,11 +43,13 @@ class Cost:
     n: int
     at_level: float
     at_other: float
+    error: float = math.nan
+    told: bool | None = None
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves out 1; without replicates nothing says that it does not."""
-        return not self.low <= 1 <= self.high
+        """Whether it is told from 1; without replicates nothing says that it is not."""
+        return not self.low <= 1 <= self.high if self.told is None else self.told
 
     @property
     def farthest(self) -> float:
@@ -56,19 +61,31 @@ class Cost:
 
 @dataclass(frozen=True)
 class FactorCost:
-    """What one level of a factor costs beside another: overall and under every combination of the others.
+    """What one level of a factor costs beside another: on average and under every combination of the others.
 
-    `missing` combinations have no valid run at one of the levels.
+    `missing` combinations have no valid run at one of the levels; `df` are those of the errors.
     """
 
     factor: str
     response: str
     level: str
     other: str
-    overall: float
+    average: Cost
     cells: list[Cost]
     missing: int
     better: str
+    df: float = 0.0
+
+    @property
+    def overall(self) -> float:
+        """The geometric mean of the ratios."""
+        return self.average.ratio
+
+    @property
+    def sure(self) -> list[Cost]:
+        """The combinations in which there is a difference, and their mean where it is told."""
+        found = [cell for cell in self.cells if cell.sure]
+        return [*found, self.average] if len(self.cells) > 1 and self.average.sure else found
 
     @property
     def worst(self) -> Cost:
@@ -89,9 +106,10 @@ class FactorCost:
         """The combinations that satisfy the condition."""
         return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
 
-    def remedies(self) -> list[dict[str, str]]:
+    def remedies(self, doubtful: bool = False) -> list[dict[str, str]]:
         """The minimal conditions of one or two levels (else the smallest) with no cost anywhere, by help for
-        the costly level and not at the other one's expense."""
+        the costly level and not at the other one's expense; `doubtful`: those, too, whose help may be
+        chance."""
         names = list(self.cells[0].where) if self.cells else []
         found: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
@@ -100,11 +118,32 @@ class FactorCost:
                     if any(f.items() <= condition.items() for f in found):
                         continue
                     mine = self.under(condition)
-                    if all(c.ratio <= NO_COST for c in mine) and self.helps(condition):
+                    none = all(c.ratio <= NO_COST for c in mine)
+                    if none and self.helps(condition) and (doubtful or self.eases(condition)):
                         found.append(condition)
             if found and size >= 2:
                 break
         return found
+
+    def eases(self, condition: dict[str, str]) -> bool:
+        """Whether the cost is told to be smaller with the condition than without, all conditions of so many
+        levels together; without replicates nothing says that it is not."""
+        mine = self.under(condition)
+        rest = [c for c in self.cells if c not in mine]
+        if not mine or not rest:
+            return False
+        less = math.log(mean_ratio(rest) / mean_ratio(mine))
+        error = math.sqrt(
+            sum(sum(c.error**2 for c in part) / len(part) ** 2 for part in (mine, rest))
+        )
+        if not math.isfinite(error) or self.df <= 0:
+            return less > 0
+        names = list(self.cells[0].where)
+        looks = sum(
+            len(_conditions(self.cells, chosen))
+            for chosen in itertools.combinations(names, len(condition))
+        )
+        return less > significance.of_several(looks, self.df) * error
 
     def helps(self, condition: dict[str, str]) -> bool:
         """Whether the costly level gets better by the condition itself, and the other one is not harmed."""
@@ -209,15 +248,9 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         return None
     values = values.assign(**{n: values[n].astype(str) for n in names})
     values["_log"] = np.log(values[response.name])
-    groups = values.groupby(names, observed=True)["_log"].agg(["mean", "count", "var"])
-    df = int((groups["count"] - 1).sum())
-    sse = float((groups["var"].fillna(0) * (groups["count"] - 1)).sum())
-    s2 = sse / df if df > 0 else math.nan
-    # the best and the worst of several levels were picked by looking
-    looks = 1 if _named_levels(outcome, factor) == 2 else len(outcome.factor(factor).levels) - 1
-    # of settings that were kept there are fewer than runs
-    free = min(df, ranking(outcome, response).df)
-    t = float(stdtrit(free, 1 - 0.025 / looks)) if free > 0 else math.nan
+    groups = values.groupby(names, observed=True)["_log"].agg(["mean", "count"])
+    ranked = ranking(outcome, response)
+    error, df = ranked.differences.error
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     flat = groups.reset_index()
@@ -228,10 +261,10 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         block = block.loc[levels]
         means = block["mean"].astype(float)
         difference = float(means[levels[0]]) - float(means[levels[1]])
-        half = t * math.sqrt(s2 * float((1 / block["count"]).sum()))
+        of_cell = error * math.sqrt(float((1 / block["count"]).sum()))
         where = dict(zip(others, map(str, combination), strict=True))
         both = [math.exp(float(means[v])) for v in levels]
-        cells.append((where, difference, half, int(block["count"].sum()), both))
+        cells.append((where, difference, of_cell, int(block["count"].sum()), both))
     if not cells:
         return None
     sign = 1 if response.better == "higher" else -1
@@ -241,33 +274,70 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     second = asked[1] if sum(asked) == 1 else mean >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0
+    errors = [cell[2] for cell in cells]
+    # of settings that were kept, what sets one apart does not average out
+    of_mean = sum(errors) if factor in ranked.kept else math.sqrt(sum(e * e for e in errors))
+    half = _quantile(outcome, factor, len(cells), df)
+    # where no effect shows, nothing costs; single runs tell nothing of chance
+    told = False if df > 0 and not ranked.differences.show else None
+
+    def cost(
+        where: dict[str, str], difference: float, error: float, n: int, both: list[float]
+    ) -> Cost:
+        ends = (
+            math.exp(sign * difference - half * error),
+            math.exp(sign * difference + half * error),
+        )
+        ratio = math.exp(sign * difference)
+        return Cost(where, ratio, *ends, n, both[costly], both[1 - costly], error, told)
+
+    built = [cost(*cell) for cell in cells]
+    average = cost(
+        {},
+        float(np.mean([cell[1] for cell in cells])),
+        of_mean / len(cells),
+        sum(cell[3] for cell in cells),
+        [math.exp(float(np.mean(np.log([cell[4][i] for cell in cells])))) for i in (0, 1)],
+    )
     planned = math.prod(len(outcome.factor(n).levels) for n in others)
+    if df > 0 and len(outcome.factor(factor).levels) == 2 and planned == len(cells):
+        of_effect = significance.term_is_sure(outcome, response.name, factor)
+        if of_effect is not None:
+            own = significance.of_several(1, df) * average.error
+            average = replace(
+                average,
+                low=average.ratio * math.exp(-own),
+                high=average.ratio * math.exp(own),
+                told=of_effect,
+            )
+            built = [average] if not others else built
     return FactorCost(
         factor=factor,
         response=response.name,
         level=levels[costly],
         other=levels[1 - costly],
-        overall=math.exp(mean if second else -mean),
+        average=average,
         missing=planned - len(cells),
         better=response.better,
-        cells=[
-            Cost(
-                where,
-                math.exp(sign * difference),
-                math.exp(sign * difference - half),
-                math.exp(sign * difference + half),
-                n,
-                both[costly],
-                both[1 - costly],
-            )
-            for where, difference, half, n, both in cells
-        ],
+        cells=built,
+        df=df,
     )
 
 
-def _named_levels(outcome: Outcome, factor: str) -> int:
-    """How many of the factor's levels the question names."""
-    return sum(named(level, outcome.question) for level in outcome.factor(factor).levels)
+def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
+    """Half the width of each interval in standard errors, so that those of all combinations and of their mean
+    hold together, whichever factor and levels were picked by looking."""
+    several = cells + (cells > 1)
+    question = outcome.question
+    levels = outcome.factor(factor).levels
+    told = sum(named(level, question) for level in levels)
+    if not told and not named(factor, question):
+        several *= len(outcome.factors)
+    if len(levels) == 2 or told == 2:
+        return significance.of_several(several, df)
+    if told == 1:
+        return significance.of_several(several * (len(levels) - 1), df)
+    return significance.of_pairs(len(levels), df, significance.each_of(several))
 
 
 def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:

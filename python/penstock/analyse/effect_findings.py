@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import (
@@ -22,6 +21,7 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import SINGLE_RUNS
 from penstock.analyse.scale import LINEAR, LOG
+from penstock.analyse.significance import adjusted, is_sure, margins
 from penstock.text import (
     cannot_exclude,
     difference,
@@ -34,7 +34,6 @@ from penstock.text import (
     times,
 )
 
-_SIGNIFICANT = 0.05
 #: ratios from here on are told as factors, below in per cent
 _FACTOR = 1.095
 #: terms with this share of the variation [%] are named beside the largest
@@ -91,9 +90,11 @@ def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
 
 def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
     """What the level does to the response, and how sure that is."""
-    if cost.farthest <= NO_COST or not any(cell.sure for cell in cost.cells):
+    if cost.farthest <= NO_COST or not cost.sure:
         return _no_change(outcome, response, cost)
     alike = cost.worst.ratio < NO_COST * cost.least.ratio
+    if cost.sure == [cost.average] and len(cost.cells) > 1:
+        return _on_average(cost, f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}", alike)
     if len(cost.cells) > 1 and not alike:
         return _by_combination(outcome, cost)
     changes = f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}"
@@ -104,6 +105,16 @@ def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str
     sure = f"; 95 % intervals from {sure}" if sure else ""
     ends = _range(cost, cost.least.ratio, cost.worst.ratio)
     return f"{changes}, much the same in every combination tried ({ends}{sure})"
+
+
+def _on_average(cost: FactorCost, changes: str, alike: bool) -> str:
+    """Where the level changes the mean over all combinations, and none by itself is told."""
+    mean = cost.average
+    sure = f"95 % interval: {_range(cost, mean.low, mean.high, quantity)}"
+    ends = _range(cost, cost.least.ratio, cost.worst.ratio)
+    together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
+    which = "; in which of them more, these runs do not tell" * (not alike)
+    return f"{changes} on average over {together} combinations ({sure}; in each {ends}){which}"
 
 
 def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
@@ -177,7 +188,7 @@ def _lead(outcome: Outcome, cost: FactorCost) -> str:
     asked = direction(outcome.question) if kind(outcome.question) == "whether" else ""
     if not asked:
         return ""
-    sure = [c for c in cost.cells if c.sure]
+    sure = cost.sure
     so = [c for c in sure if asked == "matters" or (c.ratio > 1) == (asked == "costs")]
     yes = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in so)
     against = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in sure if c not in so)
@@ -239,13 +250,13 @@ def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
     )
     return (
         f"{cost.other} over {cost.level}, more than 1 where {cost.level} is worse, of geometric means with "
-        f"95 % intervals: {listed(said)}{mean}."
+        f"95 % intervals{' (all of them together)' if len(cost.cells) > 1 else ''}: {listed(said)}{mean}."
     )
 
 
 def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Iterator[Finding]:
     """What takes a cost away; nothing where there is none, or nothing else was varied."""
-    if not cost.cells[0].where or cost.overall < 1 or not any(c.sure for c in cost.cells):
+    if not cost.cells[0].where or cost.overall < 1 or not cost.sure:
         return
     if cost.missing:
         statement = (
@@ -256,8 +267,9 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
     if cost.worst.ratio <= NO_COST:
         return
     remedies = cost.remedies()
-    smaller = [row for row in cost.easing() if row[2] < row[3] * 0.95]
+    smaller = [r for r in cost.easing() if r[2] < r[3] * 0.95 and cost.eases({r[0]: r[1]})]
     easing = [row for row in smaller if cost.helps({row[0]: row[1]})]
+    doubtful = [] if remedies else cost.remedies(doubtful=True)
     evidence = {
         "table": "runs",
         "conditions": remedies,
@@ -273,6 +285,9 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
     elif remedies:
         words = [outcome.phrase(c, " + ") for c in remedies]
         statement = f"No single change removes it {below}, but {listed(words, 'or')} does"
+    elif doubtful:
+        words = [outcome.phrase(c, " + ") for c in doubtful]
+        statement = f"Whether {listed(words, 'or')} removes it {below}, these runs do not tell"
     else:
         statement = "Nothing tried removes it"
         spoiling = [row for row in smaller if cost.spoils({row[0]: row[1]})]
@@ -363,48 +378,48 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
         yield from _interactions(outcome, response, sure)
         unsure = terms[~terms.index.isin(sure.index)]
         if pure and len(unsure):
-            yield _bounded(response, unsure)
-
-
-def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
-    """Which terms of an effects table are significant: the interval excludes 0, or the F test says so."""
-    by_interval = (terms["ci_low"] > 0) | (terms["ci_high"] < 0)
-    return by_interval | (terms["ci_low"].isna() & (terms["p_value"] < _SIGNIFICANT))
+            yield _bounded(response, unsure, terms)
 
 
 def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) -> Finding:
     named = [f.name for f in outcome.factors if f.name in set(terms["term"])]
     what = listed([term_text(n) for n in named or terms["term"]], "or")
+    beside = ""
+    if ranking(outcome, response).of("worse"):  # of treatments that the terms do not tell
+        beside = ", though treatments differ"
     return Finding(
         "effect-none",
         "info",
-        f"No effect of {what} on {response.name} shows{_up_to(response, terms)}.",
+        f"No effect of {what} on {response.name} shows{beside}{_up_to(response, terms)}.",
         {"table": "effects", "response": response.name},
         "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
         _tests(terms),
     )
 
 
-def _bounded(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
+def _bounded(response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame) -> Finding:
     names = [term_text(str(t)) for t in terms["term"]]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return Finding(
         "effect-bound",
         "info",
         f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
-        f"shows{_up_to(response, terms)}.",
+        f"shows{_up_to(response, terms, all_terms)}.",
         {"table": "effects", "terms": list(terms["term"])},
         "Not significant is not “no effect”: more replicates narrow the bound.",
         _tests(terms),
     )
 
 
-def _up_to(response: ResponseUnit, terms: pd.DataFrame) -> str:
-    """What an effect that was not found may still be."""
-    ends = terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy(float)
-    if not np.isfinite(ends).any():
+def _up_to(
+    response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame | None = None
+) -> str:
+    """What an effect that was not found may still be, all `all_terms` together."""
+    wide = margins(terms if all_terms is None else all_terms)
+    ends = (terms["effect"].astype(float).abs() + wide.reindex(terms.index)).dropna()
+    most = float(ends.max()) if len(ends) else None
+    if most is None or not math.isfinite(most):
         return ""
-    most = float(np.nanmax(ends))
     scale = _scale(terms)
     if scale == LOG:
         return f"; it may still be up to a factor of {quantity(math.exp(most))}"
@@ -420,17 +435,22 @@ def _scale(terms: pd.DataFrame) -> str:
 def _tests(terms: pd.DataFrame) -> str:
     """The tests of the first terms in words."""
     said = []
-    for row in terms.head(4).to_dict("records"):
-        name, p = term_text(str(row["term"])), float(row["p_value"])
+    first = terms.head(4).assign(_p=adjusted(terms))
+    for row in first.to_dict("records"):
+        name, p = term_text(str(row["term"])), float(row["_p"])
+        of_all = f"p = {p:.2g} of all terms together" if math.isfinite(p) else ""
         if math.isfinite(float(row["ci_low"])):
             effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
             what = "effect"
             if row.get("scale") == LOG:
                 what, (effect, low, high) = "ratio", map(math.exp, (effect, low, high))
             ends = f"{quantity(low)} to {quantity(high)}"
-            said.append(f"{name}: {what} {quantity(effect)}, 95 % interval {ends}")
-        elif math.isfinite(p):
-            said.append(f"{name}: F test, p = {p:.2g}")
+            said.append(
+                f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
+                f"{f', {of_all}' if of_all else ''}"
+            )
+        elif of_all:
+            said.append(f"{name}: F test, {of_all}")
     return f"{'; '.join(said)}." if said else ""
 
 

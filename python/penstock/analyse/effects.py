@@ -29,7 +29,9 @@ import pandas as pd
 from scipy import linalg, special, stats
 
 from penstock.analyse import strata
-from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.adjusted import benjamini_hochberg, holm
+from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
+from penstock.analyse.significance import LENTH, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, numbers, sum_to_zero
 from penstock.design.plan import Plan
@@ -152,6 +154,7 @@ def effects(
             response,
             confidence,
             lambda r, p: effects(r, p, response, confidence, scale),
+            scale,
         )
     return effects_of(fitted(runs, plan, response, scale), response, confidence, scale)
 
@@ -165,8 +168,15 @@ def effects_of(
     for name, error in fit.errors.items():
         if error.df < 1:
             _lenth([r for r in rows if r["stratum"] == name], confidence)
-    _holm(rows)
-    _benjamini_hochberg(rows)
+    tested = [row for row in rows if "p_value" in row]
+    raw = [float(row["p_value"]) for row in tested]
+    if all(row.get("method") == LENTH for row in tested):
+        # effects that are judged against each other: by Lenth's simultaneous margin
+        jointly = [together(p, len(tested)) for p in raw]
+    else:
+        jointly = holm(raw)
+    for row, by_holm, by_bh in zip(tested, jointly, benjamini_hochberg(raw), strict=True):
+        row |= {"p_holm": by_holm, "p_bh": by_bh}
     _types(rows, fit)
     _correlations(rows, fit)
     if fit.blocks.stop > fit.blocks.start:
@@ -198,9 +208,27 @@ _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "s
 def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
     """The fit that `effects` tells: least squares with the strata of the order. PenstockError as there."""
     data = usable(runs, plan, response)
-    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=np.float64), scale)
-    design = design_of(data, plan)
-    return _fit(y, design, _blocks(data, plan), strata.groups_of(data, plan), plan)
+    if plan.stages:
+        from penstock.analyse.staged import designed_plan
+
+        plan = designed_plan(plan)
+    design, block = design_of(data, plan), _blocks(data, plan)
+    values = pd.to_numeric(data[response]).to_numpy(dtype=np.float64)
+    power = _power(values, design, block) if scale == BOX_COX else None
+    return _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
+
+
+def _power(values: Values, design: Design, block: Numbers | None) -> float:
+    """The Box-Cox power beside the terms and blocks; beside the main effects where these meet every run."""
+    blocks = np.empty((len(values), 0)) if block is None else sum_to_zero(block)
+    main = [t for t in design.terms if t.size == 1]
+    many = len(values) * float(sum(t.width for t in design.terms)) ** 2 > _MANY
+    for terms in [main] if many else [design.terms, main]:
+        columns = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in terms)])
+        basis = _start(np.hstack([blocks, columns[design.of_run]]))
+        if basis.shape[1] < len(values):
+            return power_beside(values, basis)
+    return power_beside(values, np.ones((len(values), 1)))
 
 
 def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:
@@ -212,12 +240,17 @@ def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.
 
 
 def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
-    """The valid runs with a finite number for the response. PenstockError where fewer than two are."""
+    """The valid runs with a finite number for the response, of a study that went on those of its designed
+    stages with `replicate` as their block. PenstockError where fewer than two are."""
     needed = [*(f.name for f in plan.factors), response]
     missing = [name for name in needed if name not in runs.columns]
     if missing:
         raise PenstockError(f"the runs have no column {', '.join(missing)}")
     data = runs
+    if plan.stages:
+        from penstock.analyse.staged import designed_part
+
+        data, plan = designed_part(runs, plan)
     if "valid" in data.columns:
         data = data[data["valid"].eq(True)]
     if "source" in data.columns:  # what was predicted is no run
@@ -748,26 +781,10 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
             "ci_high": row["coefficient"] + half,
             "effect_ci_low": row["effect"] - measure.me,
             "effect_ci_high": row["effect"] + measure.me,
-            "method": "lenth",
+            "method": LENTH,
         }
         if measure.pse > 0:
             ratio = abs(row["effect"]) / measure.pse
             row["p_value"] = float(2 * stats.t.sf(ratio, len(usable) / 3))
-
-
-def _holm(rows: list[dict[str, Any]]) -> None:
-    """Holm's adjusted p-values (Scandinavian Journal of Statistics 6, 1979) beside the raw ones."""
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
-    largest = 0.0
-    for i, row in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
-        row["p_holm"] = largest
-
-
-def _benjamini_hochberg(rows: list[dict[str, Any]]) -> None:
-    """p-values by the false discovery rate (Journal of the Royal Statistical Society B 57, 1995)."""
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: -float(r["p_value"]))
-    smallest, m = 1.0, len(tested)
-    for i, row in enumerate(tested):
-        smallest = min(smallest, float(row["p_value"]) * m / (m - i))
-        row["p_bh"] = smallest
+        else:
+            row["p_value"] = 0.0 if row["effect"] else 1.0

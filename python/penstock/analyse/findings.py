@@ -67,6 +67,7 @@ CODES = {
     "device-not-at-rest": "runs that began while a device was still busy, or its credits not as stated",
     "tail-doubted": "the program saw another 99th percentile than was due from its disk",
     "observer-lost": "observers lost events or samples",
+    "collected-incomplete": "collectors did not bring all that was due",
     "observer-cost": "processor time that the observers took",
     "prediction-agrees": "at least 85 % of predictions within 15 % of the measurement",
     "prediction-departs": "fewer than 85 % of predictions within 15 % of the measurement",

@@ -11,6 +11,7 @@ import pandas as pd
 
 from penstock.analyse.effects import effects, numbers
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import is_sure
 from penstock.design.generators import (
     choose_generators,
     defining_relation,
@@ -74,14 +75,18 @@ def fraction_of(
         fraction=len(chosen),
         treatments=plan.treatments >> len(chosen),
     )
-    full = {str(r["term"]): r for r in _records(effects(runs, plan, response))}
-    small = effects(runs[in_half], part, response)
+    full = {str(r["term"]): r for r in _records(_judged(effects(runs, plan, response)))}
+    small = _judged(effects(runs[in_half], part, response))
     rows = [
         _row(row, full, relation, names, response)
         for row in _records(small)
         if set(str(row["term"]).split(":")) <= set(names)
     ]
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+
+
+def _judged(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(sure=is_sure(table))
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -120,8 +125,7 @@ def _row(
     known = [t for t in terms if t in full]
     true = full[small["term"]]
     half = float(small["coefficient"])
-    sure_full = _significant(true["ci_low"], true["ci_high"])
-    sure_half = _significant(small["ci_low"], small["ci_high"])
+    sure_full, sure_half = bool(true["sure"]), bool(small["sure"])
     margin = (float(small["ci_high"]) - float(small["ci_low"])) / 2
     fault = _fault(half, float(true["coefficient"]), margin, sure_half, sure_full)
     return {
@@ -141,10 +145,6 @@ def _row(
         "fault": fault,
         "statement": _statement(small["term"], ", ".join(others), fault, sure_full),
     }
-
-
-def _significant(low: Any, high: Any) -> bool:
-    return bool(float(low) > 0 or float(high) < 0)
 
 
 def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: bool) -> str:

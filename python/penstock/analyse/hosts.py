@@ -17,7 +17,7 @@ from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.effects import usable
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
 from penstock.analyse.terms import design_of
 from penstock.design.plan import plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -54,9 +54,10 @@ def host_variance(outcome: Outcome, response: ResponseUnit) -> HostVariance | No
     data = usable(runs, plan, response.name)
     group = np.unique(data["host_id"].astype(str), return_inverse=True)[1]
     scale = scale_of_effects(outcome, response)
-    y = scaled(data[response.name].to_numpy(float), scale)
+    values = data[response.name].to_numpy(float)
     of_run = design_of(data, plan).of_run
     treatments = np.eye(int(of_run.max()) + 1)[of_run]
+    y = scaled(values, scale, power_beside(values, treatments) if scale == BOX_COX else None)
     found = strata.mixed(y, treatments, group)
     return HostVariance(
         int(group.max()) + 1,

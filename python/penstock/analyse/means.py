@@ -2,8 +2,10 @@
 
 Intervals come from the spread of the replicates pooled over all treatments (Student's t): of the logarithms
 where all values are above 0, so that a spread in per cent is one for fast and slow treatments alike, else of
-the values. Whether another treatment is told apart from the best is judged for all of them together
-(Bonferroni): with 95 % probability none of these statements is wrong.
+the values. Treatments are told apart by all pairs (Tukey's studentised range, Kramer's for unequal numbers;
+by Games and Howell's where the spread differs between treatments), because the best was picked by looking;
+what the passes have in common is taken out where each treatment was run in each of them. With 95 %
+probability no two that are equal are told apart; where no effect shows, none are (`significance.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from scipy.special import stdtrit
 
+from penstock.analyse.differences import Differences
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.archive.schemas import TABLES, described
 from penstock.text import named_unit, quantity, times
@@ -69,6 +72,7 @@ class Ranking:
             str(treatment): rows["_value"].to_numpy(float)
             for treatment, rows in runs.groupby(runs["treatment_id"].astype(str))
         }
+        self._runs = runs
         self._levels = {
             str(row["treatment_id"]): {n: str(row[n]) for n in names if n in row}
             for row in runs.to_dict("records")
@@ -126,16 +130,14 @@ class Ranking:
             mine = self._values[treatment]
             mean = float(mine.mean())
             low, high = self._around(mean, self.spread / math.sqrt(len(mine)))
-            half = self._t(self._together) * self.spread * math.sqrt(1 / len(mine) + 1 / len(best))
+            half = self.differences.half(order[0], treatment)
             behind = self._behind(float(best.mean()), mean)
             ends = (
                 (behind * math.exp(-half), behind * math.exp(half))
                 if self.positive
                 else (math.nan,) * 2
             )
-            verdict = (
-                "best" if treatment == order[0] else self._verdict(float(best.mean()), mean, half)
-            )
+            verdict = "best" if treatment == order[0] else self._verdict(order[0], treatment)
             if verdict == "best":
                 ends = (1.0, 1.0)
             found.append(
@@ -159,26 +161,29 @@ class Ranking:
         """The treatment with the best mean. IndexError where no run is valid."""
         return self.treatments[0]
 
+    @cached_property
+    def differences(self) -> Differences:
+        """The treatments against each other."""
+        scale = np.log if self.positive else np.asarray
+        return Differences(
+            self.outcome,
+            self.response.name,
+            {t: scale(v) for t, v in self._values.items()},
+            self._runs.assign(_scaled=scale(self._runs["_value"].astype(float))),
+            bool(self.kept),
+            self.df,
+        )
+
     def apart(self, a: Mean, b: Mean) -> bool:
-        """Whether two treatments are told apart, as surely as any from the best."""
-        half = self._half(a, b)
-        if not math.isfinite(half):
-            return False
-        return abs(math.log(a.mean / b.mean) if self.positive else a.mean - b.mean) > half
+        """Whether two treatments are told apart, all pairs judged together."""
+        difference = math.log(a.mean / b.mean) if self.positive else a.mean - b.mean
+        return self.differences.apart(str(a.treatment_id), str(b.treatment_id), difference)
 
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
-        """How many times better `a` is than `b`, with the interval, as sure as any of the best."""
-        ratio, half = self._behind(a.mean, b.mean), self._half(a, b)
+        """How many times better `a` is than `b`, with the interval of all pairs together."""
+        ratio = self._behind(a.mean, b.mean)
+        half = self.differences.half(str(a.treatment_id), str(b.treatment_id))
         return ratio, ratio * math.exp(-half), ratio * math.exp(half)
-
-    def _half(self, a: Mean, b: Mean) -> float:
-        """Half the width of the interval of a difference, of logarithms where ratios have a meaning."""
-        return self._t(self._together) * self.spread * math.sqrt(1 / a.n + 1 / b.n)
-
-    @property
-    def _together(self) -> float:
-        """The confidence of each comparison with the best, so that all of them together have 95 %."""
-        return 1 - (1 - CONFIDENCE) / max(1, len(self._values) - 1)
 
     def of(self, *verdicts: str) -> list[Mean]:
         """The treatments judged so, best first."""
@@ -257,16 +262,16 @@ class Ranking:
         none_below = all((v >= 0).all() for v in self._values.values())
         return max(mean - half, 0.0) if none_below else mean - half, mean + half
 
-    def _verdict(self, best: float, mean: float, half: float) -> str:
+    def _verdict(self, best: str, treatment: str) -> str:
+        half = self.differences.half(best, treatment)
         if not math.isfinite(half):
             return ""
+        top, mean = (float(self._values[t].mean()) for t in (best, treatment))
         if self.positive:
-            loss = math.log(self._behind(best, mean))
-            limit = math.log1p(AS_GOOD)
+            loss, limit = math.log(self._behind(top, mean)), math.log1p(AS_GOOD)
         else:
-            loss = self._worse(mean) - self._worse(best)
-            limit = AS_GOOD * abs(best)
-        if loss - half > 0:
+            loss, limit = self._worse(mean) - self._worse(top), AS_GOOD * abs(top)
+        if self.differences.apart(best, treatment, loss):
             return "worse"
         return "as-good" if loss + half <= limit else "undecided"
 

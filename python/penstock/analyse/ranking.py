@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr
 
+from penstock.analyse.adjusted import holm
 from penstock.errors import BadInput
 
 CONFIDENCE = 0.95
@@ -110,7 +111,11 @@ def order(measured: Sequence[Measured], better: Literal["lower", "higher"] = "lo
     if len({m.name for m in measured}) != len(measured):
         raise BadInput("found a name twice; expected each to be ranked once")
     ranked = sorted(measured, key=lambda m: m.mean if better == "lower" else -m.mean)
-    pairs = _holm([(a, b, *welch(a, b)) for a, b in itertools.combinations(ranked, 2)])
+    tests = [(a, b, *welch(a, b)) for a, b in itertools.combinations(ranked, 2)]
+    pairs = [
+        Pair(a.name, b.name, a.mean - b.mean, df, p, together)
+        for (a, b, df, p), together in zip(tests, holm([t[3] for t in tests]), strict=True)
+    ]
     apart = {frozenset((p.first, p.second)) for p in pairs if p.apart}
     places = []
     for number, m in enumerate(ranked):
@@ -118,18 +123,6 @@ def order(measured: Sequence[Measured], better: Literal["lower", "higher"] = "lo
         behind = sum(frozenset((m.name, o.name)) in apart for o in ranked[number + 1 :])
         places.append(Place(m, 1 + before, len(ranked) - behind))
     return Order(places, pairs, _groups([m.name for m in ranked], apart))
-
-
-def _holm(tests: Sequence[tuple[Measured, Measured, float, float]]) -> list[Pair]:
-    largest = 0.0
-    adjusted: dict[int, float] = {}
-    for step, i in enumerate(sorted(range(len(tests)), key=lambda i: tests[i][3])):
-        largest = max(largest, min(1.0, tests[i][3] * (len(tests) - step)))
-        adjusted[i] = largest
-    return [
-        Pair(a.name, b.name, a.mean - b.mean, df, p, adjusted[i])
-        for i, (a, b, df, p) in enumerate(tests)
-    ]
 
 
 def _groups(names: list[str], apart: set[frozenset[str]]) -> list[list[str]]:

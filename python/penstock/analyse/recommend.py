@@ -15,6 +15,7 @@ import numpy as np
 from penstock.analyse.means import AS_GOOD, CONFIDENCE, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.question import kind, named
+from penstock.analyse.significance import sure_terms
 from penstock.text import (
     cannot_exclude,
     difference,
@@ -255,10 +256,16 @@ def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
         lead = "None can be called the best"
         ends = (best, last) if ranked.response.better == "higher" else (last, best)
         high, low = (f"{_measured(ranked, t)} with {_name(ranked, t)}" for t in ends)
-        said = (
-            f"the highest and the lowest {name}, {high} and {low}, may differ by chance alone"
-            f"{cannot_exclude(behind)}"
-        )
+        said = f"the highest and the lowest {name}, {high} and {low}, "
+        shown = sure_terms(ranked.outcome, name)
+        if shown:
+            which = listed([term_text(t) for t in shown[:_MOST_NAMED]])
+            lead = "No single treatment can be called the best"
+            said += (
+                f"are not told apart{cannot_exclude(behind)}; what shows is the effect of {which}"
+            )
+        else:
+            said += f"may differ by chance alone{cannot_exclude(behind)}"
     else:
         lead = "It makes no difference which is chosen"
         said = (

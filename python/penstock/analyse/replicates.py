@@ -1,8 +1,9 @@
 """Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
 
-Ratios are of geometric means, B over A, with 95 % intervals by Student's t on logarithms; the runs of both
-sides are taken to vary alike, in proportion. One run on each side does not tell what
-is chance.
+Ratios are of geometric means, B over A, with 95 % intervals on logarithms: each side varies as its own runs
+do (Welch, as in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
+What is not told apart is said to be the same within the margin that two one-sided tests allow. One run on
+each side does not tell what is chance.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.analyse.ranking import Measured as OfRuns
+from penstock.analyse.ranking import welch
 from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import reading
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
-from penstock.text import at_speed, duration, speed
+from penstock.text import at_speed, duration, listed, speed
 
 #: part of the larger side's time on files that a difference must make to matter
 _MATTERS = 0.05
@@ -171,15 +174,19 @@ def ratio_of(
     logs = [[math.log(value) for value in values] for values in (a, b)]
     means = [_mean(side) for side in logs]
     middle = means[1] - means[0]
-    free = len(a) + len(b) - 2
+    free: float = len(a) + len(b) - 2
     if free < 1:
         return math.exp(middle), None
     from scipy.stats import t
 
-    squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
-    half = float(t.ppf((1 + confidence) / 2, free)) * math.sqrt(
-        squares / free * (1 / len(a) + 1 / len(b))
-    )
+    if min(len(a), len(b)) > 1:
+        one, other = (OfRuns.of("", side) for side in logs)
+        free, _ = welch(one, other)
+        error = math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
+    else:
+        squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
+        error = math.sqrt(squares / free * (1 / len(a) + 1 / len(b)))
+    half = float(t.ppf((1 + confidence) / 2, free)) * error
     ends = math.exp(middle - half), math.exp(middle + half)
     return math.exp(middle), Ratio(math.exp(middle), *ends)
 
@@ -279,7 +286,7 @@ def _conclusion(found: Replicated) -> list[str]:
     same = [r for r in found.responses if r.interval is not None and not (r.differs or r.equal)]
     if same:
         parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
-        said.append(f"Not told apart by so many runs: {parts}.")
+        said.append(f"Not told apart by so many runs: {parts}.{_alike(same)}")
     equal = [r for r in found.responses if r.equal]
     said += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
     alone = [r for r in found.responses if r.interval is None and r.ratio is not None]
@@ -289,6 +296,24 @@ def _conclusion(found: Replicated) -> list[str]:
     if found.on_files is not None:
         said.append(_of_files(found, found.on_files))
     return said
+
+
+def _alike(same: list[Measured]) -> str:
+    """Within what each is the same, which says more than that nothing tells them apart."""
+    told = [
+        f"{r.name} within {_margin(r.equivalent_within)}"
+        for r in same
+        if r.equivalent_within is not None
+    ]
+    if not told:
+        return ""
+    return f" The same at 95 % (two one-sided tests): {listed(told)}."
+
+
+def _margin(factor_: float) -> str:
+    if factor_ >= 2:
+        return f"a factor of {_number(factor_)}"
+    return f"{max(100 * (factor_ - 1), 0.01):.2g} %"
 
 
 def _of_response(response: Measured) -> str:

@@ -9,8 +9,9 @@ residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982). A study 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from penstock.analyse.adjusted import holm
 from penstock.analyse.effects import Fit
 from penstock.analyse.strata import RUN, means_of
 from penstock.analyse.terms import Values
@@ -29,17 +31,21 @@ USUAL = Outliers()
 FAR_IN_MADS = USUAL.mads
 #: runs of a treatment from which its median says what is far
 _ENOUGH = 5
-#: level of each check
-CHECK_LEVEL = 0.01
+#: level of all checks together
+CHECK_LEVEL = 0.05
 #: degrees of freedom from which residuals say something
 LEAST_DF = 8
 #: runs that the test of normality takes
 _MOST_NORMAL = 5000
+#: sets of normal noise that a statistic is held against; of more runs than this fewer
+_DRAWS, _FEW_DRAWS, _MOST_DRAWN = 999, 99, 5000
+_AT_ONCE = 100
+_SEED = 20261126
 
 
 @dataclass(frozen=True)
 class Check:
-    """One assumption that was tested: what was compared, and the p-value of its test."""
+    """One assumption that was tested: what was compared, and its p-value among all that were tested."""
 
     name: str
     what: str
@@ -159,58 +165,208 @@ def _limit(fit: Fit, chance: float) -> float:
 
 def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
     """The assumptions of the intervals, tested on the residuals; none where too few degrees of freedom are
-    left or the runs do not vary."""
+    left or the runs do not vary.
+
+    What each statistic may be is found from residuals of the same fit to normal noise: residuals depend on
+    each other (in passes of two treatments they are alike in pairs). All checks are judged together (Holm).
+    """
     residual, df = run_residuals(fit)
     size = float(np.abs(residual).max(initial=0.0))
     if df < LEAST_DF or size <= 1e-9 * float(np.abs(fit.y).max(initial=0.0)):
         return []
-    found = list(_checks(fit, data, factors, residual))
-    return [c for c in found if math.isfinite(c.p)]
-
-
-def _checks(fit: Fit, data: pd.DataFrame, factors: list[str], residual: Values) -> Iterator[Check]:
+    statistics = _statistics(fit, data, factors)
     free = np.sqrt(np.maximum(1 - leverages(fit), 1e-9))
-    even = residual / free
+    seen = [one.of(residual[None], free)[0] for one in statistics]
+    drawn = _drawn(fit, [one.of for one in statistics], free)
+    raw = [
+        one.p(float(value), null) for one, value, null in zip(statistics, seen, drawn, strict=True)
+    ]
+    known = [(one, p) for one, p in zip(statistics, raw, strict=True) if math.isfinite(p)]
+    found = holm([p for _, p in known])
+    return [Check(one.name, one.what, p) for (one, _), p in zip(known, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Statistic:
+    """What a check looks at: `of` residuals (sets × runs) and what each run has left of a standard deviation
+    a number for each set. One that is far from its middle speaks against the assumption, or a large one."""
+
+    name: str
+    what: str
+    of: Callable[[Values, Values], Values]
+    large: bool = False
+
+    def p(self, seen: float, drawn: Values) -> float:
+        """The p-value beside those of normal noise: by rank, or by their moments where few were drawn."""
+        drawn = drawn[np.isfinite(drawn)]
+        if not math.isfinite(seen) or not len(drawn):
+            return math.nan
+        middle, spread = float(drawn.mean()), float(drawn.std())
+        rounding = 1e-9 * max(1.0, abs(middle))
+        if (
+            spread <= rounding
+        ):  # residuals that are alike by the design, as in passes of two, tell nothing
+            return math.nan
+        if len(drawn) < _DRAWS - 1:
+            if self.large:  # a scaled chi-squared has these moments
+                shape = (middle / spread) ** 2
+                return float(stats.gamma.sf(seen, shape, scale=middle / shape))
+            return float(2 * stats.norm.sf(abs(seen - middle) / spread))
+        if self.large:
+            beyond = drawn >= seen - rounding
+        else:
+            beyond = np.abs(drawn - middle) >= abs(seen - middle) - rounding
+        return float((1 + beyond.sum()) / (len(drawn) + 1))
+
+
+def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Statistic]:
+    found = []
     if np.ptp(fit.fitted) > 0:
-        p = _rank_correlation(fit.fitted, np.abs(even))
-        yield Check("spread-fitted", "spread of residuals against fitted values", p)
-    by_treatment = _levene(even, fit.design.of_run, 3)
-    if math.isfinite(by_treatment):
-        yield Check("equal-variances", "spread of residuals between treatments", by_treatment)
-    for name in factors:
-        if name in data:
-            p = _levene(even, np.unique(data[name].astype(str), return_inverse=True)[1], 4)
-            yield Check(f"spread-{name}", f"spread of residuals between levels of {name}", p)
+        ranks = _ranks(fit.fitted[None])[0]
+        found.append(
+            _Statistic(
+                "spread-fitted",
+                "spread of residuals against fitted values",
+                lambda rows, free: _correlation(_ranks(np.abs(rows / free)), ranks),
+            )
+        )
+    groups = [("equal-variances", "between treatments", fit.design.of_run, 3)]
+    groups += [
+        (f"spread-{name}", f"between levels of {name}", _numbered(data[name].astype(str)), 4)
+        for name in factors
+        if name in data
+    ]
     if "replicate" in data and fit.block_columns.shape[1]:
-        p = _levene(even, np.unique(data["replicate"], return_inverse=True)[1], 4)
-        yield Check("spread-block", "spread of residuals between blocks", p)
+        groups.append(("spread-block", "between blocks", _numbered(data["replicate"]), 4))
+    for name, of_what, group, least in groups:
+        counts = np.bincount(group)
+        if len(counts) > 1 and counts.min() >= least:
+            found.append(
+                _Statistic(
+                    name,
+                    f"spread of residuals {of_what}",
+                    partial(_spreads, group=group),
+                    large=True,
+                )
+            )
     if "run_order" in data:
         order = pd.to_numeric(data["run_order"]).to_numpy(float)
-        yield Check("drift", "residuals against run order", _rank_correlation(order, residual))
-        in_order = residual[np.argsort(order)]
-        yield Check("neighbours", "residuals of neighbouring runs", _neighbours(in_order))
-    if len(even) <= _MOST_NORMAL:
-        yield Check("normal", "distribution of residuals against the normal", _normal(even))
+        place, in_order = _ranks(order[None])[0], np.argsort(order)
+        found += [
+            _Statistic(
+                "drift",
+                "residuals against run order",
+                lambda rows, free: _correlation(_ranks(rows), place),
+            ),
+            _Statistic(
+                "neighbours",
+                "residuals of neighbouring runs",
+                lambda rows, free: _neighbours(rows[:, in_order]),
+            ),
+        ]
+    if len(fit.y) <= _MOST_NORMAL:
+        n = len(fit.y)
+        scores = stats.norm.ppf((np.arange(1, n + 1) - 0.375) / (n + 0.25))
+        found.append(
+            _Statistic(
+                "normal",
+                "distribution of residuals against the normal",
+                lambda rows, free: 1 - _correlation(np.sort(rows / free, axis=1), scores),
+                large=True,
+            )
+        )
+    return found
 
 
-def _rank_correlation(a: Values, b: Values) -> float:
-    return float(stats.spearmanr(a, b).pvalue)
+def _drawn(
+    fit: Fit, statistics: Sequence[Callable[[Values, Values], Values]], free: Values
+) -> list[Values]:
+    """Each statistic of residuals of the fit to normal noise, for every draw."""
+    n = len(fit.y)
+    draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
+    basis = _basis(fit)
+    draw = np.random.default_rng(_SEED)
+    found: list[list[Values]] = [[] for _ in statistics]
+    for start in range(0, draws, _AT_ONCE):
+        left = _left(fit, basis, draw.standard_normal((min(_AT_ONCE, draws - start), n)))
+        for values, statistic in zip(found, statistics, strict=True):
+            values.append(statistic(left, free))
+    return [np.concatenate(values) for values in found]
 
 
-def _levene(residual: Values, group: NDArray[np.integer[Any]], least: int) -> float:
-    """Brown & Forsythe's test of equal variances; NaN with a group of fewer than `least` runs."""
-    parts = [residual[group == g] for g in range(int(group.max()) + 1)]
-    if len(parts) < 2 or min(map(len, parts)) < least:
-        return math.nan
-    return float(stats.levene(*parts, center="median").pvalue)
+def _basis(fit: Fit) -> Values | None:
+    """An orthonormal basis of what was fitted; None of many runs whose treatments have each their mean."""
+    assert fit.used is not None
+    of_treatment = np.hstack(
+        [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
+    )
+    keep = fit.used[: of_treatment.shape[1]]
+    if len(fit.y) > _MOST_DRAWN and keep.sum() == len(of_treatment):
+        return None
+    columns = np.hstack([of_treatment[:, keep][fit.design.of_run], fit.block_columns])
+    return np.asarray(np.linalg.qr(columns)[0])
 
 
-def _neighbours(residual: Values) -> float:
-    """Von Neumann's ratio of residuals in running order, by its normal approximation."""
-    n = len(residual)
-    ratio = float(np.sum(np.diff(residual) ** 2) / np.sum(residual**2))
-    return float(2 * stats.norm.sf(abs(ratio - 2) / math.sqrt(4 * (n - 2) / (n**2 - 1))))
+def _left(fit: Fit, basis: Values | None, rows: Values) -> Values:
+    """The residuals of runs, of values of runs (sets × runs)."""
+    if basis is None:
+        # exact after once where blocks are balanced, near enough after a few times where runs are lost
+        for _ in range(1 if fit.block is None else 4):
+            rows = _within(rows, fit.design.of_run)
+            rows = rows if fit.block is None else _within(rows, fit.block)
+    else:
+        rows = rows - (rows @ basis) @ basis.T
+    for group in fit.groups.values():
+        rows = _within(rows, group)
+    return rows
 
 
-def _normal(residual: Values) -> float:
-    return float(stats.shapiro(residual).pvalue)
+def _sums(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
+    """The sum of each group in each set: sets × groups."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    return np.asarray(np.add.reduceat(rows[:, order], starts, axis=1))
+
+
+def _within(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
+    """The values less the mean of their group."""
+    return rows - (_sums(rows, group) / np.bincount(group))[:, group]
+
+
+def _numbered(labels: Any) -> NDArray[np.integer[Any]]:
+    return np.asarray(np.unique(labels, return_inverse=True)[1])
+
+
+def _ranks(rows: Values) -> Values:
+    return np.asarray(stats.rankdata(rows, axis=1))
+
+
+def _correlation(rows: Values, with_: Values) -> Values:
+    """Pearson's correlation of each set with the same numbers; NaN of one that does not vary."""
+    left, right = rows - rows.mean(axis=1, keepdims=True), with_ - with_.mean()
+    size = np.sqrt((left**2).sum(axis=1) * (right @ right))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((left @ right) / size)
+
+
+def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Values:
+    return _levene(rows / free, group)
+
+
+def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
+    """Brown and Forsythe's statistic of equal variances, of each set."""
+    counts = np.bincount(group)
+    off = np.empty_like(rows)
+    for g in range(len(counts)):
+        mine = group == g
+        off[:, mine] = np.abs(rows[:, mine] - np.median(rows[:, mine], axis=1, keepdims=True))
+    means = _sums(off, group) / counts
+    between = (counts * (means - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    within = ((off - means[:, group]) ** 2).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(between / within * (len(group) - len(counts)) / (len(counts) - 1))
+
+
+def _neighbours(rows: Values) -> Values:
+    """Von Neumann's ratio of residuals in running order, of each set."""
+    return np.asarray((np.diff(rows, axis=1) ** 2).sum(axis=1) / (rows**2).sum(axis=1))

@@ -22,8 +22,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.design.augment import ORDER, term_of
-from penstock.design.generators import words_up_to
+from penstock.analyse.adjusted import holm
+from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.design.augment import ORDER
+from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, constant_words
 from penstock.design.plan import Plan
 from penstock.design.stages import DESIGNED
@@ -45,17 +47,25 @@ def designed_stages(plan: Plan) -> set[int]:
 
 def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
     """The runs and the rows of the designed stages, with `replicate` as the block that each was made in."""
-    kept = designed_stages(plan)
-    rows = [r for r in plan.rows if r.stage in kept]
-    block = {r.run_id: r.block for r in rows}
+    part = designed_plan(plan)
+    block = {r.run_id: r.block for r in part.rows}
     data = runs[runs["run_id"].isin(list(block))].copy()
     data["replicate"] = data["run_id"].map(block).astype("int64")
-    several = len(set(block.values())) > 1
-    order = "interleaved" if several else plan.order
-    part = replace(
-        plan, rows=rows, stages=[], order=order, replicates=2 if several else plan.replicates
-    )
     return data, part
+
+
+def designed_plan(plan: Plan) -> Plan:
+    """The plan of the designed stages alone, each block a pass."""
+    kept = designed_stages(plan)
+    rows = [r for r in plan.rows if r.stage in kept]
+    several = len({r.block for r in rows}) > 1
+    return replace(
+        plan,
+        rows=rows,
+        stages=[],
+        order="interleaved" if several else plan.order,
+        replicates=2 if several else plan.replicates,
+    )
 
 
 def staged_effects(
@@ -64,8 +74,9 @@ def staged_effects(
     response: str,
     confidence: float,
     usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
+    scale: str = LINEAR,
 ) -> pd.DataFrame:
-    """The effects table of a plan with stages; `usual` makes that of a plan without."""
+    """The effects table of a plan with stages on a scale; `usual` makes that of a plan without."""
     data, part = designed_part(runs, plan)
     if not plan.two_level:
         return usual(data, part)
@@ -74,7 +85,7 @@ def staged_effects(
         axis=0,
     )
     if len(constant_words(matrix)) * len(matrix) != 1 << len(plan.factors):
-        return _selected(data, part, response, confidence, usual)
+        return _selected(data, part, response, confidence, usual, scale)
     table = usual(data, part)
     named = {
         t
@@ -90,11 +101,12 @@ def staged_effects(
         "not estimable", "the difference between stages", regex=False
     )
     if bool((without == stage).all()):
-        y = pd.to_numeric(data.loc[data["valid"].eq(True), response], errors="coerce").dropna()
+        valid = pd.to_numeric(data.loc[data["valid"].eq(True), response], errors="coerce").dropna()
+        y = scaled(valid.to_numpy(dtype=float), scale)
         total = float(((y - y.mean()) ** 2).sum())
-        scale = max(total, float(table["sum_of_squares"].sum()))
-        if scale > 0:
-            table["variation_share"] = 100 * table["sum_of_squares"] / scale
+        whole = max(total, float(table["sum_of_squares"].sum()))
+        if whole > 0:
+            table["variation_share"] = 100 * table["sum_of_squares"] / whole
     return table
 
 
@@ -104,11 +116,12 @@ def _selected(
     response: str,
     confidence: float,
     usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
+    scale: str,
 ) -> pd.DataFrame:
     """Least squares of as many terms as the rows determine."""
     values = pd.to_numeric(data[response], errors="coerce")
     data = data[data["valid"].eq(True) & values.notna()]
-    y = pd.to_numeric(data[response]).to_numpy(dtype=float)
+    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=float), scale)
     names = [f.name for f in plan.factors]
     coded = {r.run_id: [r.coded[n] for n in names] for r in plan.rows}
     x = np.array([coded[r] for r in data["run_id"]], dtype=np.int8)
@@ -152,22 +165,28 @@ def _selected(
                 "effect_ci_high": 2 * (q + half),
             }
         rows.append(row)
-    tested = sorted((r for r in rows if "p_value" in r), key=lambda r: float(r["p_value"]))
-    largest = 0.0
-    for i, row in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - i) * float(row["p_value"])))
-        row["p_holm"] = largest
+    tested = [row for row in rows if "p_value" in row]
+    for row, by_holm in zip(tested, holm([float(r["p_value"]) for r in tested]), strict=True):
+        row["p_holm"] = by_holm
     base = y - blocks @ np.linalg.lstsq(blocks, y, rcond=None)[0]
     rows.append(
         {"term": "block", "df": blocks.shape[1] - 1, "sum_of_squares": total - float(base @ base)}
     )
     rows.append({"term": "residual", "df": df, "sum_of_squares": error, "mean_square": variance})
-    scale = max(total, sum(float(r["sum_of_squares"]) for r in rows))
+    whole = max(total, sum(float(r["sum_of_squares"]) for r in rows))
     for row in rows:
-        row["variation_share"] = 100 * float(row["sum_of_squares"]) / scale if scale else 0.0
+        row["variation_share"] = 100 * float(row["sum_of_squares"]) / whole if whole else 0.0
     shape = usual(data, plan).iloc[:0]
     table = pd.DataFrame(rows).reindex(columns=list(shape.columns))
     table["response"], table["df_error"], table["n"] = response, df, len(y)
+    table["scale"] = scale
+    if scale == LOG:
+        for ratio, effect in (
+            ("ratio", "effect"),
+            ("ratio_ci_low", "effect_ci_low"),
+            ("ratio_ci_high", "effect_ci_high"),
+        ):
+            table[ratio] = np.exp(table[effect].astype(float))
     for name in shape.columns:
         if pd.api.types.is_float_dtype(shape[name]):
             table[name] = table[name].astype(float)

@@ -25,9 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, described
+from penstock.archive.schemas import described
+from penstock.archive.schemas.table import BUNDLE_KEYS, BUNDLE_SCHEMA
 from penstock.errors import PenstockError
 from penstock.version import version
+from penstock.writing import sync
 
 #: rows in one row group of a Parquet file
 ROW_GROUP_ROWS = 1_000_000
@@ -183,14 +185,24 @@ class Bundle:
         """Writes the manifest, syncs, and gives the bundle its name."""
         if self._final_path is None:
             return self.path
-        text = json.dumps(self.manifest, indent=1, default=_plain)
-        (self.path / "manifest.json").write_text(text + "\n")
-        _sync(self.path / "manifest.json")
-        _sync(self.path)
+        (self.path / "manifest.json").write_text(self._text())
+        sync(self.path / "manifest.json")
+        sync(self.path)
         os.rename(self.path, self._final_path)
-        _sync(self._final_path.parent)
+        sync(self._final_path.parent)
         self.path, self._final_path = self._final_path, None
         return self.path
+
+    def amend(self) -> None:
+        """Writes the manifest of a finished bundle anew, whole or not at all, and syncs it."""
+        draft = self.path / ".manifest.json.partial"
+        draft.write_text(self._text())
+        sync(draft)
+        os.replace(draft, self.path / "manifest.json")
+        sync(self.path)
+
+    def _text(self) -> str:
+        return json.dumps(self.manifest, indent=1, default=_plain) + "\n"
 
     def discard(self) -> None:
         """Removes a bundle that was not finished."""
@@ -309,11 +321,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a manifest cannot hold {type(value).__name__}")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.archive.schemas import BUNDLE_SCHEMA, TABLES, Column
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import BUNDLE_SCHEMA, Column
 from penstock.archive.selection import EXPECTED, select
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, printable
 
 #: table → columns without which its rows mean nothing; of other tables no column is needed
 _NEEDED = {
@@ -76,23 +77,65 @@ def check_trace(bundle: Path) -> None:
         _check_table(path)
 
 
-def check_complete(bundle: Path, partial: bool) -> None:
-    """Raises BadInput for a run whose samples or points are not complete, unless `partial` data will do.
+#: verdicts on data that enter an analysis: complete ones, and those of which nobody told how many there are
+TAKEN = ("complete", "unknown")
+
+
+def verdict_of_run(manifest: Mapping[str, Any]) -> str:
+    """`complete`, `unknown`, `partial` or `unusable`.
 
     Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking.
     """
-    manifest = check_manifest(bundle / "manifest.json")
     told = (manifest.get("experiment") or {}).get("verdict")
+    if told is not None:
+        return str(told)
+    receipt = (manifest.get("receipts") or {}).get("monitor") or {}
+    lacking = int(receipt.get("expected", 0)) - int(receipt.get("samples", 0))
+    return str(receipt.get("complete", "complete")) if lacking > 1 else "complete"
+
+
+def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> None:
+    """Raises BadInput for a run whose samples or points are not complete, unless `partial` data will do.
+
+    With `collected` the verdict of its collectors counts, too.
+    """
+    manifest = check_manifest(bundle / "manifest.json")
+    told = verdict_of_run(manifest)
     why = ""
-    if told is None:
+    if (manifest.get("experiment") or {}).get("verdict") is None:
         receipt = (manifest.get("receipts") or {}).get("monitor") or {}
-        lacking = int(receipt.get("expected", 0)) - int(receipt.get("samples", 0))
-        told = receipt.get("complete", "complete") if lacking > 1 else "complete"
         why = f": {receipt.get('samples')} of {receipt.get('expected')} samples"
+        if told == "complete" and collected:
+            told, why = _of_collectors((manifest.get("receipts") or {}).get("collect"))
     elif manifest.get("state") == "ended" and manifest.get("reason"):
         why = f": {manifest['reason']}"
-    if told != "complete" and not partial:
+    if told not in TAKEN and not partial:
         raise BadInput(f"{bundle}: found {told} data{why}; expected complete ones, or --partial")
+
+
+def _of_collectors(receipt: Any) -> tuple[str, str]:
+    """The verdict of a run's collectors, and which of them are not complete."""
+    if not isinstance(receipt, dict):
+        return "complete", ""
+    each = receipt.get("collectors")
+    rows = each.items() if isinstance(each, dict) else ()
+    bad = [
+        f"{name} is {one.get('verdict')}"
+        for name, one in rows
+        if isinstance(one, dict) and one.get("verdict") not in TAKEN
+    ]
+    return str(receipt.get("complete", "complete")), f": {', '.join(bad[:5])}" if bad else ""
+
+
+def unknown_words(manifest: Mapping[str, Any]) -> str:
+    """What is to be said of a run that is analysed though nobody told how complete it is, or nothing."""
+    if verdict_of_run(manifest) != "unknown":
+        return ""
+    name = (manifest.get("experiment") or {}).get("name", manifest.get("run_id", ""))
+    return (
+        f"{printable(str(name))}#{manifest.get('attempt', 1)}: it is not known how complete it is; "
+        "some of its series have no interval"
+    )
 
 
 def check_manifest(path: Path) -> dict[str, Any]:

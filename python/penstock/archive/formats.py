@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from penstock.archive.documents import DOCUMENTS
-from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, TABLES, Column
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import BUNDLE_KEYS, BUNDLE_SCHEMA, Column
 
 _INTRODUCTION = f"""# Formats
 
 What `penstock run STUDY -o OUT` leaves, file by file. Tables are Parquet (zstd) and open in pandas, DuckDB, R or
 anything else; each carries the units and meanings below in its own metadata (field metadata `unit` and
 `meaning`, schema metadata `penstock.table`, `penstock.row`, `penstock.key`). This page is generated from
-`penstock/archive/schemas.py` (`python -m penstock.archive.formats`); a test holds the two together.
+`penstock/archive/schemas/` (`python -m penstock.archive.formats`); a test holds the two together.
 
 | path under OUT | what it is |
 |---|---|
@@ -54,6 +55,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
 | `device_state` | by disk, what the run found when it began: `in_flight` requests (null with `unknown` where nothing tells), of an emulated disk `dirty_bytes` in its write cache and `credits` (what is there, what is stated), of another the kernel's `device` and, with `settle.discard`, `discarded_bytes` |
 | `losses` | by observer (`trace`, `layers`, `monitor`), events or samples lost |
+| `fetched` | of an experiment: what was read of servers elsewhere, each with metric, source, server, address, query, step, number of requests and points, ranges, or an `error` |
 | `receipts` | by observer, what it counted and what it cost |
 | `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
 | `responses` | by response, `value` and `unit` |

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.archive.completeness import check_complete, check_manifest
+from penstock.archive.completeness import TAKEN, check_complete, check_manifest
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 
@@ -268,7 +268,7 @@ def of_selection(
     """
     found: list[Recorded] = []
     for path in selection.runs:
-        check_complete(path, partial)
+        check_complete(path, partial, collected=table in (None, "points"))
         one = _of_bundle(path, table, several=len(selection.runs) > 1)
         found.append(one if align is None else one.from_phase(align))
     if not found:
@@ -287,6 +287,8 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
     check_manifest(path / "manifest.json")
     bundle = Bundle.open(path)
     have = [t for t in TABLES if t in bundle.tables]
+    # a run that was sampled, and that collectors brought points of
+    both = table is None and {"utilisation", "points"} <= set(have)
     if table is None:
         table = have[0] if have else "utilisation"
     if table not in have:
@@ -327,8 +329,12 @@ def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
         quantity = f"{kind} {metric}".replace("_", " ")
         name = f"{host} {kind} {entity} {metric}".strip()
         series.append(Series(name, x, y, unit, node, quantity, run, group))
+    start = _utc_ns(bundle, begin)
+    if both and start is not None:
+        beside = _points(bundle, run, group, start)
+        series += beside.series if beside.axis == "time" else []
     _bounded(len(series), path)
-    return _with_derived(bundle, series, phases, _utc_ns(bundle, begin), run, group)
+    return _with_derived(bundle, series, phases, start, run, group)
 
 
 def _with_derived(
@@ -416,8 +422,11 @@ def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
     return Recorded(series, axis="index", axis_name="request")
 
 
-def _points(bundle: Bundle, run: str, group: str) -> Recorded:
-    """The series of an experiment: those of times, or those of sequences where there is none of times."""
+def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> Recorded:
+    """The series of an experiment: those of times, or those of sequences where there is none of times.
+
+    With `begin` [ns since 1970] times count from then, and derived series are left out.
+    """
     named = bundle.table("series").to_pandas().set_index("series_id")
     kinds = named["kind"].astype(str)
     timed = bool((kinds == "time").any())
@@ -431,6 +440,7 @@ def _points(bundle: Bundle, run: str, group: str) -> Recorded:
         begun = bundle.table("phases").to_pandas().rename(columns={"start_ns": "t_ns"})
         known = _utc_ns(bundle, _begin_ns(bundle, begun))
         start = start if known is None else known
+    start = start if begin is None else begin
     series = []
     for number, mine in rows.groupby("series_id"):
         about = named.loc[number]
@@ -446,9 +456,9 @@ def _points(bundle: Bundle, run: str, group: str) -> Recorded:
         name = f"{metric} {nodes}".strip()
         series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group))
     _bounded(len(series), bundle.path)
-    if timed:
+    if timed and begin is None:
         return _with_derived(bundle, series, phases, start, run, group)
-    return Recorded(series, "index", "number")
+    return Recorded(series) if timed else Recorded(series, "index", "number")
 
 
 def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:
@@ -495,7 +505,7 @@ def _parquet(path: Path, partial: bool) -> pd.DataFrame:
     table = pq.read_table(path)
     # of an export: what is not complete says so
     told = {f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema}
-    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict != "complete"]
+    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict not in TAKEN]
     if bad and not partial:
         raise BadInput(
             f"{path}: found {', '.join(bad[:5])}; expected complete series, or --partial"

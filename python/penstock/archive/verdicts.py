@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from penstock.archive.schemas import EVIDENCE, TABLES
+from penstock.archive.schemas import TABLES
+from penstock.archive.schemas.table import EVIDENCE
 from penstock.errors import BadInput, PenstockError
 
 #: what a verdict of `patterns` rests on, what tells most about the program first

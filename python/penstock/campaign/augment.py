@@ -10,7 +10,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.archive.runs import bundles
 from penstock.campaign.frozen import read_campaign
 from penstock.campaign.run import CampaignResult, run_loaded
-from penstock.design.augment import term_of
+from penstock.design.generators import term_of
 from penstock.design.plan import plan_from_json
 from penstock.design.stages import Stage, stage_of
 from penstock.errors import BadInput, PenstockError

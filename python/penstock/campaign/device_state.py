@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import device_of
+from penstock.host.blockdev import BlockDevice, device_of
 
 #: how long a run waits for the requests of others on a kernel device
 QUIET_WITHIN_S = 0.5
@@ -29,12 +29,26 @@ _RANGE = struct.Struct("QQQ")
 State = dict[str, Any]
 
 
-def of_device(path: Path, within_s: float = QUIET_WITHIN_S) -> State:
-    """Requests in flight on the whole kernel device under `path`, once they are none or time is up."""
-    try:
-        device = device_of(path)
-    except BadInput as error:
-        return {"in_flight": None, "unknown": str(error).partition(";")[0]}
+def of_devices(places: Mapping[str, Path], within_s: float = QUIET_WITHIN_S) -> dict[str, State]:
+    """Of each disk's whole kernel device the requests in flight, once they are none or time is up.
+
+    A device is looked at once, however many of the disks lie on it.
+    """
+    seen: dict[BlockDevice, State] = {}
+    found: dict[str, State] = {}
+    for disk_id, path in places.items():
+        try:
+            device = device_of(path)
+        except BadInput as error:
+            found[disk_id] = {"in_flight": None, "unknown": str(error).partition(";")[0]}
+            continue
+        if device not in seen:
+            seen[device] = _at_rest(device, within_s)
+        found[disk_id] = dict(seen[device])  # each has its own: more is noted in it
+    return found
+
+
+def _at_rest(device: BlockDevice, within_s: float) -> State:
     counts = device.queue.parent / "inflight"
     until = time.monotonic() + within_s
     while True:

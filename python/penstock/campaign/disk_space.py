@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.campaign.prepared import PreparedData, data_key
+from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
+from penstock.spec.study import Study
+from penstock.study.resolve import ResolvedRun
 
 #: a bundle's size before any is finished [bytes]: a traced run of some hundred thousand events
 FIRST_BUNDLE_BYTES = 32 << 20
@@ -80,3 +84,40 @@ def check(path: Path, need: Need, runs: int) -> None:
             f"{runs} more runs ({need}; {reserve / _MIB:.0f} MiB left free). What is finished is kept; make "
             "room and run again with --resume, or choose another -o"
         )
+
+
+def forecast(
+    study: Study,
+    treatments: Mapping[str, ResolvedRun],
+    left: list[PlannedRun],
+    work_dir: Path,
+    out: Path,
+    prepared: PreparedData,
+    finished_bytes: list[int],
+) -> None:
+    """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
+    disks = [disk for node in study.platform.nodes for disk in node.disks]
+    by_event = study.observers.trace is not None or any(d.profile is not None for d in disks)
+    first_bytes = FIRST_BUNDLE_BYTES if by_event else FIRST_PLAIN_BUNDLE_BYTES
+    results = bundles_need(len(left), finished_bytes, first_bytes)
+    needs = [(out, Need(0, 0, results))]
+    still: dict[tuple[str, Path], int] = {}
+    copies: dict[Path, int] = {}
+    for treatment_id in {r.treatment_id for r in left}:
+        resolved = treatments[treatment_id]
+        key = data_key(resolved)
+        for place in {d.directory or work_dir for d in resolved.disks}:
+            mine = [d for d in resolved.disks if (d.directory or work_dir) == place]
+            declared = sum(d.size_bytes or 0 for d in mine)
+            size = declared or max(prepared.sizes_bytes, default=0)
+            if prepared.has(key):
+                if len(mine) == len(resolved.disks):
+                    size = prepared.get(key, [], lambda _: None).size_bytes
+            else:
+                still[key, place] = declared
+            if resolved.mutates is True:
+                copies[place] = max(copies.get(place, 0), size)
+    needs += [(place, Need(size, 0, 0)) for (_, place), size in still.items()]
+    needs += [(place, Need(0, size, 0)) for place, size in copies.items()]
+    for path, need in by_file_system(needs):
+        check(path, need, len(left))

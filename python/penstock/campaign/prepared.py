@@ -17,6 +17,7 @@ from pathlib import Path
 
 from penstock.archive.bundle import directory_bytes
 from penstock.errors import PenstockError
+from penstock.study.resolve import ResolvedRun
 
 _COMPLETE = "complete"
 
@@ -38,6 +39,12 @@ def preparation_key(
     """What names prepared data: a hash of the command (its disks' places left open) and its surroundings."""
     said = json.dumps([command, sorted(disks), sorted(env.items()), user])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def data_key(resolved: ResolvedRun) -> str:
+    """What names the prepared data of a run."""
+    places = [d.disk_id + (f"={d.directory}" if d.directory else "") for d in resolved.disks]
+    return preparation_key(resolved.prepare, places, resolved.env, resolved.user)
 
 
 class PreparedData:

@@ -18,7 +18,7 @@ from penstock.analyse.fidelity import RULES
 from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
-from penstock.archive.schemas import BUNDLE_KEYS
+from penstock.archive.schemas.table import BUNDLE_KEYS
 from penstock.campaign.disk_observation import faults_of
 from penstock.emulate.disks.recorded import Recorded
 from penstock.plugins import DISK_BACKENDS

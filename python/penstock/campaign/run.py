@@ -21,7 +21,8 @@ from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts
 from penstock.campaign import work_directory
 from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
-from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
+from penstock.campaign.disk_space import forecast
+from penstock.campaign.executor import HostExecutor
 from penstock.campaign.frozen import (
     Campaign,
     as_run,
@@ -30,6 +31,7 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
+from penstock.campaign.interrupted import interrupted_attempts
 from penstock.campaign.limits import Used
 from penstock.campaign.plain_directories import refuse_unusable
 from penstock.campaign.prepared import PreparedData
@@ -501,7 +503,9 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
     common = {
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(
-            mode="json", exclude=None if study.observers.others else {"others"}
+            mode="json",
+            # what a study does not say is not compared: it may not have been there before
+            exclude={n for n in ("others", "collect") if not getattr(study.observers, n)},
         ),
         "seed": study.design.seed,
     }

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.campaign.device_state import State, of_device
+from penstock.campaign.device_state import State, of_devices
 from penstock.campaign.disk_observation import DiskObservation, observation_of
 from penstock.emulate.disks.recorded import Recorded
 from penstock.host.launch import Finished, Stop
@@ -136,8 +136,9 @@ class Stage(ABC):
         disks = self._disks()
         assert disks is not None
         self._spool, self._began_ns = spool, time.monotonic_ns()
-        found = disks.begin(spool)
-        return {i: found.get(i) or of_device(at) for i, at in self.mounts.items()}
+        known = disks.begin(spool)
+        others = of_devices({i: at for i, at in self.mounts.items() if i not in known})
+        return {i: known[i] if i in known else others[i] for i in self.mounts}
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """What the disks counted and logged, what was changed in the run, and how true the disks were."""

@@ -24,7 +24,7 @@ import numpy as np
 from penstock.archive.bundle import Bundle
 from penstock.emulate.disks import persistent
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.interrupts import Interrupts, in_sessions_of_children
 from penstock.host.journal import Journal, new_token
@@ -34,9 +34,6 @@ from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bu
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
 from penstock.observe.trace.foreign.recording import Recording
-from penstock.observe.trace.foreign.summary import as_document, show
-
-_FAILED = 125
 
 _CACHED = [
     "calls that the page cache served, and which call caused a request",
@@ -47,32 +44,6 @@ _EXACT = [
     "what the page cache would have served: the command ran without it",
     "files outside the disk, and files that were open already",
 ]
-
-
-def run(
-    words: list[str], mount: Path | None, output: Path | None, *, exact: bool, as_json: bool
-) -> int:
-    """Traces a command by the log of the disk at `mount`, prints the result; gives the exit status."""
-    if mount is None:
-        raise BadInput("--exact: only with --disk MOUNT")
-    if not words:
-        raise BadInput("--disk: found no command; expected -- COMMAND")
-    if output is not None and output.exists():
-        raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    try:
-        status, judged = trace_on_disk(words, mount, output, exact=exact, quiet=as_json)
-    except BadInput:
-        raise
-    except PenstockError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        if as_json:
-            print(json.dumps({"error": str(error)}))
-        return _FAILED
-    if as_json:
-        print(json.dumps({"command": words, "exit_status": status, **as_document(judged)}))
-    else:
-        show(judged)
-    return status
 
 
 def trace_on_disk(

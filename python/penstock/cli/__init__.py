@@ -3,14 +3,13 @@
 A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
 completion go by the table; a file is imported when its verb is asked for, and imports at its top only
-what its options need: libraries and the other packages are imported where they are used.
+what its options need: libraries and the other packages are imported where they are used. What verbs share
+is in files with an underscore.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
 import os
 import sys
 from typing import Any, NoReturn
@@ -20,7 +19,9 @@ from typer import _completion_classes, completion
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from penstock.cli._failure import tell
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {
@@ -195,7 +196,7 @@ def main() -> None:
             _report(BadInput(_in_one_line(error)))
         sys.exit(error.exit_code)
     except typer.Abort:
-        print("penstock: stopped", file=sys.stderr)
+        say("stopped")
         sys.exit(1)
     except PenstockError as error:
         _report(error)
@@ -235,7 +236,7 @@ def _must_be_closed() -> None:
 
 def _stopped() -> NoReturn:
     """The user's Ctrl-C: one line, and the status that shells expect of it."""
-    print("penstock: stopped", file=sys.stderr)
+    say("stopped")
     # an interrupt inside exec(text), as dataclasses are made, leaves a mark at which
     # `python -m` ends by the signal instead of by our status; the next exec(text) clears it
     exec("pass")
@@ -277,10 +278,5 @@ def _forget_output() -> None:
 
 
 def _report(error: PenstockError) -> None:
-    """One clear message on stderr; with `--json`, one object on stdout as well."""
-    if "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")]:
-        mistakes = [vars(m) for m in error.mistakes] if isinstance(error, BadInput) else []
-        with contextlib.suppress(OSError):
-            print(json.dumps({"error": str(error), "mistakes": mistakes}))
-    for line in str(error).splitlines() or [type(error).__name__]:
-        print(f"penstock: {line}", file=sys.stderr)
+    """Tells it, as JSON too where penstock (not a command that it runs) was given `--json`."""
+    tell(error, "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")])

@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli.run import check_fail_on, reaches
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.analyse.finding import Finding
@@ -75,7 +76,7 @@ def command(
         put_on_record(runs.resolve(), leave_out, take_back, known)
     result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
-        print(f"penstock: {note}", file=sys.stderr)
+        say(note)
     if as_json:
         print(
             json.dumps(
@@ -98,10 +99,10 @@ def command(
         if result.report is not None:
             print(result.report)
     if not result.valid_runs:
-        print("penstock: no valid run", file=sys.stderr)
+        say("no valid run")
         raise typer.Exit(1)
     if not result.answer:
-        print("penstock: no response could be analysed", file=sys.stderr)
+        say("no response could be analysed")
         raise typer.Exit(1)
     if reaches(result.findings, fail_on):
         raise typer.Exit(3)

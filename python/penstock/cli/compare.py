@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli._options import JSON
+
 if TYPE_CHECKING:
     from penstock.analyse.compared import Compared, Judged
 
@@ -17,7 +19,8 @@ _SHOWN = 60
 def command(
     named: list[str] = typer.Argument(
         metavar="A B…",
-        help="Two trace bundles, or two runs or treatments of a study (OUT:r001, OUT:t01); or two and more "
+        help="Two trace bundles, two runs or treatments of a study (OUT:r001, OUT:t01), or two studies "
+        "(OUT OUT2: how far their rankings agree); or two and more "
         "of these and of experiments (NAME, NAME#2, NAME#1..5). The first is the reference.",
     ),
     metric: list[str] = typer.Option(
@@ -38,7 +41,14 @@ def command(
     partial: bool = typer.Option(
         False, "--partial", help="Take what is not complete, too (samples that were lost)."
     ),
-    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+    top: int = typer.Option(
+        3,
+        "--top",
+        min=1,
+        metavar="M",
+        help="Of two studies: how many of the best are held together.",
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Compare two traces or treatments, or two and more experiments: what differs, what is a tie.
 
@@ -61,10 +71,23 @@ def command(
     ):
         _phases(named, metric, align, statistic or "mean", table, fail_on, partial, as_json)
         return
-    _two(Path(named[0]), Path(named[1]), partial, as_json)
+    _two(Path(named[0]), Path(named[1]), top, partial, as_json)
 
 
-def _two(a: Path, b: Path, partial: bool, as_json: bool) -> None:
+def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
+    from penstock.analyse.outcome import Outcome
+    from penstock.analyse.rankings import compare_rankings, ranking_lines
+    from penstock.errors import printable
+
+    found = compare_rankings(Outcome.read(a), Outcome.read(b), top)
+    if as_json:
+        print(json.dumps(found.document()))
+        return
+    for line in ranking_lines(found):
+        print(printable(line))
+
+
+def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
     from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
     from penstock.archive.completeness import check_complete, reading
@@ -73,6 +96,9 @@ def _two(a: Path, b: Path, partial: bool, as_json: bool) -> None:
     from penstock.observe.trace.show.compare import show, show_replicates
 
     named = select(a), select(b)
+    if all(side.kind == "study" for side in named):
+        _rankings(a, b, top, as_json)
+        return
     if all(side.is_trace for side in named):
         with reading(a, b) as (one, other):
             runs = Run(one), Run(other)

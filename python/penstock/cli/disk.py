@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 
+from penstock.cli._options import JSON
 from penstock.errors import BadInput
-from penstock.terminal import mib, plain_table, show
+from penstock.terminal import mib, plain_table, say, show
 
 T = TypeVar("T")
 
 app = typer.Typer(help="An emulated disk without a study.", no_args_is_help=True)
 
 _SCALE = typer.Option(1.0, "--time-scale", min=0.001, help="Slow the device down by this factor.")
-_JSON = typer.Option(False, "--json", help="The result as JSON.")
 
 
 @app.command()
@@ -43,7 +42,7 @@ def up(
     ),
     seed: int = typer.Option(0, "--seed", min=0, help="Of the draws."),
     slow_by: float = typer.Option(0.0, "--plant-slow-by", hidden=True),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Serve a directory at the speed of a profile until `disk down`."""
     from penstock.emulate.disks import persistent
@@ -66,7 +65,7 @@ def up(
         seed=seed,
     )
     for warning in disk["warnings"]:
-        print(f"penstock: warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     if as_json:
         print(json.dumps(disk))
     else:
@@ -78,7 +77,7 @@ def set_(
     mount: Path = typer.Argument(help="Where the disk is."),
     words: list[str] = typer.Argument(help="key=value…, and (or) the profile from now on."),
     time_scale: float = _SCALE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Change a disk that is up; `max` puts back what was without the change.
 
@@ -114,7 +113,7 @@ def schedule(
         None, "--svg", help="With --dry-run: a picture of it, to a file."
     ),
     replace: bool = typer.Option(False, "--replace", help="Drop what was planned before."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Give a disk changes over time, from now on; its server makes them without anyone."""
     from penstock.emulate.disks import persistent
@@ -150,7 +149,7 @@ def mark(
 @app.command()
 def events(
     mount: Path = typer.Argument(help="Where the disk is."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """What was changed on a disk, how late, and what is planned."""
     from penstock.emulate.disks import persistent
@@ -169,7 +168,7 @@ def cut(
         False, "--torn", help="Some of what was not flushed remains, in parts."
     ),
     seed: int = typer.Option(0, "--seed", min=0, help="Of what remains."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
     from penstock.emulate.disks import persistent
@@ -190,7 +189,7 @@ def cut(
 @app.command()
 def status(
     mount: Path | None = typer.Argument(None, help="One disk only."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """The disks that are up, with their counters, and what disks left whose server has died."""
     from penstock.emulate.disks import persistent
@@ -215,7 +214,7 @@ def status(
 def down(
     mount: Path = typer.Argument(help="Where the disk is."),
     force: bool = typer.Option(False, "--force", help="Also from under programs that use it."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Take a disk down; its files stay in the backing directory."""
     from penstock.emulate.disks import persistent

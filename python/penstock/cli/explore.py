@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.predict.intervals import LEVEL, exact
 from penstock.writing import whole_folder
@@ -77,11 +78,7 @@ def command(
     overrides: list[str] = typer.Option(
         [], "--set", help="Another value of the platform, such as store.replicas=2; repeatable."
     ),
-    size_model: str | None = typer.Option(
-        None,
-        "--size-model",
-        help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
-    ),
+    size_model: str | None = SIZE_MODEL,
     calibration: Path | None = typer.Option(
         None,
         "--calibration",
@@ -103,7 +100,7 @@ def command(
     ),
     resume: bool = typer.Option(False, "--resume", help="Go on with what lies in the directory."),
     as_json: bool = typer.Option(False, "--json", help="The exploration as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from penstock.cli._options import JSON
 from penstock.plugins import METRIC_READERS, TRACE_IMPORTERS
 
 
@@ -42,7 +43,7 @@ def command(
     words: Path = typer.Option(
         None, "--words", help="Of a table: a YAML file that says what its columns are."
     ),
-    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+    as_json: bool = JSON,
 ) -> None:
     """Take in exported runs; make a bundle of another tool's trace, judged, or of a program's own report.
 

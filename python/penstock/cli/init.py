@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import typer
 
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -39,4 +39,4 @@ def command(
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     print(json.dumps({"file": str(path), "name": name}) if as_json else path)
-    print(f"penstock: next: penstock plan {path}", file=sys.stderr)
+    say(f"next: penstock plan {path}")

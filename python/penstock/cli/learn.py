@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.predict.blackbox.model import BlackBoxModel
@@ -44,7 +45,7 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
     resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
     as_json: bool = typer.Option(False, "--json", help="The result as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Measure what the storage of DIR gives to a program, and learn to predict it.
 
@@ -87,11 +88,11 @@ def command(
             seed=seed,
         )
 
-        def say(line: str) -> None:
+        def told(line: str) -> None:
             if not quiet:
-                print(f"penstock: {line}", file=sys.stderr, flush=True)
+                say(line)
 
-        result = learn.learn(wanted, out, resume=resume, quiet=quiet, say=say)
+        result = learn.learn(wanted, out, resume=resume, quiet=quiet, say=told)
         if result.interrupted or result.model is None:
             raise typer.Exit(130)
         found, left_out = result.model, list(result.left_out)
@@ -152,7 +153,7 @@ def _show(
     if not only_tasks:
         print("\n".join([*tree_lines(model), "", *summary_lines(model)]))
     for name, reason in left_out:
-        print(f"penstock: left out: {name}: {reason}", file=sys.stderr)
+        say(f"left out: {name}: {reason}")
     for one in predicted:
         high = "unbounded" if one["high"] is None else f"{one['high']:.4g} s"
         bound = " at least (computing left out)" if one["bound"] == "lower" else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.archive.catalogue import Catalogue, StudyRow
@@ -42,7 +43,7 @@ def command(
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
             number = catalogue.rebuild(found)
             number += Experiments(catalogue, experiments_home()).adopt()
-            print(f"penstock: {number} runs found", file=sys.stderr)
+            say(f"{number} runs found")
         rows = catalogue.studies()
         if study is not None:
             row = _chosen(rows, study)

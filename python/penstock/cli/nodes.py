@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import CHANGES, JSON
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
-from penstock.terminal import mib, plain_table, progress_bar, show
+from penstock.terminal import mib, plain_table, progress_bar, say, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,20 +23,19 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_JSON = typer.Option(False, "--json", help="The result as JSON.")
 _CLUSTER = typer.Option(None, "--cluster", "-c", help="Which cluster (default: the only one).")
 
 
 @app.command()
 def up(
     platform: Path = typer.Argument(help="A platform file: its hosts become nodes."),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     name: str | None = typer.Option(None, "--name", help="Of the cluster (default: the file's)."),
     runtime: str | None = typer.Option(
         None, "--runtime", help=f"{', '.join(NODE_RUNTIMES)}; auto."
     ),
     ssh: bool = typer.Option(False, "--ssh", help="An ssh server in every node."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Put the nodes of a platform file up, with their disks and links, until `nodes down`."""
     from penstock import Cluster
@@ -51,7 +51,7 @@ def up(
             runtime=runtime,
             ssh=ssh,
             outlive=True,
-            warn=lambda warning: print(f"penstock: warning: {warning}", file=sys.stderr),
+            warn=lambda warning: say(f"warning: {warning}"),
             progress=progress,
         )
     if as_json:
@@ -66,7 +66,7 @@ def up(
 def status(
     cluster: str | None = typer.Argument(None, help="One cluster only."),
     chosen: str | None = _CLUSTER,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share."""
     from penstock.emulate.cluster.cluster import Cluster, registered
@@ -118,7 +118,7 @@ def cp(
     source: str = typer.Argument(help="A path here, or NODE:PATH."),
     target: str = typer.Argument(help="NODE:PATH (NODE may be a pattern), or a path here."),
     cluster: str | None = _CLUSTER,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Copy a file or a directory into nodes, or out of one."""
     from penstock.emulate.cluster.cluster import Cluster
@@ -133,7 +133,7 @@ def cp(
 def set_(
     words: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
     cluster: str | None = _CLUSTER,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Change nodes while they run; `max` takes a limit away.
 
@@ -166,7 +166,7 @@ def down(
     cluster: str | None = typer.Argument(None, help="Which (default: the only one)."),
     chosen: str | None = _CLUSTER,
     everything: bool = typer.Option(False, "--all", help="Every cluster."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Take nodes down, with their disks and links; files in directories of your own stay."""
     from penstock.emulate.cluster.cluster import Cluster, registered

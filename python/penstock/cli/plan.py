@@ -12,7 +12,7 @@ from penstock.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.design.plan import Plan
-    from penstock.spec.study import Response
+    from penstock.spec.study import Response, Study
 
 
 def command(
@@ -54,6 +54,15 @@ def command(
         "--suggest",
         help="Factors and levels that mattered in archived studies of like hosts.",
     ),
+    same: int = typer.Option(
+        0,
+        "--identical",
+        min=0,
+        max=100_000,
+        metavar="STUDIES",
+        help="Simulate so many studies of identical treatments by this plan and its analysis: how often a "
+        "difference is named that is not there. Status 3 where that is more than 5 % beyond chance.",
+    ),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
     if augment is not None:
@@ -77,6 +86,9 @@ def command(
     if rank_by is not None:
         _rank(plan, loaded.responses[0], rank_by, as_json)
         return
+    if same:
+        _identical(loaded, plan, same, as_json)
+        return
     treatments = resolvable(loaded, treatments_of(plan))
     speeds = speeds_of(loaded, treatments)
     warnings = [
@@ -97,6 +109,14 @@ def command(
     print(plan_text(plan, loaded, speeds.label))
     for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:
         print("\n" + paragraph(text))
+
+
+def _identical(study: Study, plan: Plan, studies: int, as_json: bool) -> None:
+    from penstock.analyse.identical import identical, identical_lines
+
+    found = identical(study, plan, studies)
+    print(json.dumps(found.to_json()) if as_json else "\n".join(identical_lines(found)))
+    raise typer.Exit(0 if found.holds else 3)
 
 
 def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.errors import BadInput
+from penstock.terminal import say
 from penstock.writing import check_target, write_whole
+
+if TYPE_CHECKING:
+    from penstock.platform.hosts import Platform
 
 app = typer.Typer(
     help="Platforms to predict with: this host or a study's nodes as a platform file; show, check one.",
@@ -54,19 +58,13 @@ def import_platform(
     if foreign is not None:
         _import_foreign(directory, foreign, leave_out, output, base, as_json)
         return
-    platform = import_host(directory, base, profile, lambda text: _say(f"measuring {text}"))
-    text = platform.to_yaml()
-    if as_json:
-        text = json.dumps(platform.document, indent=2, ensure_ascii=False) + "\n"
-    if output is None:
-        print(text, end="")
-    else:
-        write_whole(output, text)
+    platform = import_host(directory, base, profile, lambda text: say(f"measuring {text}"))
+    _leave(platform, output, as_json)
     for e in platform.estimates:
         doubt = "" if e.converged else "; not within 5 %, the host is busy or uneven"
-        _say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){doubt}")
-    _say(f"power: {platform.document['facts']['power_meter']}")
-    _say(f"assumed, not measured: {', '.join(a.path for a in platform.assumed)}")
+        say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){doubt}")
+    say(f"power: {platform.document['facts']['power_meter']}")
+    say(f"assumed, not measured: {', '.join(a.path for a in platform.assumed)}")
 
 
 @app.command("study")
@@ -125,6 +123,15 @@ def _import_foreign(
             + "\nfound what a platform file cannot say; --leave-out goes on without it"
         )
     platform = found.platform(base)
+    _leave(platform, output, as_json)
+    for line in found.left_out:
+        say(f"left out: {line}")
+    if not found.predicted:
+        say("it says too little to predict with: it can be put up (penstock nodes up)")
+
+
+def _leave(platform: Platform, output: Path | None, as_json: bool) -> None:
+    """Writes or prints a platform that was imported."""
     text = platform.to_yaml()
     if as_json:
         text = json.dumps(platform.document, indent=2, ensure_ascii=False) + "\n"
@@ -132,10 +139,6 @@ def _import_foreign(
         print(text, end="")
     else:
         write_whole(output, text)
-    for line in found.left_out:
-        _say(f"left out: {line}")
-    if not found.predicted:
-        _say("it says too little to predict with: it can be put up (penstock nodes up)")
 
 
 def _target(output: Path | None, force: bool) -> Path:
@@ -146,10 +149,6 @@ def _target(output: Path | None, force: bool) -> Path:
     if output.is_file() and not force:
         raise BadInput(f"{output} is there already; --force replaces it")
     return output.parent.resolve()
-
-
-def _say(text: str) -> None:
-    print(f"penstock: {text}", file=sys.stderr)
 
 
 @app.command("show")

@@ -15,6 +15,8 @@ import typer
 from penstock.plugins import FIGURE_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.archive.series import Recorded
 
 
@@ -290,7 +292,9 @@ def _read(
             verdict = of_headers(headers)
             if verdict.lines and not (partial or verdict.running):
                 told = f"{source}: found {'; '.join(verdict.lines)}"
-                raise BadInput(f"{told}; expected complete ones, or --partial")
+                if verdict.refuses:
+                    raise BadInput(f"{told}; expected complete ones, or --partial")
+                print(f"penstock: {told}", file=sys.stderr)
             one = series.of_csv(content, source, x)
         elif _holds_runs(source):
             chosen = selected(source)
@@ -298,6 +302,8 @@ def _read(
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
             wanted = table or (None if plain else "io_events")
             one = series.of_selection(chosen, wanted, align, partial=partial)
+            for words in [] if partial else _unknown(chosen.runs):
+                print(f"penstock: {words}", file=sys.stderr)
         else:
             one = series.of_file(Path(source), x, partial=partial)
         if align is not None and not _holds_runs(source):
@@ -313,6 +319,14 @@ def _read(
         found.append(one)
     phases = found[0].phases if len(found) == 1 else []
     return replace(found[0], series=[s for one in found for s in one.series], phases=phases)
+
+
+def _unknown(runs: Sequence[Path]) -> list[str]:
+    """What is to be said of runs that are not known to be complete."""
+    from penstock.archive.completeness import check_manifest, unknown_words
+
+    said = [unknown_words(check_manifest(run / "manifest.json")) for run in runs]
+    return [words for words in said if words]
 
 
 def _of_tables(

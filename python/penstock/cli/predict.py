@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.predict.intervals import DRAWS, LEVEL, exact
 from penstock.writing import check_target, whole_file, whole_folder
@@ -48,11 +49,7 @@ def command(
     explained: bool = typer.Option(
         True, "--explain/--no-explain", help="Sensitivity, what to measure next, frequencies."
     ),
-    size_model: str | None = typer.Option(
-        None,
-        "--size-model",
-        help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
-    ),
+    size_model: str | None = SIZE_MODEL,
     calibration: Path | None = typer.Option(
         None,
         "--calibration",
@@ -85,7 +82,7 @@ def command(
         "treatment is predicted from the nearest.",
     ),
     as_json: bool = typer.Option(False, "--json", help="The prediction as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Predict what WORKFLOW would take on a platform: time, bottleneck, energy, cost, and how sure that is.
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.campaign.run import CampaignResult
@@ -51,7 +53,7 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
     resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE.
 
@@ -205,15 +207,15 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     source = [{"what": "all numbers", "where": f"measured: {where}"}]
     for run in runs[~runs["valid"]].to_dict("records"):
         left_out = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
-        print(f"penstock: {left_out['what']} {left_out['where']}", file=sys.stderr)
+        say(f"{left_out['what']} {left_out['where']}")
         source.append(left_out)
     fit = fit_profile(measured, name, source)
     pairs = zip(measured.cells, fit.errors, strict=True)
     rows = [JudgedCell(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
     said, off = verdict(rows), not_to_be_used(rows)
-    print(f"penstock: {said}", file=sys.stderr)
+    say(said)
     for what in off:
-        print(f"penstock: not to be used for {what}", file=sys.stderr)
+        say(f"not to be used for {what}")
     return replace(fit, profile=_with_verdict(fit.profile, said, off))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from penstock.cli._options import JSON
+
 
 def command(
     bundle: Path = typer.Argument(
@@ -19,7 +21,7 @@ def command(
         "original", "--speed", help="original: at the recorded times; max: as fast as it goes."
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Keep the bundle of the replay."),
-    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+    as_json: bool = JSON,
 ) -> None:
     """Run the reads, writes and syncs of a trace again, by fio on scratch files, and score the likeness.
 

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.ls import chosen_study, size_text
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import say
 
 
 def command(
@@ -29,7 +30,7 @@ def command(
         out = directory if known else Path(chosen_study(catalogue, study).out)
         if not out.is_dir():
             catalogue.forget(out)
-            print(f"penstock: {out} is gone; dropped from the catalogue", file=sys.stderr)
+            say(f"{out} is gone; dropped from the catalogue")
             return
         removal = runs_removal(out, runs) if runs else study_removal(out)
         what = f"{', '.join(runs)} of {out}" if runs else f"all that penstock wrote in {out}"
@@ -52,6 +53,6 @@ def command(
         removed = {"removed_bytes": removal.size_bytes, "paths": [str(p) for p in removal.paths]}
         print(json.dumps({**removed, "left": [str(p) for p in left]}))
         return
-    print(f"penstock: {size_text(removal.size_bytes)} removed", file=sys.stderr)
+    say(f"{size_text(removal.size_bytes)} removed")
     for path in left:
-        print(f"penstock: left, not penstock's: {path}", file=sys.stderr)
+        say(f"left, not penstock's: {path}")

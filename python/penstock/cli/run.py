@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import QUIET
 from penstock.errors import BadInput
+from penstock.terminal import say
 from penstock.text import counted
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def command(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout at the end."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+    quiet: bool = QUIET,
 ) -> None:
     """Makes the runs of a study, and its analysis and report."""
     from penstock.campaign.run import run_study
@@ -75,7 +77,7 @@ def command(
     if result.interrupted:
         raise typer.Exit(130)
     if result.failed:
-        print(f"penstock: stopped: {result.failed}", file=sys.stderr)
+        say(f"stopped: {result.failed}")
         raise typer.Exit(1)
     if result.limited:
         print(
@@ -84,10 +86,10 @@ def command(
             file=sys.stderr,
         )
     if not result.valid_runs:
-        print("penstock: no valid run", file=sys.stderr)
+        say("no valid run")
         raise typer.Exit(1)
     if result.analysis is not None and not result.analysis.answer:
-        print("penstock: no response could be analysed", file=sys.stderr)
+        say("no response could be analysed")
         raise typer.Exit(1)
     found = result.analysis.findings if result.analysis is not None else []
     raise typer.Exit(3 if reaches(found, fail_on) else 0)
@@ -123,7 +125,7 @@ def _say(result: CampaignResult) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:
-        print(f"penstock: {note}", file=sys.stderr)
+        say(note)
     for line in analysis.lines():
         print(line)
     left_out = result.runs - result.valid_runs

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import typer
 
+from penstock.cli._options import CHANGES
 from penstock.errors import BadInput
-from penstock.terminal import plain_table, progress_bar, show
+from penstock.terminal import plain_table, progress_bar, say, show
 
 
 def command(
     platform: Path = typer.Argument(
         help="A platform file with roles and store: {engine: …}; service times may be missing."
     ),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
     budget_s: float = typer.Option(
         120.0,
@@ -45,12 +45,9 @@ def command(
     check_target(output)
     loaded = load_platform(platform, changes, predicted=False)
 
-    def note(text: str) -> None:
-        print(f"penstock: {text}", file=sys.stderr)
-
     with progress_bar() as progress:
         found = seed(
-            loaded, engine=engine, budget_s=budget_s, compare=compare, note=note, progress=progress
+            loaded, engine=engine, budget_s=budget_s, compare=compare, note=say, progress=progress
         )
     where = output.absolute().parent
     result = Platform.from_dict(found.document, loaded.base_dir)

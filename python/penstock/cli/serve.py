@@ -8,6 +8,8 @@ from pathlib import Path
 
 import typer
 
+from penstock.terminal import say
+
 
 def command(
     bundles: list[Path] = typer.Argument(
@@ -55,9 +57,11 @@ def command(
     import uvicorn
 
     from penstock.errors import BadInput
+    from penstock.observe.monitor.collectors.listening import most_connections
     from penstock.observe.monitor.targets import Targets, read_targets
     from penstock.serve.api.token import kept, made
     from penstock.serve.app import application
+    from penstock.serve.connections import BACKLOG, bounded
     from penstock.serve.experiments import local_store
     from penstock.serve.listen import opened
     from penstock.serve.traces import Served
@@ -85,13 +89,13 @@ def command(
         with kept(token, door.url, tls_cert) as file:
             print(door.url, flush=True)
             key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-            _say(f"live: {door.url}live{key}")
+            say(f"live: {door.url}live{key}")
             if served.traces or served.studies:
                 what = "trace" if served.one_trace else "list of studies and traces"
-                _say(f"{what}: {door.url}{key}")
-            _say(f"the token is in {file} while this runs")
+                say(f"{what}: {door.url}{key}")
+            say(f"the token is in {file} while this runs")
             if insecure and not door.loopback:
-                _say("the token, and all that is served, goes to other hosts in clear")
+                say("the token, and all that is served, goes to other hosts in clear")
             # uvicorn raises the signal that ended it once more
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
             settings = uvicorn.Config(
@@ -99,13 +103,11 @@ def command(
                 log_level="warning",
                 server_header=False,
                 ws="none",
+                http=bounded(most_connections()),
+                backlog=BACKLOG,
                 # a stream of states has no end: it is cut when the server is told to stop
                 timeout_graceful_shutdown=1,
                 ssl_certfile=tls_cert,
                 ssl_keyfile=tls_key,
             )
             uvicorn.Server(settings).run(sockets=[door.socket])
-
-
-def _say(text: str) -> None:
-    print(f"penstock: {text}", file=sys.stderr, flush=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli._options import CHANGES, JSON
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
-from penstock.terminal import mib, plain_table, progress_bar, show
+from penstock.terminal import mib, plain_table, progress_bar, say, show
 
 if TYPE_CHECKING:
     from penstock.store.staging import Staged
@@ -23,7 +23,6 @@ app = typer.Typer(
     help="A real shared store on virtual nodes, for as long as it is needed.", no_args_is_help=True
 )
 
-_JSON = typer.Option(False, "--json", help="The result as JSON.")
 _STORE = typer.Option(None, "--store", "-s", help="Which store (default: the only one).")
 _NODE = typer.Option(
     None, "--node", "-n", help="The client node that does it (default: the first)."
@@ -41,7 +40,7 @@ def up(
         "-p",
         help="A platform file: hosts with the roles manager, storage, client.",
     ),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     keep: list[str] = typer.Option(
         [], "--keep", help="Files, as a pattern, without whose copy outside `down` refuses."
     ),
@@ -51,7 +50,7 @@ def up(
     watch: bool = typer.Option(
         False, "--watch", help="Take up hints that programs set, by setfattr(1) or setxattr(2)."
     ),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Put the nodes of a platform file up, with the store on them, mounted on every client.
 
@@ -68,7 +67,7 @@ def up(
         store = up_already(nodes, spec, roles)
         if store is None:
             for refusal in check(STORE_ENGINES.load(spec.engine)(), spec, roles, strict=strict):
-                print(f"penstock: warning: {refusal}", file=sys.stderr)
+                say(f"warning: {refusal}")
             store = Store.up(nodes, spec, roles, strict=strict, progress=progress)
     if as_json:
         print(json.dumps(store.status() | {"probe": store.state["probe"]}))
@@ -84,7 +83,7 @@ def up(
 def mount(
     node: str = typer.Argument(help="A node of the store's cluster."),
     store: str | None = _STORE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Mount the store on one more node, or again on one that was started anew."""
     found = _found(store)
@@ -103,7 +102,7 @@ def tag(
     ),
     create: bool = typer.Option(False, "--create", help="Make a file that is not there, empty."),
     strict: bool = typer.Option(False, "--strict", help="Status 1 for a hint that is refused."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Give a file or directory hints, and say what the engine makes of each."""
     from penstock.store.store import changing
@@ -126,7 +125,7 @@ def get(
     key: str | None = typer.Argument(None, help="One tag only; `location` says where the file is."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Show the tags of a file."""
     if key == "location":
@@ -145,7 +144,7 @@ def locate(
     path: str = typer.Argument(help="A file of the store."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Show which nodes hold which bytes of a file."""
     extents = _found(store).locate(path, node)
@@ -161,7 +160,7 @@ def locate(
 
 
 @app.command()
-def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> None:
+def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
     """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
     found = _found(store)
     about = found.status()
@@ -188,7 +187,7 @@ def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> N
 @app.command()
 def conformance(
     store: str | None = typer.Argument(None, help="Which (default: the only one)."),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Try every parameter and hint on a store that is up, by bytes counted on the nodes' disks.
 
@@ -219,7 +218,7 @@ def stage_in(
     target: str = typer.Argument("/", help="Where in the store."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Copy files into the store and compare their checksums."""
     from penstock.store import staging
@@ -233,7 +232,7 @@ def stage_out(
     paths: list[str] = typer.Argument(None, help="Paths or patterns; default: the kept files."),
     store: str | None = _STORE,
     node: str | None = _NODE,
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Copy files out of the store and compare their checksums; `down` then lets them go."""
     from penstock.store import staging
@@ -248,7 +247,7 @@ def down(
     discard: list[str] = typer.Option(
         [], "--discard", help="Kept files, as a pattern, that may be lost; '*': whatever there is."
     ),
-    as_json: bool = _JSON,
+    as_json: bool = JSON,
 ) -> None:
     """Take the store and its nodes down; refused while a kept file is not verified outside."""
     from penstock.store.store import changing

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import typer
 
-from penstock.errors import BadInput, PenstockError
+from penstock.cli import _failure
+from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
+from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 
 _SEVERITIES = ("info", "warning", "error")
 _FOUND = 3
-_FAILED = 125
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
 
@@ -173,14 +173,12 @@ def command(
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        from penstock.campaign import trace_disk
-
         others = _given(context) - _WITH_DISK
         if disk is not None and others:
             raise BadInput(f"--disk: cannot be combined with {_options(context, others)}")
         if words:
             _must_be_there(words[0])
-        raise typer.Exit(trace_disk.run(words or [], disk, output, exact=exact, as_json=as_json))
+        raise typer.Exit(_by_log(words or [], disk, output, exact, as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
     named = bool(process or cgroup or files or inodes or directories)
@@ -237,33 +235,47 @@ def command(
         key_file=key_file,
         hot="bytes" if hot_bytes else "requests" if hot else None,
     )
-    try:
+    with _failure.of_wrapper(as_json):
         traced = trace_command(words, session) if words else trace_running(seconds, session)
-    except BadInput:
-        raise
-    except (PenstockError, OSError) as error:
-        for line in str(error).splitlines():
-            print(f"penstock: {line}", file=sys.stderr)
-        if as_json:
-            print(json.dumps({"error": str(error)}))
-        raise typer.Exit(_FAILED) from None
     try:
         found = traced.opened().findings
     except OSError as error:  # no room for what they spill
         found = []
-        print(f"penstock: no findings: {error}", file=sys.stderr)
+        say(f"no findings: {error}")
     if as_json:
         print(json.dumps(as_document(traced, found), default=str))
     else:
         show(traced, found)
     if traced.unwritten:
-        print(f"penstock: no bundle: {traced.unwritten}", file=sys.stderr)
-        raise typer.Exit(traced.exit_status or _FAILED)
+        say(f"no bundle: {traced.unwritten}")
+        raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
         grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
         if any(finding.severity in grave for finding in found):
             raise typer.Exit(_FOUND)
     raise typer.Exit(traced.exit_status)
+
+
+def _by_log(
+    words: list[str], mount: Path | None, output: Path | None, exact: bool, as_json: bool
+) -> int:
+    """Traces a command by the log of the disk at `mount`, prints the result; gives its exit status."""
+    from penstock.campaign.trace_disk import trace_on_disk
+    from penstock.observe.trace.foreign.summary import as_document, show
+
+    if mount is None:
+        raise BadInput("--exact: only with --disk MOUNT")
+    if not words:
+        raise BadInput("--disk: found no command; expected -- COMMAND")
+    if output is not None and output.exists():
+        raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    with _failure.of_wrapper(as_json):
+        status, judged = trace_on_disk(words, mount, output, exact=exact, quiet=as_json)
+    if as_json:
+        print(json.dumps({"command": words, "exit_status": status, **as_document(judged)}))
+    else:
+        show(judged)
+    return status
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -290,5 +302,5 @@ def _must_be_there(program: str) -> None:
         return
     status = _NOT_EXECUTABLE if Path(program).exists() else _NOT_FOUND
     why = "is not executable" if status == _NOT_EXECUTABLE else "no such command"
-    print(f"penstock: {program}: {why}", file=sys.stderr)
+    say(f"{program}: {why}")
     raise typer.Exit(status)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from penstock.cli._options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
@@ -24,7 +25,7 @@ def run(
     platform: Path = typer.Option(
         ..., "--platform", "-p", help="A platform file with roles and store: {engine: …}."
     ),
-    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    changes: list[str] = CHANGES,
     engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
     repeat: int = typer.Option(1, "--repeat", min=1, max=1000, help="How many times."),
     hints: str = typer.Option(

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.design.generators import members
 from penstock.design.matrix import Matrix, alias_words, column, constant_words
 from penstock.errors import BadInput
 
@@ -408,13 +407,3 @@ def recommended(found: Sequence[Step]) -> Step | None:
 
     best = max(found, key=merit)
     return best if best.broken else None
-
-
-def word_of(term: str, names: Sequence[str]) -> int:
-    """The word of a term such as `disk:jobs`."""
-    return sum(1 << list(names).index(name) for name in term.split(":"))
-
-
-def term_of(word: int, names: Sequence[str], between: str = ":") -> str:
-    """The term of a word; `I` for none."""
-    return between.join(names[i] for i in members(word)) if word else "I"

@@ -60,9 +60,11 @@ def cautions(
     if resolution is not None:
         found += _fraction(resolution, aliases)
         if "width_against_full" in power:
+            wide = f"{power['width_against_full']:.3f}"
+            unblocked = f"{power.get('width_against_full_random', 0.0):.3f}"
             found.append(
-                f"Intervals are {power['width_against_full']:.3f} times as wide as the full design's "
-                "with as many replicates."
+                f"Intervals are {wide} times as wide as the full design's with as many replicates"
+                + ("." if unblocked in (wide, "0.000") else f" ({unblocked} times without blocks).")
             )
     if not two_level:
         found.append(
@@ -82,25 +84,47 @@ def cautions(
         )
         found.append(f"Two levels show no curvature between them.{middle}")
     found.append("Nothing is said about levels outside those that were run.")
-    if study.design.replicates == 1:
-        found.append(
-            "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
-            "the spread between repeated runs."
-        )
-    else:
-        found.append(
-            f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
-            f"found with a probability below 80 % ({tenths(power['detectable_share_80'])} of the mean if "
-            f"runs vary by {tenths(study.design.noise)}, which is {study.design.noise_from}); not "
-            "significant is not "
-            "'no effect'."
-        )
+    found += _error(study, power)
     if study.design.order == "standard":
         found.append("The order is not randomised: drift over time can look like an effect.")
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
         found.append(
             "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
             "runs whose disk did not deliver what was asked are left out."
+        )
+    return found
+
+
+def _error(study: Study, power: dict[str, Any]) -> list[str]:
+    """What the error that effects are judged by is, and what it leaves unfound."""
+    design = study.design
+    df = power["degrees_of_freedom"]
+    found = []
+    if design.replicates == 1 and not df:
+        found.append(
+            "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
+            "the spread between repeated runs."
+        )
+    elif design.replicates == 1:
+        found.append(
+            f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees "
+            "of freedom), which holds every effect that is not in it."
+        )
+    if not df:
+        return found
+    share = power["detectable_share_80"]
+    found.append(
+        f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
+        f"found with a probability below 80 % ({tenths(share)} of the mean if "
+        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}); not "
+        "significant is not "
+        "'no effect'."
+    )
+    if design.detect is not None and share > design.detect * (1 + 1e-9):
+        of = f" of {power['factor']}" if "factor" in power else ""
+        found.append(
+            f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
+            f"order a difference{of} is found from {tenths(share)} on."
         )
     return found
 

@@ -50,6 +50,16 @@ def members(word: int) -> list[int]:
     return [i for i in range(word.bit_length()) if word >> i & 1]
 
 
+def word_of(term: str, names: Sequence[str]) -> int:
+    """The word of a term such as `disk:jobs`."""
+    return sum(1 << list(names).index(name) for name in term.split(":"))
+
+
+def term_of(word: int, names: Sequence[str], between: str = ":") -> str:
+    """The term of a word; `I` for none."""
+    return between.join(names[i] for i in members(word)) if word else "I"
+
+
 def words_up_to(factors: int, order: int) -> list[int]:
     """All words of 1…`order` of the first `factors` factors: shorter first, then alphabetical."""
     return [

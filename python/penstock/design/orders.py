@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri, nctdtr, ndtr, stdtrit
 
+from penstock.design import model as models
 from penstock.design.estimate import changes_s
+from penstock.design.kinds.base import Model
 from penstock.design.order import (
     AUTO,
     INTERLEAVED,
@@ -34,6 +35,7 @@ from penstock.design.order import (
     Place,
     places,
 )
+from penstock.design.power import error_df, power_at, smallest
 from penstock.errors import BadInput
 from penstock.spec.study import Factor, Study
 from penstock.text import listed
@@ -46,7 +48,8 @@ STAYS = ("reformat", "redeploy")
 SETTING_SHARE = 0.5
 #: an order that keeps settings is taken where it takes at most this part of the time
 _WORTH = 0.9
-_NEAR = 1e-9
+#: orders in which each replicate is a complete pass, hence a block of the model
+PASSES = (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class OrderOption:
     def judged(self) -> bool:
         """Whether every factor has an error to be judged by."""
         return all(d is not None for d in self.detectable.values())
+
+    def made(self, chosen: Ordered) -> bool:
+        """Whether it is the order that was chosen."""
+        mine = (self.order, self.hard, self.strips)
+        return mine == (chosen.order, chosen.hard, chosen.strips)
 
     @property
     def price(self) -> float:
@@ -99,9 +107,17 @@ def change_s(factor: Factor) -> float:
     return factor.change_cost_s or CHANGE_S[factor.change]
 
 
-def ordered(study: Study, levels: NDArray[np.integer[Any]], base_s: float) -> Ordered:
+def ordered(
+    study: Study,
+    levels: NDArray[np.integer[Any]],
+    base_s: float,
+    model: Model | None = None,
+    effective: Sequence[float] | None = None,
+) -> Ordered:
     """The order of a study's runs. `levels`: treatments × factors, level numbers; `base_s`: time of all runs
-    without changes. BadInput where the order asked for keeps settings and no factor is dear to change."""
+    without changes; `model`: what is fitted (None: all that the treatments tell); `effective`: of each factor
+    as in `power.effective_by_factor` (all treatments without). BadInput where the order asked for keeps
+    settings and no factor is dear to change."""
     design, factors = study.design, study.factors
     dear = sorted(
         (j for j, f in enumerate(factors) if change_s(f) > 0), key=lambda j: -change_s(factors[j])
@@ -112,8 +128,11 @@ def ordered(study: Study, levels: NDArray[np.integer[Any]], base_s: float) -> Or
             f"found design.order {wanted} and no factor that is dear to change; expected `change` or "
             "`change_cost` of a factor"
         )
+    told = effective or [float(len(levels))] * len(factors)
     options = (
-        [_option(study, levels, base_s, *c) for c in _candidates(factors, dear)] if dear else []
+        [_option(study, levels, base_s, model, told, *c) for c in _candidates(factors, dear)]
+        if dear
+        else []
     )
     order = wanted if wanted != AUTO else INTERLEAVED
     hard: tuple[str, ...] = ()
@@ -142,10 +161,7 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
     found = []
     kept = [*ordered_.hard, *ordered_.strips]
     if kept:
-        option = next(
-            o for o in ordered_.options
-            if (o.order, o.hard, o.strips) == (ordered_.order, ordered_.hard, ordered_.strips)
-        )  # fmt: skip
+        option = next(o for o in ordered_.options if o.made(ordered_))
         untold = [n for n in kept if option.detectable[n] is None]
         if untold:
             found.append(
@@ -162,6 +178,20 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
     if ordered_.order == STANDARD and any(change_s(f) > 0 for f in factors):
         found.append("In standard order dear settings are kept without being made again.")
     return found
+
+
+def power_as_ordered(ordered_: Ordered, noise: float) -> dict[str, Any] | None:
+    """What the plan says of power where settings are kept: of the factor that is told worst of those with an
+    error to be judged by. None where no setting is kept or no factor has an error."""
+    option = next((o for o in ordered_.options if o.made(ordered_)), None)
+    if option is None or not option.hard:
+        return None
+    told = {n: d for n, d in option.detectable.items() if d is not None}
+    if not told:
+        return None
+    worst = max(told, key=lambda n: told[n])
+    df = option.df[worst]
+    return power_at(told[worst] / smallest(df), df, noise) | {"factor": worst}
 
 
 # ---------------------------------------------------------------- the candidates
@@ -189,6 +219,8 @@ def _option(
     study: Study,
     levels: NDArray[np.integer[Any]],
     base_s: float,
+    model: Model | None,
+    effective: Sequence[float],
     order: str,
     hard: tuple[int, ...],
     strips: tuple[int, ...],
@@ -201,79 +233,87 @@ def _option(
     as_is = Ordered(order, "", found, tuple(names[j] for j in hard), tuple(kept_strips), [])
     seconds = base_s + changes_s(study, levels, as_is)
     changes = sum(a != b for a, b in itertools.pairwise(rows))
-    treatments, runs = len(levels), len(found)
+    treatments = len(levels)
+    passes = order in PASSES
     df: dict[str, int] = {}
     detectable: dict[str, float | None] = {}
     plots = len({p.whole_plot for p in found})
     a, b = (len(np.unique(levels[:, list(c)], axis=0)) if c else 0 for c in (hard, strips))
-    passes = r - 1 if order in (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT) else 0
+    of_hard = error_df(a, r, passes=passes, coefficients=_told(factors, model, hard, a))
+    of_strips = error_df(b, r, passes=passes, coefficients=_told(factors, model, strips, b))
+    of_run = error_df(
+        treatments, r, passes=passes,
+        coefficients=models.coefficients(factors, model) if model else None,
+    )  # fmt: skip
+    of_run -= (of_hard if hard else 0) + (of_strips if strips else 0)
     for j, name in enumerate(names):
         count = len(factors[j].levels)
+        # the part of the variance that a setting has: as often drawn as the setting is made
+        setting = 2 * SETTING_SHARE * count
+        run = (1 - SETTING_SHARE) * 4 / (effective[j] * r)
         if j in hard:
-            df[name] = a * (r - 1) if order == SPLIT_PLOT_RANDOM else (a - 1) * (r - 1)
-            shared = plots / count
+            df[name], variance = of_hard, setting / plots + run
         elif j in strips:
-            df[name] = (b - 1) * (r - 1)
-            shared = b * r / count
+            df[name], variance = of_strips, setting / (b * r) + run
         else:
-            used = passes + treatments
-            kept = (a * (r - 1) if order == SPLIT_PLOT_RANDOM else (a - 1) * (r - 1)) if hard else 0
-            kept += (b - 1) * (r - 1) if strips else 0
-            df[name] = runs - used - kept
-            shared = math.inf if hard else runs / count
-        variance = 2 * (SETTING_SHARE / shared + (1 - SETTING_SHARE) / (runs / count))
-        detectable[name] = _detectable(math.sqrt(variance), df[name])
+            df[name] = of_run
+            variance = run if hard else run / (1 - SETTING_SHARE)
+        detectable[name] = smallest(df[name]) * math.sqrt(variance) if df[name] > 0 else None
     return OrderOption(
         order, seconds, changes, tuple(names[j] for j in hard), tuple(kept_strips), df, detectable
     )
+
+
+def _told(
+    factors: Sequence[Factor], model: Model | None, columns: Sequence[int], settings: int
+) -> int:
+    """Coefficients, the mean included, that settings of some factors have in the model."""
+    if model is None or not columns:
+        return settings
+    return min(settings, models.coefficients([factors[j] for j in columns], model))
 
 
 def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[OrderOption, str]:
     """The order for `auto` and why."""
     plain = options[0]
     stays = {f.name for f in factors if f.change in STAYS}
-    kept = [
+    judged = [
         o for o in options
-        if o.order in (SPLIT_PLOT, STRIP_PLOT) and o.judged and set(o.strips) <= stays
+        if o.order in RESTRICTED and o.judged and set(o.strips) <= stays
     ]  # fmt: skip
-    best = min(kept, key=lambda o: o.price, default=plain)
-    if best is not plain and best.price <= _WORTH * plain.price and best.seconds < plain.seconds:
-        saved = 1 - best.seconds / plain.seconds
-        return best, (
-            f"Chosen because it takes {saved:.0%} less time than complete passes and equally sure statements "
-            f"take {1 - best.price / plain.price:.0%} less."
-        ).replace("%", " %")
-    why = "keeping a setting would leave it too few whole plots to be judged by"
-    if any(o.judged for o in kept):
-        why = "the time that keeping settings saves is not worth what it loses in power"
-    return plain, f"Complete passes were chosen because {why}."
+    kept = [o for o in judged if o.seconds < plain.seconds]
+    if not kept:
+        why = (
+            "the orders that keep settings take no less time"
+            if judged
+            else "keeping a setting would leave it too few whole plots to be judged by"
+        )
+        return plain, f"Complete passes were chosen because {why}."
+    best = min(kept, key=_dear)
+    part = best.price / plain.price
+    if _dear(best) <= _WORTH * plain.price:
+        why = (
+            f"Chosen because it takes {1 - best.seconds / plain.seconds:.0%} less time than complete passes "
+            f"and equally sure statements take {1 - part:.0%} less."
+        )
+        if best.order == SPLIT_PLOT_RANDOM:
+            why += " Drift of the host over the study counts as variation of settings."
+        return best, why.replace("%", " %")
+    limit = _WORTH * best.price / _dear(best)
+    what = f"{best.order}, {listed([*best.hard, *best.strips])}"
+    return plain, (
+        f"Complete passes were chosen: with the best of the orders that keep settings ({what}) equally sure "
+        f"statements would take {part:.0%} of the time, and it is taken from {limit:.0%} on."
+    ).replace("%", " %")
+
+
+def _dear(option: OrderOption) -> float:
+    """Price by which orders that keep settings are chosen: without passes no block takes up drift of the
+    host, which must be worth a part of the time once more."""
+    return option.price / _WORTH if option.order == SPLIT_PLOT_RANDOM else option.price
 
 
 def _impossible(order: str) -> str:
     if order == STRIP_PLOT:
         return "found design.order strip-plot; expected two factors that are dear to change"
     return f"found design.order {order}; expected a factor beside those that are dear to change"
-
-
-def _detectable(error: float, df: int, goal: float = 0.8, level: float = 0.05) -> float | None:
-    """Smallest difference found with probability `goal`, of a standard error; None without an error."""
-    if df < 1:
-        return None
-    limit = float(stdtrit(df, 1 - level / 2))
-    below, above = 0.0, limit
-    while _power(above, df, limit) < goal:
-        above *= 2
-    while above - below > _NEAR * above:
-        middle = (below + above) / 2
-        below, above = (middle, above) if _power(middle, df, limit) < goal else (below, middle)
-    return above * error
-
-
-def _power(shift: float, df: int, limit: float) -> float:
-    """Probability that |t| of this non-centrality passes the limit."""
-    found = float(1 - nctdtr(df, shift, limit) + nctdtr(df, shift, -limit))
-    if math.isfinite(found):
-        return found
-    # SciPy's non-central t has no value far out: the same as a mean over the estimate of the spread
-    spread = np.sqrt(chdtri(df, 1 - (np.arange(4096) + 0.5) / 4096) / df)
-    return float((ndtr(shift - limit * spread) + ndtr(-limit * spread - shift)).mean())

@@ -20,12 +20,12 @@ from penstock.design.generators import (
     members,
     parse_generator,
     resolution,
+    term_of,
     word_lengths,
 )
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
-from penstock.design.order import INTERLEAVED, SPLIT_PLOT, STRIP_PLOT
-from penstock.design.orders import Ordered, cautions_of, ordered
+from penstock.design.orders import PASSES, Ordered, cautions_of, ordered, power_as_ordered
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -141,8 +141,9 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
+    from penstock.design import model as models
     from penstock.design.estimate import changes_s, estimate
-    from penstock.design.power import effective_runs, power_of
+    from penstock.design.power import effective_by_factor, error_df, power_of
 
     factors = list(study.factors)
     names = [f.name for f in factors]
@@ -153,7 +154,8 @@ def make_plan(study: Study) -> Plan:
     relation = defining_relation(g.relation for g in generators)
     grade = resolution(relation)
     model: Model | None = None
-    effective, also, aliases = None, list[str](), list[Alias]()
+    effective: list[float] | None = None
+    also, aliases = list[str](), list[Alias]()
     if regular:
         signs = two_level(len(factors), generators)
         relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
@@ -163,13 +165,25 @@ def make_plan(study: Study) -> Plan:
         numbers, model, also = treatments(study)
         levels, effective = (
             numbers.astype(np.int64),
-            effective_runs(factors, model or "main", numbers),
+            effective_by_factor(factors, model or "main", numbers),
         )
     replicates = study.design.replicates
-    in_order = ordered(study, levels, estimate(study, len(levels) * replicates, 0.0)[0])
+    base_s = estimate(study, len(levels) * replicates, 0.0)[0]
+    in_order = ordered(study, levels, base_s, model, effective)
     rows = _rows(study, levels, in_order)
     seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
-    power = power_of(len(levels), replicates, study.design.noise, len(generators), effective)
+    passes = in_order.order in PASSES
+    as_kept = power_as_ordered(in_order, study.design.noise)
+    worst = min(effective) if effective is not None else None
+    power = power_of(
+        len(levels), replicates, study.design.noise, len(generators), worst,
+        error_df(
+            len(levels), replicates, passes=passes,
+            coefficients=models.coefficients(factors, model) if model else None,
+        ),
+        error_df(len(levels) << len(generators), replicates, passes=passes),
+    )  # fmt: skip
+    power |= as_kept or {}
     return Plan(
         study_id=study.study_id,
         rows=rows,
@@ -265,11 +279,7 @@ def quick_fraction(factors: int) -> int:
 
 def _generator_text(generator: Generator, names: list[str]) -> str:
     sign = "-" if generator.sign < 0 else ""
-    return f"{names[generator.factor]} = {sign}{_word(generator.word, names, '*')}"
-
-
-def _word(word: int, names: list[str], between: str) -> str:
-    return between.join(names[i] for i in members(word)) if word else "I"
+    return f"{names[generator.factor]} = {sign}{term_of(generator.word, names, '*')}"
 
 
 def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
@@ -280,7 +290,7 @@ def relation_text(relation: dict[int, int], names: list[str]) -> list[str]:
 
 
 def _signed(sign: int, word: int, names: list[str], between: str) -> str:
-    return ("-" if sign < 0 else "") + _word(word, names, between)
+    return ("-" if sign < 0 else "") + term_of(word, names, between)
 
 
 def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
@@ -288,11 +298,11 @@ def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> l
     found = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group
-        terms = [("+" if s > 0 else "-") + _word(w, names, ":") for w, s in others]
+        terms = [("+" if s > 0 else "-") + term_of(w, names) for w, s in others]
         longer = len(relation) - len(group)
         found.append(
             Alias(
-                term=_word(first, names, ":") if first else "mean",
+                term=term_of(first, names) if first else "mean",
                 with_terms=terms,
                 words=_in_words(first, others, longer, names),
                 longer=longer,
@@ -319,7 +329,7 @@ def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> 
     """The runs of a matrix of level numbers in their order."""
     factors = study.factors
     width = max(2, len(str(len(levels))))
-    passes = in_order.order in (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
+    passes = in_order.order in PASSES
     rows: list[PlannedRun] = []
     digits = max(3, len(str(len(in_order.places))))
     names = [f.name for f in factors]

@@ -1,39 +1,55 @@
-"""Power of a two-level design: what differences it can find."""
+"""Power of a design: what differences it can find, with the degrees of freedom that its analysis has."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import chdtri, nctdtr, ndtr, stdtrit  # scipy.stats takes half a second to import
 
+from penstock.design.contrasts import Values
 from penstock.design.kinds.base import Model, Numbers
 from penstock.design.model import matrix, terms
 from penstock.spec.study import Factor
 
-#: how near a detectable difference is found [standard deviations]
+#: how near a detectable difference is found, relative
 _NEAR = 1e-10
 
 
-def power(
-    delta: float,
-    runs: int,
-    replicates: int,
-    level: float = 0.05,
-    effective: float | None = None,
-) -> float:
-    """Probability to call a difference of level means `delta` (in standard deviations) significant.
+def error_df(runs: int, replicates: int, *, passes: bool, coefficients: int | None = None) -> int:
+    """Degrees of freedom that the analysis has for the error of `runs` treatments made `replicates` times.
 
-    `runs` is the number of treatments N, `effective` how many of a two-level design tell as much
-    (`effective_runs`); N itself without. Non-central t, λ = δ√(Nr)/2, N(r−1) degrees of freedom.
+    `passes`: complete passes are blocks of the model, each but the first costs one. `coefficients` of the
+    model, the mean included; as many as treatments without (a full design or a regular fraction).
     """
-    df = runs * (replicates - 1)
-    if df < 1:
-        raise ValueError("one replicate has no pure error: no power can be given")
-    shift = delta * ((effective or runs) * replicates) ** 0.5 / 2
+    blocks = replicates - 1 if passes else 0
+    return max(0, runs * replicates - blocks - (coefficients or runs))
+
+
+def pure_df(treatments: Sequence[Any], blocks: Sequence[Any]) -> int:
+    """Degrees of freedom of repeated runs within blocks, from the treatment and the block of each run: runs
+    less the rank of treatments and blocks together."""
+    of = np.unique(np.asarray(treatments), return_inverse=True)[1]
+    block = np.unique(np.asarray(blocks), return_inverse=True)[1]
+    kinds, several = int(of.max()) + 1, int(block.max()) + 1
+    links = np.unique(np.column_stack([of, block]), axis=0)
+    part = np.arange(kinds + several)  # connected parts of the graph of treatments and blocks
+    while True:
+        low = np.minimum(part[links[:, 0]], part[kinds + links[:, 1]])
+        after = part.copy()
+        np.minimum.at(after, links[:, 0], low)
+        np.minimum.at(after, kinds + links[:, 1], low)
+        if (after == part).all():
+            return len(of) - (kinds + several - len(np.unique(part)))
+        part = after
+
+
+def found_with(shift: float, df: int, level: float = 0.05) -> float:
+    """Probability that an estimate is called significant whose truth is `shift` standard errors, of `df`
+    degrees of freedom, from 0."""
     limit = float(stdtrit(df, 1 - level / 2))
     found = float(1 - nctdtr(df, shift, limit) + nctdtr(df, shift, -limit))
     if math.isfinite(found):
@@ -42,6 +58,46 @@ def power(
     spread = np.sqrt(chdtri(df, 1 - (np.arange(4096) + 0.5) / 4096) / df)
     beyond = ndtr(shift - limit * spread) + ndtr(-limit * spread - shift)
     return float(beyond.mean())
+
+
+def smallest(df: int, goal: float = 0.8, level: float = 0.05) -> float:
+    """The smallest truth, in standard errors of `df` degrees of freedom, that is found with probability
+    `goal`."""
+    below, above = 0.0, 2.0
+    while found_with(above, df, level) < goal:
+        above *= 2
+    while above - below > _NEAR * above:
+        middle = (below + above) / 2
+        if found_with(middle, df, level) < goal:
+            below = middle
+        else:
+            above = middle
+    return above
+
+
+def power(
+    delta: float,
+    runs: int,
+    replicates: int,
+    level: float = 0.05,
+    effective: float | None = None,
+    df: int | None = None,
+) -> float:
+    """Probability to call a difference of level means `delta` (in standard deviations) significant.
+
+    `runs` is the number of treatments N, `effective` how many of a two-level design tell as much
+    (`effective_runs`); N itself without. Non-central t, λ = δ√(Nr)/2, with the degrees of freedom `df` that
+    the analysis has (`error_df`); N(r−1), those of complete randomisation, without.
+    """
+    shift = delta * math.sqrt((effective or runs) * replicates) / 2
+    return found_with(shift, _df(runs, replicates, df), level)
+
+
+def _df(runs: int, replicates: int, df: int | None) -> int:
+    found = runs * (replicates - 1) if df is None else df
+    if found < 1:
+        raise ValueError("no degrees of freedom for the error: no power can be given")
+    return found
 
 
 def beyond(df: float, goal: float = 0.8, level: float = 0.05) -> float:
@@ -66,32 +122,35 @@ def detectable(
     replicates: int,
     level: float = 0.05,
     effective: float | None = None,
+    df: int | None = None,
 ) -> float:
-    """Smallest difference of level means, in standard deviations, found with probability `goal`."""
-    above = 0.1
-    while power(above, runs, replicates, level, effective) < goal:
-        above *= 1.5
-    below = 0.0
-    while above - below > _NEAR:
-        middle = (below + above) / 2
-        if power(middle, runs, replicates, level, effective) < goal:
-            below = middle
-        else:
-            above = middle
-    return above
+    """Smallest difference of level means, in standard deviations, found with probability `goal`; `df` and
+    `effective` as in `power`."""
+    errors = smallest(_df(runs, replicates, df), goal, level)
+    return errors * 2 / math.sqrt((effective or runs) * replicates)
 
 
 def replicates_for(
-    delta: float, runs: int, goal: float = 0.8, effective: float | None = None, most: int = 1000
+    delta: float,
+    runs: int,
+    goal: float = 0.8,
+    effective: float | None = None,
+    most: int = 1000,
+    freedom: Callable[[int], int] | None = None,
 ) -> int | None:
     """The fewest replicates (2 or more) that find `delta` standard deviations with probability `goal`; None
-    if `most` are too few."""
-    if power(delta, runs, most, effective=effective) < goal:
+    if `most` are too few. `freedom`: the degrees of freedom of so many replicates; N(r−1) without."""
+
+    def found(replicates: int) -> float:
+        df = None if freedom is None else freedom(replicates)
+        return power(delta, runs, replicates, effective=effective, df=df)
+
+    if found(most) < goal:
         return None
     below, above = 1, most
     while above - below > 1:
         middle = (below + above) // 2
-        if power(delta, runs, middle, effective=effective) < goal:
+        if found(middle) < goal:
             below = middle
         else:
             above = middle
@@ -99,31 +158,45 @@ def replicates_for(
 
 
 def effective_runs(factors: Sequence[Factor], model: Model, numbers: Numbers) -> float:
-    """N of the two-level design that tells differences of level means as well as these rows tell their worst.
+    """N of the two-level design that tells differences of level means as well as these rows tell their
+    worst."""
+    return min(effective_by_factor(factors, model, numbers))
+
+
+def effective_by_factor(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[float]:
+    """For each factor N of the two-level design that tells its level means as well as these rows do.
 
     By least squares of the model, one replicate: the variance of the difference of two levels is 4/N σ² in an
-    orthogonal two-level design.
+    orthogonal two-level design; of more levels the pair that is told worst counts.
     """
-    x = matrix(factors, model, numbers)
-    covariance = np.linalg.pinv(x.T @ x)
-    worst, at = 0.0, 1
+    return told_by(factors, model, numbers, matrix(factors, model, numbers))
+
+
+def told_by(
+    factors: Sequence[Factor], model: Model, numbers: Numbers, columns: Values
+) -> list[float]:
+    """`effective_by_factor` from columns that begin with those of the model, one row for each run."""
+    covariance = np.linalg.pinv(columns.T @ columns)
+    found: list[float] = []
+    at = 1
     for j, factor in enumerate(factors):
         count = len(factor.levels)
         each = np.repeat(numbers[:1], count, axis=0)
         each[:, j] = np.arange(count)
         code = terms(factors, model, each)[j][1]
         where = slice(at, at + code.shape[1])
-        for a, b in itertools.combinations(range(count), 2):
-            step = code[a] - code[b]
-            worst = max(worst, float(step @ covariance[where, where] @ step))
+        steps = [code[a] - code[b] for a, b in itertools.combinations(range(count), 2)]
+        found.append(4 / max(float(step @ covariance[where, where] @ step) for step in steps))
         at += code.shape[1]
-    return 4 / worst
+    return found
 
 
-def half_width(runs: int, replicates: int, confidence: float = 0.95) -> float:
-    """Half the interval of a coefficient q, in standard deviations."""
-    df = runs * (replicates - 1)
-    return float(stdtrit(df, (1 + confidence) / 2)) / math.sqrt(runs * replicates)
+def half_width(
+    runs: int, replicates: int, confidence: float = 0.95, df: int | None = None
+) -> float:
+    """Half the interval of a coefficient q, in standard deviations; `df` as in `power`."""
+    freedom = runs * (replicates - 1) if df is None else df
+    return float(stdtrit(freedom, (1 + confidence) / 2)) / math.sqrt(runs * replicates)
 
 
 def cautious_sigma(s: float, pilot_runs: int) -> float:
@@ -133,27 +206,48 @@ def cautious_sigma(s: float, pilot_runs: int) -> float:
 
 
 def power_of(
-    runs: int, replicates: int, noise: float, fraction: int = 0, effective: float | None = None
+    runs: int,
+    replicates: int,
+    noise: float,
+    fraction: int = 0,
+    effective: float | None = None,
+    df: int | None = None,
+    full_df: int | None = None,
 ) -> dict[str, Any]:
-    """What the plan says of power: differences in σ and, with the assumed `noise`, in percent of the mean."""
-    if runs * (replicates - 1) < 1:
+    """What the plan says of power: differences in σ and, with the assumed `noise`, in percent of the mean.
+
+    `df`: the degrees of freedom of the analysis (`error_df`), `full_df` those of the full design of a
+    `fraction`; N(r−1) without.
+    """
+    freedom = runs * (replicates - 1) if df is None else df
+    if freedom < 1:
         return {"degrees_of_freedom": 0, "assumed_noise": noise}
-    small, large = (detectable(goal, runs, replicates, effective=effective) for goal in (0.8, 0.9))
-    width = half_width(runs, replicates) * math.sqrt(runs / (effective or runs))
-    found = {
-        "degrees_of_freedom": runs * (replicates - 1),
+    error = 2 / math.sqrt((effective or runs) * replicates)
+    found = power_at(error, freedom, noise)
+    if effective is not None:
+        found["effective_runs"] = effective
+    if fraction:
+        wide = half_width(runs << fraction, replicates, df=full_df)
+        found["width_against_full"] = found["half_width_q_sigma"] / wide
+        if replicates > 1:
+            whole = half_width(runs << fraction, replicates)
+            found["width_against_full_random"] = half_width(runs, replicates) / whole
+    return found
+
+
+def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
+    """What the plan says of power where a difference of level means has the standard error `error` [standard
+    deviations of a run] of `df` degrees of freedom."""
+    small, large = (smallest(df, goal) * error for goal in (0.8, 0.9))
+    return {
+        "degrees_of_freedom": df,
         "assumed_noise": noise,
         "detectable_sigma_80": small,
         "detectable_sigma_90": large,
         "detectable_share_80": small * noise,
         "detectable_share_90": large * noise,
-        "half_width_q_sigma": width,
+        "half_width_q_sigma": float(stdtrit(df, 0.975)) * error / 2,
     }
-    if effective is not None:
-        found["effective_runs"] = effective
-    if fraction:
-        found["width_against_full"] = width / half_width(runs << fraction, replicates)
-    return found
 
 
 def power_by_simulation(

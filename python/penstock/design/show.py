@@ -275,10 +275,12 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
     where = "design.noise" if source == "assumed" else source
     assumed = f"assuming that repeated runs vary by {tenths(noise)} ({where})"
     if not power.get("degrees_of_freedom"):
-        yield from _wrapped("no replicates: no degrees of freedom for pure error")
+        yield from _wrapped("no replicates: no degrees of freedom for the error")
         return
     yield from _wrapped(
-        f"{power['degrees_of_freedom']} degrees of freedom; a difference of level means of "
+        f"{power['degrees_of_freedom']} degrees of freedom for the error"
+        + (f" of {power['factor']}, which is told worst" if "factor" in power else "")
+        + "; a difference of level means of "
         f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
         f"{power['detectable_sigma_90']:.2f} with 90 %; a 95 % interval of a coefficient is "
         f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"

@@ -7,24 +7,29 @@ replicates are passes of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from penstock.design.augment import ORDER, Step, stage_words, term_of
-from penstock.design.caution import cautions
-from penstock.design.generators import word_lengths
+from penstock.design.augment import ORDER, Step, stage_words
+from penstock.design.augment_levels import columns, numbers_of, told_model
+from penstock.design.caution import cautions, irregular
+from penstock.design.generators import term_of, word_lengths
 from penstock.design.matrix import Matrix, constant_words
+from penstock.design.order import INTERLEAVED, RESTRICTED, Place, places
+from penstock.design.orders import PASSES
 from penstock.design.plan import (
     Plan,
     PlannedRun,
     alias_table,
+    asked_of,
     coded_matrix,
     relation_text,
 )
-from penstock.design.power import power_of
+from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 
@@ -129,7 +134,9 @@ def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
         )
         record["confounded"] = [term_of(w, names) for w in words] if at in labels else []
     whole = replace(whole, stages=recorded)
-    return _told(whole, study, np.unique(matrix, axis=0)) if plan.two_level else whole
+    if plan.two_level:
+        return _told(whole, study, np.unique(matrix, axis=0))
+    return _levels_told(whole, study, matrix, labels, grown=whole.treatments > plan.treatments)
 
 
 def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
@@ -167,29 +174,52 @@ def _rows(
             order = earlier.standard_order
             treatments.append((earlier.treatment_id, order, earlier.levels, earlier.coded))
     found: list[PlannedRun] = []
-    place = len(before)
-    interleaved = plan.order == "interleaved"
+    passes = plan.order in PASSES
+    kept = (max(r.whole_plot for r in before), max(r.strip for r in before))
+    placed = _placed(plan, [levels for _, _, levels, _ in treatments], stage, number, study)
+    for place, one in enumerate(placed, start=len(before) + 1):
+        treatment, order, levels, coded = treatments[one.treatment]
+        found.append(
+            PlannedRun(
+                run_id=f"r{place:0{digits}d}",
+                run_order=place,
+                replicate=replicates.get(treatment, 0) + one.replicate,
+                block=block + (one.replicate if passes else 1),
+                treatment_id=treatment,
+                standard_order=order,
+                levels=levels,
+                coded=coded,
+                whole_plot=one.whole_plot and kept[0] + one.whole_plot,
+                strip=one.strip and kept[1] + one.strip,
+                stage=number,
+            )
+        )
+    return found
+
+
+def _placed(
+    plan: Plan, treatments: Sequence[dict[str, str]], stage: Stage, number: int, study: Study
+) -> list[Place]:
+    """The runs of a stage in the order of the plan; settings are kept as in the stages before."""
+    if plan.order in RESTRICTED:
+        names = [f.name for f in plan.factors]
+        levels = [
+            [[v.name for v in f.levels].index(one[f.name]) for f in plan.factors]
+            for one in treatments
+        ]
+        seed = (study.design.seed + (number << 40)) % (1 << 64)  # draws of its own
+        return places(
+            np.array(levels), stage.replicates, seed, plan.order,
+            [names.index(n) for n in plan.whole_plot_factors],
+            [names.index(n) for n in plan.strip_factors],
+        )  # fmt: skip
+    found = []
     for again in range(1, stage.replicates + 1):
         shuffled = np.arange(len(treatments))
-        if interleaved:
+        if plan.order == INTERLEAVED:
             key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
             shuffled = np.random.Generator(np.random.PCG64(key)).permutation(len(treatments))
-        for i in shuffled:
-            treatment, order, levels, coded = treatments[int(i)]
-            place += 1
-            found.append(
-                PlannedRun(
-                    run_id=f"r{place:0{digits}d}",
-                    run_order=place,
-                    replicate=replicates.get(treatment, 0) + again,
-                    block=block + (again if interleaved else 1),
-                    treatment_id=treatment,
-                    standard_order=order,
-                    levels=levels,
-                    coded=coded,
-                    stage=number,
-                )
-            )
+        found += [Place(again, int(i)) for i in shuffled]
     return found
 
 
@@ -207,6 +237,49 @@ def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
     return coded
 
 
+def _levels_told(
+    plan: Plan, study: Study, matrix: Matrix, labels: Sequence[int], *, grown: bool
+) -> Plan:
+    """The plan with what all designed rows of factors of more than two levels tell; `grown`: treatments were
+    added."""
+    model = told_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
+    whole = replace(plan, model=model)
+    power = power_of_stages(whole, study.design.noise)
+    also = []
+    if model is not None:
+        rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
+        also = irregular(asked_of(study), rows, model)
+    said = cautions(study, plan.resolution, [], power, two_level=False, also=also)
+    return replace(whole, power=power, cautions=said)
+
+
+def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
+    """What all designed runs together find: every one counts, each block costs a degree of freedom."""
+    kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
+    rows = [r for r in plan.rows if r.stage in kept]
+    blocks = [r.block for r in rows]
+    if plan.whole_plot_factors:  # what the first stage found is found with more settings as well
+        return plan.power
+    if not plan.two_level:
+        names = [f.name for f in plan.factors]
+        coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
+        numbers = numbers_of(plan.factors, coded)
+        x = columns(plan.factors, plan.model or "main", numbers, blocks)
+        df = len(x) - int(np.linalg.matrix_rank(x))
+        if plan.model is None:
+            df = pure_df([r.treatment_id for r in rows], blocks)
+        if df < 1:
+            return {"degrees_of_freedom": 0, "assumed_noise": noise}
+        told = told_by(plan.factors, plan.model or "main", numbers, x)
+        return power_at(2 / math.sqrt(min(told)), df, noise)
+    kinds = len({r.treatment_id for r in rows})
+    return power_of(
+        kinds, plan.replicates, noise, fraction, len(rows) / plan.replicates,
+        pure_df([r.treatment_id for r in rows], blocks),
+        error_df(kinds << fraction, plan.replicates, passes=plan.order in PASSES),
+    )  # fmt: skip
+
+
 def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     """The plan with what all designed rows together can tell."""
     names = [f.name for f in plan.factors]
@@ -219,7 +292,7 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     if fraction and grade is None:
         grade = plan.resolution
     aliases = alias_table(matrix, names, relation) if fraction else []
-    power = power_of(len(matrix), plan.replicates, study.design.noise, fraction)
+    power = power_of_stages(plan, study.design.noise, fraction)
     said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
     said += [
         f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import socket
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError
 
@@ -46,3 +50,39 @@ def lines(connection: socket.socket) -> Iterator[bytes]:
     with connection.makefile("rb") as stream:
         while (line := stream.readline(LONGEST_REQUEST + 1)).endswith(b"\n"):
             yield line
+
+
+def answering(
+    listener: socket.socket, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> threading.Thread:
+    """Answers requests at a socket, each connection in a thread of its own, until the socket is closed.
+
+    A request is an object with `cmd`, and what else it says; `answer` gives `ok`, and `error` where not.
+    """
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                if not may_ask(connection):
+                    connection.close()
+                    continue
+                threading.Thread(target=converse, args=(connection,), daemon=True).start()
+
+    def converse(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            for line in lines(connection):
+                connection.sendall(json.dumps(answer(_request(line))).encode() + b"\n")
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    return thread
+
+
+def _request(line: bytes) -> Mapping[str, Any]:
+    """What was asked; of what is no request, nothing."""
+    try:
+        asked = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return {}
+    return asked if isinstance(asked, dict) and isinstance(asked.get("cmd"), str) else {}

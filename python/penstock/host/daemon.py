@@ -27,7 +27,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
-KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags")
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
@@ -303,6 +303,18 @@ def begun(words: list[str]) -> tuple[str, dict[str, Any]]:
         config["ready_fd"] = int(rest[1])
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
     return kind, config
+
+
+def say_ready(ready_fd: int | None) -> None:
+    """Tells who started this daemon that it answers; who found that out by its socket listens no more."""
+    if ready_fd is None:
+        return
+    try:
+        os.write(ready_fd, b"ready\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(ready_fd)
 
 
 def main(words: list[str]) -> int:

@@ -278,3 +278,12 @@ def last_words(log: IO[bytes]) -> str:
     lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     return said[-1][:LAST_WORDS] if said else ""
+
+
+def last_line(log: Path) -> str:
+    """The same of a log by its path; nothing of one that is not there."""
+    try:
+        with open(log, "rb") as said:
+            return last_words(said)
+    except OSError:
+        return ""

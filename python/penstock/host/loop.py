@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.host.journal import Entry, Journal, new_token
 
+_CONTROL = Path("/dev/loop-control")
 _CTL_REMOVE, _CTL_GET_FREE = 0x4C81, 0x4C82
 _CONFIGURE, _CLR_FD, _GET_STATUS64 = 0x4C0A, 0x4C01, 0x4C05
 _AUTOCLEAR, _DIRECT_IO = 4, 16
@@ -159,8 +160,8 @@ def _of(token: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _opened(path: Path, mode: int = os.O_RDONLY) -> Iterator[int]:
+    fd = os.open(path, mode | os.O_CLOEXEC)
     try:
         yield fd
     finally:
@@ -173,19 +174,10 @@ def _numbers() -> set[int]:
 
 
 def _free() -> int:
-    with _opened_rw(Path("/dev/loop-control")) as control:
+    with _opened(_CONTROL, os.O_RDWR) as control:
         return fcntl.ioctl(control, _CTL_GET_FREE)
 
 
 def _remove(number: int) -> None:
-    with contextlib.suppress(OSError), _opened_rw(Path("/dev/loop-control")) as control:
+    with contextlib.suppress(OSError), _opened(_CONTROL, os.O_RDWR) as control:
         fcntl.ioctl(control, _CTL_REMOVE, number)
-
-
-@contextlib.contextmanager
-def _opened_rw(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)

@@ -44,6 +44,9 @@ class Observer(Protocol):
     """Watches runs one after the other: `start` and `finish` for each run of a study, then `stop`.
 
     It says nothing to the host that the journal was not told of, and what it keeps per event lies in a file.
+    Three methods may be there or not: `live()` (`followed`), `environment()` (`told_to_command`), and a
+    static `mistakes(settings)`, all that is wrong with the settings of a study as (path below them, found,
+    expected).
     """
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
@@ -67,3 +70,10 @@ def followed(observer: Observer) -> dict[str, Any]:
     """
     live = getattr(observer, "live", None)
     return dict(live()) if live is not None else {}
+
+
+def told_to_command(observer: Observer) -> dict[str, str]:
+    """What the command that is watched finds in its environment, as the observer's `environment()` says
+    between `start` and `finish`. Empty where it has no such method."""
+    told = getattr(observer, "environment", None)
+    return dict(told()) if told is not None else {}

@@ -15,7 +15,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
 from penstock.host.directories import marker
 from penstock.host.journal import Journal, new_token
-from penstock.observe.observer import Observer, Watched, followed
+from penstock.observe.observer import Observer, Watched, followed, told_to_command
 from penstock.plugins import OBSERVERS
 
 
@@ -86,6 +86,10 @@ class Recorder:
         """Where the recording of each observer that is armed can be looked at, by observer."""
         told = {name: followed(self._all[name]) for name in self._on}
         return {name: where for name, where in told.items() if where}
+
+    def environment(self) -> dict[str, str]:
+        """What the command is to find in its environment, from those that are armed."""
+        return {k: v for name in self._on for k, v in told_to_command(self._all[name]).items()}
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Observation:
         """Ends the recording, of those that are armed; `run`: begin and end of the program [ns]."""

@@ -11,12 +11,12 @@ from pydantic import BeforeValidator, WithJsonSchema
 from penstock.spec.fields import expect, quantity
 from penstock.spec.units import (
     parse_bandwidth,
+    parse_bounded_size,
     parse_duration,
     parse_frequency,
     parse_power,
     parse_price,
     parse_share,
-    parse_size,
     parse_time_per_size,
 )
 
@@ -77,19 +77,8 @@ PricePerTime = Annotated[
 ]
 
 
-#: the largest size: what the simulator counts
-_MOST_BYTES = 2**60
-
-
-def _plain_size(text: str) -> int:
-    size = parse_size(text)
-    if size > _MOST_BYTES:
-        raise ValueError("a size of at most 2^60 bytes, such as 1TiB")
-    return size
-
-
 def _positive_size(text: str) -> int:
-    size = _plain_size(text)
+    size = parse_bounded_size(text)
     if size <= 0:
         raise ValueError("a size above 0, such as 1MiB")
     return size
@@ -102,7 +91,7 @@ PositiveSize = Annotated[
 ]
 PlainSize = Annotated[
     str,
-    BeforeValidator(quantity(_plain_size, "a size with its unit, such as 1KiB")),
+    BeforeValidator(quantity(parse_bounded_size, "a size with its unit, such as 1KiB")),
     _text(_of_units(_SIZE), "1KiB"),
 ]
 

@@ -82,8 +82,7 @@ def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
             return Plate(name, told=True)
         narrow = figures.draw(outcome, kind, style.NARROW_INCHES, response)
         if folder is not None:
-            for extension in ("svg", "pdf"):
-                (folder / f"{name}.{extension}").write_bytes(render.published(wide, extension))
+            render.write(wide, folder, name)
         return Plate(
             name,
             render.inline(wide, f"{name}-w", title),

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.recommend import Recommendation
 from penstock.predict.explore.run import Exploration
-from penstock.report import exploration_text, render, style
+from penstock.report import drawings, exploration_text, style
 from penstock.report.exploration_figures import FIGURES
 from penstock.report.glossary import explained
+from penstock.report.page import template, text_of
 from penstock.report.prediction_text import Table
 from penstock.text import listed
 from penstock.version import version
@@ -29,13 +29,6 @@ class Named:
     platform: str
 
 
-@dataclass(frozen=True)
-class _Plate:
-    wide: str = ""
-    narrow: str = ""
-    reason: str = ""
-
-
 def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
     """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
     path.write_text(explained(page(found, rec, named)), encoding="utf-8")
@@ -43,18 +36,18 @@ def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path
 
 def page(found: Exploration, rec: Recommendation, named: Named) -> str:
     """The page's text."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     front = exploration_text.front_table(found, rec.candidate, 40, wide=True)
     metrics = [exploration_text.metric_word(m) for m in found.metrics]
-    return environment.from_string(_text("exploration.html.j2")).render(
+    return template("exploration.html.j2").render(
         workload=named.workload,
         platform=named.platform,
         text=rec.text,
         notes=rec.notes,
         tiles=_tiles(found, rec),
-        figures={name: _plate(found, rec, name, named) for name in FIGURES},
+        figures={
+            name: drawings.in_page(_drawing(found, rec, name), name, f"{name} of {named.workload}")
+            for name in FIGURES
+        },
         front=front,
         front_note=front.title,
         thinned=len(found.admissible) > 1000,
@@ -70,38 +63,22 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
         levels=exploration_text.level_tables(found, 40),
         facts=_facts(found, rec),
         version=version(),
-        css=Markup(_text("page.css")),
-        js=Markup(_text("page.js")),
+        css=Markup(text_of("page.css")),
+        js=Markup(text_of("page.js")),
     )
 
 
 def write_figures(found: Exploration, rec: Recommendation, folder: Path) -> list[Path]:
     """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, drawing in FIGURES.items():
-        try:
-            with style.look():
-                fig = drawing(found, rec.candidate, style.WIDE_INCHES)
-        except style.NotDrawn:
-            continue
-        for extension in ("svg", "pdf"):
-            path = folder / f"{name}.{extension}"
-            path.write_bytes(render.published(fig, extension))
-            written.append(path)
-    return written
+    return drawings.write({name: _drawing(found, rec, name) for name in FIGURES}, folder)
 
 
-def _plate(found: Exploration, rec: Recommendation, name: str, named: Named) -> _Plate:
-    try:
-        drawn = []
-        for width, short in ((style.WIDE_INCHES, "w"), (style.NARROW_INCHES, "n")):
-            with style.look():
-                fig = FIGURES[name](found, rec.candidate, width)
-            drawn.append(render.inline(fig, f"{name}-{short}", f"{name} of {named.workload}"))
-        return _Plate(*drawn)
-    except style.NotDrawn as missing:
-        return _Plate(reason=str(missing))
+def _drawing(found: Exploration, rec: Recommendation, name: str) -> drawings.Drawing:
+    def drawn(width: float) -> Figure:
+        with style.look():
+            return FIGURES[name](found, rec.candidate, width)
+
+    return drawn
 
 
 def _tiles(found: Exploration, rec: Recommendation) -> list[dict[str, str]]:
@@ -176,8 +153,3 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
     if judgement.get("bottleneck"):
         facts.append(("its bottleneck", str(judgement["bottleneck"])))
     return facts
-
-
-def _text(name: str) -> str:
-    folder = resources.files("penstock.report") / "templates"
-    return (folder / name).read_text(encoding="utf-8")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import re
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.findings import answering, write_findings
@@ -20,6 +16,7 @@ from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import selected_runs
 from penstock.report.glossary import explained
 from penstock.report.nodes import nodes
+from penstock.report.page import template, text_of
 from penstock.version import version
 
 
@@ -96,24 +93,3 @@ def trace_pages(outcome: Outcome) -> list[str]:
             continue  # an odd bundle must not cost the study its report
         made.append(run_id)
     return made
-
-
-@functools.cache
-def text_of(name: str) -> str:
-    """A template, style sheet or script of the report as text."""
-    folder = resources.files("penstock.report") / "templates"
-    return (folder / name).read_text(encoding="utf-8")
-
-
-def template(name: str) -> Template:
-    """A template that escapes what it is given and knows every name it uses."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["coded"] = coded
-    return environment.from_string(text_of(name))
-
-
-def coded(text: str) -> Markup:
-    """A sentence with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

@@ -8,8 +8,10 @@ import pandas as pd
 
 from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.effects import REML
-from penstock.analyse.outcome import Outcome
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.significance import LENTH, LEVEL, is_sure
 from penstock.design.power import beyond
 from penstock.text import listed, quantity, term_text
 
@@ -72,9 +74,10 @@ def _response(outcome: Outcome, name: str) -> str:
     methods_used = set(table["method"].astype(str))
     terms = table[outcome.is_effect(table["term"])]
     tested = int(terms["p_value"].notna().sum())
-    raw = int((terms["p_value"] < 0.05).sum())
-    holm = int((terms["p_holm"] < 0.05).sum()) if "p_holm" in terms else 0
-    bh = int((terms["p_bh"] < 0.05).sum()) if "p_bh" in terms else 0
+    sure = int(is_sure(terms).sum())
+    raw = int((terms["p_value"] < LEVEL).sum())
+    bh = int((terms["p_bh"] < LEVEL).sum()) if "p_bh" in terms else 0
+    by = "Holm"
     if REML in methods_used:
         how = (
             "by generalised least squares with random settings (restricted maximum likelihood, degrees of "
@@ -84,13 +87,25 @@ def _response(outcome: Outcome, name: str) -> str:
         how = (
             "by least squares, effects judged against each other (Lenth), there being no pure error"
         )
+        if set(terms["method"][terms["p_value"].notna()]) == {LENTH}:
+            by = "Lenth's simultaneous margin"
     else:
         how = "by least squares (sum-to-zero contrasts, type III), with Student's t and F"
     return (
         f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
-        f"Of {tested} terms {raw} are significant at 5 %, {holm} after Holm and {bh} by the false "
-        f"discovery rate.{detected(outcome, table, scale)}"
+        f"Of {tested} terms {sure} are significant at 5 %, all judged together ({by}); each by itself would "
+        f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
+        f"{_pairs(outcome, response)}.{detected(outcome, table, scale)}"
     )
+
+
+def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
+    """By what treatments were told apart; that they were not where no effect shows."""
+    ranked = ranking(outcome, response)
+    if ranked.df < 1:
+        return ", which single runs do not allow to judge"
+    by = "Games-Howell, spreads being unequal" if ranked.differences.unequal else "Tukey-Kramer"
+    return f" ({by})" if ranked.differences.show else f" ({by}) only where an effect shows"
 
 
 def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:

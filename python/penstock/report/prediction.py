@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
-from penstock.report import measured_text, prediction_text, render, style
+from penstock.report import drawings, measured_text, prediction_text
 from penstock.report.glossary import explained
+from penstock.report.page import template, text_of
 from penstock.report.prediction_figures import FIGURES, draw
 from penstock.text import listed
 from penstock.version import version
-
-
-@dataclass(frozen=True)
-class _Plate:
-    wide: str = ""
-    narrow: str = ""
-    reason: str = ""
 
 
 def write_page(prediction: Prediction, path: Path) -> None:
@@ -33,18 +25,18 @@ def write_page(prediction: Prediction, path: Path) -> None:
 
 def page(prediction: Prediction) -> str:
     """The page's text."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     p = prediction
-    return environment.from_string(_text("prediction.html.j2")).render(
+    return template("prediction.html.j2").render(
         p=p,
         answer=prediction_text.answer(p),
         beside=measured_text.tables(p),
         besides=measured_text.sentences(p),
         measure=prediction_text.measure_sentence(p),
         tiles=_tiles(p),
-        figures={name: _plate(p, name) for name in FIGURES},
+        figures={
+            name: drawings.in_page(partial(draw, p, name), name, f"{name} of {p.workload}")
+            for name in FIGURES
+        },
         stations=prediction_text.station_table(p, 12),
         stages=prediction_text.stage_table(p),
         bytes=" ".join(
@@ -57,37 +49,14 @@ def page(prediction: Prediction) -> str:
         cost=_cost(p),
         facts=_facts(p),
         version=version(),
-        css=Markup(_text("page.css")),
-        js=Markup(_text("page.js")),
+        css=Markup(text_of("page.css")),
+        js=Markup(text_of("page.js")),
     )
 
 
 def write_figures(prediction: Prediction, folder: Path) -> list[Path]:
     """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name in FIGURES:
-        try:
-            fig = draw(prediction, name, style.WIDE_INCHES)
-        except style.NotDrawn:
-            continue
-        for extension in ("svg", "pdf"):
-            path = folder / f"{name}.{extension}"
-            path.write_bytes(render.published(fig, extension))
-            found.append(path)
-    return found
-
-
-def _plate(p: Prediction, name: str) -> _Plate:
-    try:
-        return _Plate(
-            *(
-                render.inline(draw(p, name, width), f"{name}-{short}", f"{name} of {p.workload}")
-                for width, short in ((style.WIDE_INCHES, "w"), (style.NARROW_INCHES, "n"))
-            )
-        )
-    except style.NotDrawn as missing:
-        return _Plate(reason=str(missing))
+    return drawings.write({name: partial(draw, prediction, name) for name in FIGURES}, folder)
 
 
 def _tiles(p: Prediction) -> list[dict[str, str]]:
@@ -156,8 +125,3 @@ def _facts(p: Prediction) -> list[tuple[str, Any]]:
     shown = f"{seeds[0]} to {seeds[-1]}" if dense else ", ".join(map(str, seeds))
     found.append(("seeds at the platform's own values", shown))
     return found
-
-
-def _text(name: str) -> str:
-    folder = resources.files("penstock.report") / "templates"
-    return (folder / name).read_text(encoding="utf-8")

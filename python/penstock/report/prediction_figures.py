@@ -308,22 +308,8 @@ def tornado(prediction: Prediction, width: float) -> Figure:
             bar = axes.barh(y, change, height=0.36 if small else 0.62, color=colour, linewidth=0)
             style.tips(fig, bar[0], [f"{row['path']} at {text}: makespan {change:+.3g} %"])
     axes.axvline(0, color=style.INK, linewidth=0.9)
-    if small:
-        axes.set_yticks(range(len(rows)), [""] * len(rows))
-        axes.tick_params(axis="y", length=0)
-        for y, row in enumerate(rows):
-            axes.annotate(
-                row["path"],
-                (0, y),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 12),
-                textcoords="offset points",
-                fontsize=6.5,
-                va="center",
-                color=style.MUTED,
-            )
-    else:
-        axes.set_yticks(range(len(rows)), [str(r["path"]) for r in rows])
+    style.row_names(axes, [str(r["path"]) for r in rows], 12 if small else None, 6.5, va="center")
+    if not small:
         axes.tick_params(axis="y", labelsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.7)
     axes.margins(x=0.06)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -35,6 +36,16 @@ def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
         canvas = _CANVAS[extension](fig)
         canvas.print_figure(sink, format=extension, dpi=dpi, metadata=_METADATA[extension])
     return sink.getvalue()
+
+
+def write(fig: Figure, folder: Path, name: str) -> list[Path]:
+    """The figure as SVG and PDF in `folder`; returns the files."""
+    found = []
+    for extension in ("svg", "pdf"):
+        path = folder / f"{name}.{extension}"
+        path.write_bytes(published(fig, extension))
+        found.append(path)
+    return found
 
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
-from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.finding import Finding
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.significance import is_sure
 from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
@@ -122,7 +122,7 @@ def costs_caption(cost: FactorCost | None) -> str:
     return (
         f"What {cost.level} costs beside {cost.other} in {cost.response}, under each combination "
         "of the other factors: ratio of the geometric means of the replicates with 95 % interval "
-        f"(spread pooled over treatments). Up to {NO_COST:.2f}× is called no cost."
+        f"(spread pooled over treatments, all of them together). Up to {NO_COST:.2f}× is called no cost."
     )
 
 
@@ -160,8 +160,9 @@ def ranked(outcome: Outcome) -> Table | None:
     main = ranking(outcome, outcome.responses[0])
     sure = " with 95 % intervals (Student t, spread pooled over treatments)" if main.df else ""
     found["note"] = (
-        f"Means of the valid runs{sure}. Behind: how many times better the best is; “as good” cannot be "
-        "told from it and is at most 5 % worse, “undecided” cannot be told from it. Numbers: means.parquet."
+        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, "
+        "all pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
+        "cannot be told from it. Numbers: means.parquet."
     )
     return found
 
@@ -196,14 +197,17 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     """What the figures of effects show."""
     if of_levels(outcome):
         return {
-            "pareto": "Share of the variation that each term explains; hollow where not significant at 95 %.",
+            "pareto": "Share of the variation that each term explains; hollow where not significant at 5 %, "
+            "all terms judged together (Holm).",
             "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
             "folded": "The means as a picture, and the table of effects",
         }
     return {
         "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
-        "beyond the dashed limit it is significant at 95 %. Effects are differences of means.",
-        "effects": "Effects with sign and 95 % Student-t interval: difference of means, level to level.",
+        "beyond the dashed limit it is significant at 5 %, all terms judged together (Holm; without pure "
+        "error Lenth's simultaneous margin). Effects are differences of means.",
+        "effects": "Effects with sign, and the 95 % interval of each by itself: difference of means, level "
+        "to level. Filled where significant, all terms judged together.",
         "folded": "With sign and interval, and as a table",
     }
 
@@ -499,6 +503,8 @@ _RECEIPT = (
     ("samples", "samples"),
     ("expected", "samples expected"),
     ("missed", "missed"),
+    ("points", "points collected"),
+    ("points_lost", "points lost"),
 )
 
 
@@ -520,7 +526,7 @@ def observers(outcome: Outcome) -> Table | None:
     for name, sums in sorted(totals.items()):
         told = [f"{label} {sums[key]:,.0f}" for key, label in _RECEIPT if key in sums]
         late = f"late by {scaled(sums['late_p99_ns'], 'ns')} (p99)" if "late_p99_ns" in sums else ""
-        lost = sums.get("lost", 0) + sums.get("missed", 0)
+        lost = sum(sums.get(key, 0) for key in ("lost", "missed", "points_lost"))
         each = scaled(sums["cpu_ns"] / runs[name], "ns") if "cpu_ns" in sums else "not measured"
         per_event = ""
         if "added_ns_per_call" in sums:
@@ -654,15 +660,12 @@ def anova(outcome: Outcome) -> list[Table]:
                 interval = (
                     f"{_number(r.get('effect_ci_low'))} to {_number(r.get('effect_ci_high'))}"
                 )
-            p = r.get("p_value")
-            p_words = ""
-            if p is not None and math.isfinite(float(p)):
-                p_words = "<0.001" if float(p) < 0.001 else f"{float(p):.3f}"
             rows.append(
                 _row(
                     term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
-                    p_words,
+                    _p_words(r.get("p_value")),
+                    _p_words(r.get("p_holm")),
                     _number(r.get("effect")),
                     interval,
                     _number(r.get("coefficient")),
@@ -677,6 +680,7 @@ def anova(outcome: Outcome) -> list[Table]:
                     "term",
                     "#variation (%)",
                     "#p",
+                    "#p, all together",
                     f"#effect ({response.unit})" if response.unit else "#effect",
                     "#95 % interval",
                     f"#q ({response.unit})" if response.unit else "#q",
@@ -688,6 +692,12 @@ def anova(outcome: Outcome) -> list[Table]:
             )
         )
     return [_without_empty(table) for table in found]
+
+
+def _p_words(p: Any) -> str:
+    if p is None or not math.isfinite(float(p)):
+        return ""
+    return "<0.001" if float(p) < 0.001 else f"{float(p):.3f}"
 
 
 def _without_empty(table: Table) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,29 @@ def log_axis(axis: Any) -> None:
 def grid(axes: Axes, which: str = "both") -> None:
     """Light grid lines along `x`, `y` or `both`."""
     axes.grid(True, axis=which, which="major")  # type: ignore[arg-type]
+
+
+def row_names(
+    axes: Axes, names: Sequence[str], above: float | None, size: float, **text: Any
+) -> None:
+    """Names of the rows 0, 1, … of a figure: beside its frame, or inside it, `above` points above the row in
+    letters of `size` points."""
+    if above is None:
+        axes.set_yticks(range(len(names)), list(names))
+        return
+    axes.set_yticks(range(len(names)), [""] * len(names))
+    axes.tick_params(axis="y", length=0)
+    for row, name in enumerate(names):
+        axes.annotate(
+            name,
+            (0, row),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, above),
+            textcoords="offset points",
+            fontsize=size,
+            color=MUTED,
+            **text,
+        )
 
 
 def tips(fig: Figure, artist: Any, texts: list[str]) -> None:

@@ -72,12 +72,12 @@ def application(
 
     kept = cache(store)
     wanted = targets or Targets()
-    gathering = Gathering(wanted.collectors, kept, experiments.say)
+    gathering = Gathering(wanted.collectors, kept, experiments.say, wanted.origin)
     hub = Hub(Parts(kept))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.resumed(kept, gathering):
+        async with experiments.resumed(kept, wanted, gathering):
             yield
         await hub.close()
         served.close()

@@ -39,7 +39,7 @@ from penstock.observe.monitor.grafana import MARKS
 from penstock.observe.monitor.moments import moment_ns
 from penstock.observe.monitor.run_uses import run_uses
 from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.serve.gate import Who
+from penstock.serve.gate import who_asks
 from penstock.serve.page import dashboards_page
 
 PREFIX = "/api/v1/dashboards"
@@ -158,11 +158,6 @@ def opened(app: FastAPI, store: Store) -> None:
         return dashboards_page()
 
 
-def _who(request: Request) -> Who:
-    who: Who = request.scope["penstock.who"]
-    return who
-
-
 def _board(key: str) -> Dashboard:
     if key not in DASHBOARDS:
         raise HTTPException(404, f"found no dashboard {key[:80]}; expected {', '.join(DASHBOARDS)}")
@@ -187,7 +182,7 @@ def _ours(store: Store, kept: _Kept) -> APIRouter:
     @api.get("/{dashboard}", summary="Its rows for an experiment, with their lines")
     def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
         board = _board(dashboard)
-        found = store().find(experiment, _who(request).sees)
+        found = store().find(experiment, who_asks(request).sees)
         uses, tenancy = kept.uses(store(), found)
         made = rows_of(board, uses, tenancy)
         start_ns, end_ns = found.start_ns, found.end_ns or time.time_ns()
@@ -243,21 +238,21 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
 
     @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
     def search(request: Request, said: Search) -> list[str]:
-        return searched(said, _who(request).sees)
+        return searched(said, who_asks(request).sees)
 
     @api.post("/variable", summary="The same, for the plugin's newer versions")
     def variable(request: Request, said: Variable) -> list[dict[str, str]]:
-        found = searched(said.payload, _who(request).sees)
+        found = searched(said.payload, who_asks(request).sees)
         return [{"__text": text, "__value": text} for text in found]
 
     @api.post("/metrics", summary="What can be a target, for the plugin's newer versions")
     def metrics(request: Request) -> list[dict[str, str]]:
-        found = searched(Search(), _who(request).sees)
+        found = searched(Search(), who_asks(request).sees)
         return [{"label": text, "value": text} for text in found]
 
     @api.post("/query", summary="Points of targets within a range of time")
     def query(request: Request, said: Asked) -> list[dict[str, Any]]:
-        sees = _who(request).sees
+        sees = who_asks(request).sees
         low, high = _range(said.range)
         most = min(said.maxDataPoints, MOST_POINTS)
         found = []
@@ -282,7 +277,7 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
         if not said.annotation.query:
             return []
         echo = _echo(said.annotation)
-        found = store().find(said.annotation.query, _who(request).sees)
+        found = store().find(said.annotation.query, who_asks(request).sees)
         return [{"annotation": echo, **mark} for mark in _marks(found) if _within(mark, low, high)]
 
     return api

@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 import pyarrow as pa
 from fastapi import APIRouter, FastAPI, Header, Path, Query, Request
@@ -19,16 +21,27 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.archive.catalogue import Catalogue
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
+from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
 from penstock.observe.monitor.export import MEDIA
+from penstock.observe.monitor.fetching import fetch_named
 from penstock.observe.monitor.lacking import STATE
 from penstock.observe.monitor.moments import iso_text, moment_ns
-from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
+from penstock.observe.monitor.points import (
+    MOST_SERIES,
+    Account,
+    Batch,
+    Closed,
+    Event,
+    canonical_labels,
+    points,
+)
 from penstock.observe.monitor.targets import Targets
-from penstock.serve.gate import Who, allow
+from penstock.serve import experiment_sources
+from penstock.serve.gate import Who, allow, who_asks
 
 PREFIX = "/api/v1/experiments"
 _SMALL = 256 << 10
@@ -73,6 +86,8 @@ class Stop(Times):
 
     exit: int | None = Field(default=None, ge=-(1 << 31), lt=1 << 31)
     aborted: bool = False
+    # of who observed it, by name: what it counted and what it cost
+    receipts: dict[str, dict[str, Any]] = Field(default_factory=dict, max_length=100)
 
 
 class Mark(Times):
@@ -89,6 +104,9 @@ class Told(_Said):
     labels: dict[str, str] = Field(default_factory=dict)
     interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
     produced: int | None = Field(default=None, ge=0, lt=1 << 62)
+    counter: bool = False
+    free: bool = False
+    since_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     expected: int | None = Field(default=None, ge=0, lt=1 << 62)
     late: int = Field(default=0, ge=0, lt=1 << 62)
 
@@ -154,6 +172,7 @@ class SeriesModel(BaseModel):
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
+    502: {"description": "A server elsewhere did not answer as it should."},
     503: {"description": "The catalogue does not answer just now; ask again after Retry-After."},
     507: {"description": "There is no room for it; nothing of it was kept."},
 }
@@ -190,7 +209,12 @@ def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -
     async def closed(_: Request, error: Closed) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 409)
 
+    @app.exception_handler(Upstream)
+    async def upstream(_: Request, error: Upstream) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 502)
+
     app.include_router(_monex(store, targets, gathering))
+    app.include_router(experiment_sources.router(store, targets, gathering, PREFIX, _REFUSED))
     app.include_router(_ours(store))
     plain = app.openapi
 
@@ -213,7 +237,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     @api.get("/", include_in_schema=False)
     def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-        found = store().listed(_who(request).sees)
+        found = store().listed(who_asks(request).sees)
         if "application/json" in accept:
             keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
             return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
@@ -229,7 +253,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     async def start(request: Request, name: _Name) -> Response:
         said = await _read(request, Start)
-        who = _who(request)
+        who = who_asks(request)
 
         def act() -> str:
             begun = store().start(
@@ -241,6 +265,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
                 repeat=said.repeat,
                 shared=said.shared,
                 timeout_s=said.timeout_s,
+                through=gathering.server,
             )
             gathering.soon()
             return f"Starting {begun.name}#{begun.repeat}\n"
@@ -256,23 +281,35 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         openapi_extra=_body(Stop),
     )
     async def end(request: Request, name: _Name) -> Response:
+        asked_ns = time.time_ns()
         said = await _read(request, Stop)
-        who = _who(request)
+        who = who_asks(request)
 
-        def act() -> str:
+        def act() -> tuple[str, str]:
             found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
-            gathering.end(found)
-            ended = store().stop(
-                found,
-                at_ns=_moment(said),
-                exit_status=said.exit,
-                state="aborted" if said.aborted else "ended",
-            )
-            return f"Stopping {ended.name}#{ended.repeat}\n"
+            told_ns = _moment(said)
+            at_ns = asked_ns if told_ns is None else told_ns
+            told = json.loads(json.dumps(said.receipts, default=float))
+            receipts = {**told, **gathering.end(found)}
+            try:
+                lacking = fetched_at_end(store(), targets, found, at_ns)
+                ended = store().stop(
+                    found,
+                    at_ns=at_ns,
+                    exit_status=said.exit,
+                    state="aborted" if said.aborted else "ended",
+                    facts={"receipts": receipts},
+                )
+            except BaseException:
+                gathering.go_on(found)
+                raise
+            return f"Stopping {ended.name}#{ended.repeat}\n", lacking
 
-        return PlainTextResponse(await _kept(act), 201)
+        words, lacking = await _kept(act)
+        headers = {NOT_FETCHED: quote(lacking[:2000])} if lacking else {}
+        return PlainTextResponse(words, 201, headers)
 
     @api.delete(
         "/{name:path}",
@@ -282,7 +319,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
         responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
-        found = store().find(name, _who(request).user, to_change=True)
+        found = store().find(name, who_asks(request).user, to_change=True)
         gathering.end(found)
         store().remove(found)
         return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
@@ -328,7 +365,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             "clocks": clocks,
         }
         options = {k: v for k, v in said.items() if v is not None}
-        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
 
     @api.get(
         "/{name:path}",
@@ -339,7 +376,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     async def get(request: Request, name: _Name) -> Response:
         allow(request.scope, _SMALL)
         options = _json(await request.body())
-        return await run_in_threadpool(_answer, store, targets, name, _who(request), options)
+        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
 
     return api
 
@@ -355,12 +392,12 @@ def _ours(store: Store) -> APIRouter:
         tag: _Text = None,
         state: _Text = None,
     ) -> list[ExperimentModel]:
-        found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
+        found = store().listed(who_asks(request).sees, owner=user, name=name, tag=tag, state=state)
         return [ExperimentModel(**e.document()) for e in found]
 
     @api.get("/{name:path}/series", summary="What it recorded, and how completely")
     def series(request: Request, name: _Name) -> SeriesModel:
-        found = store().find(name, _who(request).sees)
+        found = store().find(name, who_asks(request).sees)
         made = store().recorded(found)
         return SeriesModel(
             verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
@@ -374,7 +411,7 @@ def _ours(store: Store) -> APIRouter:
     )
     async def mark(request: Request, name: _Name) -> ExperimentModel:
         said = await _read(request, Mark)
-        who = _who(request)
+        who = who_asks(request)
 
         def act() -> Experiment:
             found = store().find(name, who.user, to_change=True)
@@ -391,7 +428,7 @@ def _ours(store: Store) -> APIRouter:
     async def push(request: Request, name: _Name) -> Accepted:
         allow(request.scope, _LARGE)
         content = await request.body()
-        who = _who(request)
+        who = who_asks(request)
         media = request.headers.get("content-type", "")
 
         def act() -> Accepted:
@@ -410,14 +447,9 @@ def _ours(store: Store) -> APIRouter:
 
     @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
     def one(request: Request, name: _Name) -> ExperimentModel:
-        return ExperimentModel(**store().find(name, _who(request).sees).document())
+        return ExperimentModel(**store().find(name, who_asks(request).sees).document())
 
     return api
-
-
-def _who(request: Request) -> Who:
-    who: Who = request.scope["penstock.who"]
-    return who
 
 
 async def _kept(act: Callable[[], T]) -> T:
@@ -526,9 +558,10 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    told = _json(request.query_params.get("accounts", "[]").encode())
-    if not isinstance(told, list):
-        raise BadInput("found accounts of another form; expected a list")
+    said = (table.schema.metadata or {}).get(ACCOUNTS)
+    told = _json(said if said else request.query_params.get("accounts", "[]").encode())
+    if not isinstance(told, list) or len(told) > MOST_SERIES:
+        raise BadInput(f"found accounts of another form; expected a list of {MOST_SERIES} at most")
     rows = [_checked(Told, row) for row in told]
     return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
 
@@ -549,12 +582,32 @@ def _answer(
     found = answer(store(), targets, name, who.sees, said)
     headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
     headers |= found.verdict.headers()
+    if found.asked is not None:
+        headers["X-Penstock-Query"] = quote(found.asked["sent"])[:6000]
+        headers["X-Penstock-Requests"] = str(found.asked["requests"])
     return StreamingResponse(found.parts, media_type=found.media, headers=headers)
+
+
+def fetched_at_end(store: Experiments, targets: Targets, experiment: Experiment, at_ns: int) -> str:
+    """Before its end at this time: fetches metrics of servers elsewhere; gives what it could not."""
+    try:
+        if at_ns >= experiment.start_ns:
+            fetch_named(store, targets, experiment, at_ns)
+    except Closed:
+        pass  # somebody else ended it
+    except PenstockError as error:
+        say(f"{experiment.name}#{experiment.repeat}: not fetched: {error}")
+        return str(error)
+    return ""
 
 
 @contextlib.asynccontextmanager
 async def resumed(
-    store: Store, gathering: Gathering, interval_s: float = 60.0, look_s: float = 0.5
+    store: Store,
+    targets: Targets,
+    gathering: Gathering,
+    interval_s: float = 60.0,
+    look_s: float = 0.5,
 ) -> AsyncIterator[None]:
     """While the server runs: experiments go on that ran before, and those over their time are ended.
 
@@ -562,13 +615,18 @@ async def resumed(
     """
     import asyncio
 
-    await run_in_threadpool(lambda: store().resume())
+    def ending(experiment: Experiment, at_ns: int) -> dict[str, Any]:
+        receipts = gathering.end(experiment)
+        fetched_at_end(store(), targets, experiment, at_ns)
+        return {"receipts": receipts} if receipts else {}
+
+    await run_in_threadpool(lambda: store().resume(ending))
 
     async def again() -> None:
         while True:
             await asyncio.sleep(interval_s)
             with contextlib.suppress(PenstockError, OSError):
-                await run_in_threadpool(lambda: store().resume())
+                await run_in_threadpool(lambda: store().resume(ending))
 
     async def look() -> None:
         while gathering.wanted:

@@ -14,6 +14,7 @@ from fastapi import HTTPException
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
@@ -55,6 +56,12 @@ class Who:
     user: str
     may_change: bool
     sees: str | None
+
+
+def who_asks(request: Request) -> Who:
+    """Who asks, as the gate let it in."""
+    found: Who = request.scope[_WHO]
+    return found
 
 
 @dataclass(frozen=True)

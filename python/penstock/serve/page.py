@@ -9,7 +9,7 @@ from importlib import resources
 
 from fastapi.responses import HTMLResponse
 
-from penstock.report.html import text_of
+from penstock.report.page import text_of
 from penstock.report.trace.page import scripts as scripts_of_trace
 
 

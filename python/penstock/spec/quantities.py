@@ -26,8 +26,10 @@ from penstock.spec.fields import expect, quantity, schema
 from penstock.spec.names import listed, suggestion
 from penstock.spec.privileges import parse_privilege
 from penstock.spec.units import (
+    MOST_BYTES,
     UNIT_EXAMPLES,
     parse_bandwidth,
+    parse_bounded_size,
     parse_duration,
     parse_quantity,
     parse_share,
@@ -42,7 +44,6 @@ MAX = "max"
 #: a limit outside of these is a slip of the pen, not a device [B/s, 1/s]
 LEAST_BPS, MOST_BPS = 1000.0, 1e12
 LEAST_IOPS, MOST_IOPS = 0.1, 1e9
-_MOST_BYTES = 1 << 60
 
 
 class Part(BaseModel):
@@ -208,15 +209,8 @@ def parse_size_or_max(text: str) -> int | None:
     if text.strip() == MAX:
         return None
     size = parse_size(text)
-    if not 0 < size <= _MOST_BYTES:
+    if not 0 < size <= MOST_BYTES:
         raise ValueError("a size above 0, such as 512MiB, or max")
-    return size
-
-
-def _size_from_zero(text: str) -> int:
-    size = parse_size(text)
-    if size > _MOST_BYTES:
-        raise ValueError("a size of at most 2^60 bytes, such as 1TiB")
     return size
 
 
@@ -402,7 +396,7 @@ SizeOrMax = Annotated[
     str, templated(parse_size_or_max, "a size with its unit, such as 512MiB, or max"), _TEXT
 ]
 SizeFromZero = Annotated[
-    str, templated(_size_from_zero, "a size with its unit, such as 128KiB"), _TEXT
+    str, templated(parse_bounded_size, "a size with its unit, such as 128KiB"), _TEXT
 ]
 Cpuset = Annotated[
     str,

@@ -32,6 +32,14 @@ class Position:
     line: int
     column: int
 
+    def mistake(self, found: str, expected: str) -> Mistake:
+        """What is wrong there."""
+        return Mistake(self.file, self.line, self.column, found, expected)
+
+    def bad_input(self, found: str, expected: str) -> BadInput:
+        """The same, where it is the only one."""
+        return BadInput(mistakes=[self.mistake(found, expected)])
+
 
 @dataclass
 class Source:
@@ -59,8 +67,7 @@ class Source:
         self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
     ) -> None:
         """Notes one mistake at `path`."""
-        p = self.at(path, key=key)
-        self.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+        self.mistakes.append(self.at(path, key=key).mistake(found, expected))
 
     def mistake_in(self, path: Path, needle: str, found: str, expected: str) -> None:
         """Notes one mistake at the first `needle` within the text at `path`."""
@@ -199,17 +206,13 @@ def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
         mark = key_node.start_mark
         here = Position(source.file, mark.line + 1, mark.column + 1)
         if not isinstance(key_node, ScalarNode):
-            source.mistakes.append(
-                Mistake(here.file, here.line, here.column, "a key that is not a name", "a name")
-            )
+            source.mistakes.append(here.mistake("a key that is not a name", "a name"))
             continue
         key = str(key_node.value)
         if key in found:
             first = source.keys[(*path, key)].line
             found_text = f"'{key}' a second time (first on line {first})"
-            source.mistakes.append(
-                Mistake(here.file, here.line, here.column, found_text, "each name once")
-            )
+            source.mistakes.append(here.mistake(found_text, "each name once"))
             continue
         source.keys[(*path, key)] = here
         found[key] = _plain(value_node, (*path, key), source)

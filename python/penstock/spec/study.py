@@ -247,13 +247,17 @@ class Observers(_Frozen):
 
     monitor: MonitorSpec | None = MonitorSpec()
     trace: TraceSpec | None = None
+    #: settings of collectors by name
+    collect: dict[str, dict[str, Any]] = {}
     #: settings of those that other packages add, by name
     others: dict[str, dict[str, Any]] = {}
 
     def by_name(self) -> dict[str, dict[str, Any]]:
         """Settings of each that is used."""
         own = {"monitor": self.monitor, "trace": self.trace}
-        return {n: s.model_dump() for n, s in own.items() if s is not None} | self.others
+        collect = {"collect": self.collect} if self.collect else {}
+        made = {n: s.model_dump() for n, s in own.items() if s is not None}
+        return {**collect, **made, **self.others}
 
 
 class Settle(_Frozen):

@@ -27,6 +27,8 @@ _COUNTS = dict.fromkeys(
     "1 requests operations transactions rows files records tasks events pages errors processes".split(),
     1.0,
 )
+#: the largest size: what the simulator counts
+MOST_BYTES = 1 << 60
 _OTHERS = {
     "Hz": (1.0, "1/time"),
     "kHz": (1e3, "1/time"),
@@ -143,6 +145,14 @@ def parse_size(text: str) -> int:
     if value != int(value):
         raise ValueError("a size of whole bytes, such as 512MiB")
     return int(value)
+
+
+def parse_bounded_size(text: str) -> int:
+    """The same, of at most `MOST_BYTES`."""
+    size = parse_size(text)
+    if size > MOST_BYTES:
+        raise ValueError("a size of at most 2^60 bytes, such as 1TiB")
+    return size
 
 
 def parse_duration(text: str) -> float:

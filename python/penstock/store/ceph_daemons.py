@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
-from penstock.errors import PenstockError
-from penstock.store.engine import Site
+from penstock.store.engine import Site, address
 
 #: what one object may be at most (osd_max_object_size)
 MOST = 2**30
@@ -93,7 +92,9 @@ done
 _ASK = """
 import concurrent.futures, json, os, sys
 import rados
-cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf={"client_mount_timeout": "30"})
+# without an admin socket, which it would leave behind
+conf = {"client_mount_timeout": "30", "admin_socket": ""}
+cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf=conf)
 cluster.connect()
 
 def told(one):
@@ -108,13 +109,6 @@ with concurrent.futures.ThreadPoolExecutor(int(sys.argv[1])) as pool:
     print(json.dumps(list(pool.map(told, json.load(sys.stdin)))), flush=True)
 os._exit(0)  # librados may abort while it is torn down
 """
-
-
-def address(node: RunningNode) -> str:
-    """The node's address. PenstockError if it is in no network."""
-    if node.address is None:
-        raise PenstockError(f"node {node.name} is in no network; a store needs one")
-    return node.address
 
 
 def home(site: Site, node: RunningNode) -> str:

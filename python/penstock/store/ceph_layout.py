@@ -76,7 +76,9 @@ def hashed(name):
     z = int.from_bytes(rest[8:], "little") << 8
     return mixed(a + x, b + y, c + len(name) + z)[2]
 
-cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf={"client_mount_timeout": "30"})
+# without an admin socket, which it would leave behind
+conf = {"client_mount_timeout": "30", "admin_socket": ""}
+cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf=conf)
 cluster.connect()
 groups_on, parts = {}, []
 

@@ -11,13 +11,11 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.spec.store import Extent, Support, emulated, native, refused
 from penstock.store.ceph_daemons import (
-    address,
     ask,
     configure,
     environment,
@@ -38,7 +36,8 @@ from penstock.store.ceph_layout import (
     with_chunks_together,
 )
 from penstock.store.ceph_pools import DATA, FILE_SYSTEM, METADATA, pool
-from penstock.store.engine import Site
+from penstock.store.engine import Site, address
+from penstock.store.packages import absent, missing
 
 #: least that a client's cache of objects may be, and what it is here unless the platform says [bytes]
 _LEAST_CACHE, _CLIENT_CACHE = 2**20, 64 * 2**20
@@ -46,8 +45,6 @@ _LEAST_CACHE, _CLIENT_CACHE = 2**20, 64 * 2**20
 _PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "crushtool")
 _PACKAGES = "--no-install-recommends ceph-mon ceph-mgr ceph-mds ceph-osd ceph-common ceph-fuse python3-rados"
 _RADOS = "/usr/lib/python3/dist-packages"
-#: daemons of Debian are not on every PATH
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SUPPORT = {
     "chunk": native("stripe_unit and object_size of the root's layout, in steps of 64 KiB"),
     "stripe": native("stripe_count of the root's layout; fewer nodes where objects fall together"),
@@ -88,10 +85,10 @@ class CephFS:
 
     def missing(self) -> str:
         """Debian's packages."""
-        lacking = [p for p in _PROGRAMS if which(p, path=_PATH) is None]
+        lacking = missing(_PROGRAMS, _PACKAGES)
         if not lacking and not any(Path(_RADOS).glob("rados*.so")):
-            lacking = ["rados.so of Python"]
-        return f"no {lacking[0]} here; `apt-get install {_PACKAGES}`" if lacking else ""
+            return absent("rados.so of Python", _PACKAGES)
+        return lacking
 
     def support(self) -> Mapping[str, Support]:
         """As the documentation of file layouts and pools has it."""

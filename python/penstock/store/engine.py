@@ -21,6 +21,13 @@ PATIENCE_S = 120.0
 _LAST_LINES = 3
 
 
+def address(node: RunningNode) -> str:
+    """The node's address. PenstockError if it is in no network."""
+    if node.address is None:
+        raise PenstockError(f"node {node.name} is in no network; a store needs one")
+    return node.address
+
+
 @dataclass(frozen=True)
 class Site:
     """Where a store runs: the nodes by role, and what the engine remembers between two commands.

@@ -9,7 +9,6 @@ translator has another size, and put in the place of the empty one.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.spec.store import Extent, Support, emulated, native, refused
 from penstock.store.engine import Site
 from penstock.store.hints import chunk_bytes
+from penstock.store.packages import missing
 
 T = TypeVar("T")
 
@@ -144,8 +144,7 @@ class GlusterFS:
 
     def missing(self) -> str:
         """Debian's packages."""
-        lacking = [p for p in _PROGRAMS if shutil.which(p, path=_PATH) is None]
-        return f"no {lacking[0]} here; `apt-get install {_PACKAGES}`" if lacking else ""
+        return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
         """Of one volume; what differs for a file is said when it is tagged."""
@@ -379,8 +378,6 @@ class GlusterFS:
         _in_each(running, stop)
 
 
-#: daemons of Debian are not on every PATH
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: ends a glusterd ($1: its directory), and its bricks ($2) with what heals them
 _STOP = (
     'kill "$(cat "$1/glusterd.pid")" || exit; [ -n "$2" ] || exit 0; '

@@ -7,7 +7,6 @@ has a label of its own (mfsscadmin(1)), so that a storage class can name one nod
 from __future__ import annotations
 
 import re
-import shutil
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.spec.store import Extent, Support, emulated, native, refused
-from penstock.store.engine import Site
+from penstock.store.engine import Site, address
+from penstock.store.packages import missing
 
 CHUNK = 64 * 2**20
 #: a chunk server stops taking chunks when less than this is left (HDD_LEAVE_SPACE_DEFAULT)
@@ -60,8 +60,7 @@ class MooseFS:
 
     def missing(self) -> str:
         """Debian's packages."""
-        lacking = [p for p in _PROGRAMS if shutil.which(p, path=_PATH) is None]
-        return f"no {lacking[0]} here; `apt-get install {_PACKAGES}`" if lacking else ""
+        return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
         """As its manual pages have it, each shown by the conformance suite."""
@@ -78,10 +77,10 @@ class MooseFS:
         """The master, then the chunk servers, until it knows them all."""
         master = site.managers[0]
         at = _home(site, master, "master")
-        site.state["master"] = _address(master)
+        site.state["master"] = address(master)
         site.write(master, f"{at}/exports", "* / rw,alldirs,admin,maproot=0:0\n")
         site.write(master, f"{at}/topology", "")
-        listen = {f"MAT{who}_LISTEN_HOST": _address(master) for who in ("OML", "OCS", "OCL")}
+        listen = {f"MAT{who}_LISTEN_HOST": address(master) for who in ("OML", "OCS", "OCL")}
         places = {"EXPORTS_FILENAME": f"{at}/exports", "TOPOLOGY_FILENAME": f"{at}/topology"}
         site.write(master, f"{at}/master.cfg", _lines({**_own(at), **places, **listen}))
         site.run(
@@ -107,8 +106,8 @@ class MooseFS:
             **_own(at),
             "HDD_CONF_FILENAME": f"{at}/hdd",
             "MASTER_HOST": site.state["master"],
-            "CSSERV_LISTEN_HOST": _address(node),
-            "BIND_HOST": _address(node),
+            "CSSERV_LISTEN_HOST": address(node),
+            "BIND_HOST": address(node),
             "HDD_LEAVE_SPACE_DEFAULT": _LEFT,
             "LABELS": label,
         }
@@ -250,16 +249,6 @@ class MooseFS:
         if master.state == "running":
             at = _home(site, master, "master")
             site.run(master, ["mfsmaster", "-c", f"{at}/master.cfg", "stop"], what="stopping")
-
-
-#: daemons of Debian are not on every PATH
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def _address(node: RunningNode) -> str:
-    if node.address is None:
-        raise PenstockError(f"node {node.name} is in no network; a store needs one")
-    return node.address
 
 
 def _home(site: Site, node: RunningNode, part: str) -> str:

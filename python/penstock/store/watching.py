@@ -8,15 +8,13 @@ process of ours does that as long as the store is up; the kernel lets all opens 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import socket
 import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +22,8 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.host.control import lines, listen, may_ask
-from penstock.host.daemon import begun, connect, start_daemon, stop_entirely
+from penstock.host.control import answering, listen
+from penstock.host.daemon import begun, connect, say_ready, start_daemon, stop_entirely
 from penstock.host.journal import Journal
 from penstock.host.opens import Held, HeldOpens
 from penstock.host.processes import TOKEN_VARIABLE, Identity
@@ -239,10 +237,8 @@ class _Daemon:
         about = Store.find(self._name).cluster.home / "store.json"
         self._watch.hold()
         listener = listen(self._socket)
-        threading.Thread(target=self._listen, args=(listener,), daemon=True).start()
-        if ready_fd is not None:
-            os.write(ready_fd, b"ready\n")
-            os.close(ready_fd)
+        answering(listener, self._answer)
+        say_ready(ready_fd)
         changed = 0
         while not self._ending.wait(_LOOK_EVERY_S):
             try:
@@ -256,25 +252,8 @@ class _Daemon:
         listener.close()
         self._watch.close()
 
-    def _listen(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                if not may_ask(connection):
-                    connection.close()
-                    continue
-                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
-
-    def _converse(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            for line in lines(connection):
-                connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
-
-    def _answer(self, line: bytes) -> dict[str, Any]:
-        try:
-            asked = json.loads(line.decode())["cmd"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            asked = None
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        asked = request.get("cmd")
         if asked == "ping":
             return {"ok": True, "pid": os.getpid()}
         if asked == "told":

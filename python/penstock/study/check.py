@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.design.generators import NoFraction, largest_fraction, parse_generator
 from penstock.design.kinds.base import Asked
-from penstock.plugins import DESIGNS, WORKLOAD_PARSERS
+from penstock.plugins import DESIGNS, OBSERVERS, WORKLOAD_PARSERS
 from penstock.spec.names import BUILT_IN, OF_STORE, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
 from penstock.spec.study import Factor, Level
@@ -42,6 +42,7 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _settle(source, document)
     _hosts(source, document)
     _alerts(source, document)
+    _observers(source, document)
     _guest(source, document, base_dir)
     return profiles
 
@@ -51,6 +52,16 @@ def _alerts(source: Source, document: dict[str, Any]) -> None:
     silent = isinstance(observers, dict) and observers.get("monitor", {}) is None
     if document.get("alerts") and silent:
         source.mistake(("alerts",), "alerts without a monitor", "observers.monitor, which samples")
+
+
+def _observers(source: Source, document: dict[str, Any]) -> None:
+    """What an observer says is wrong with its settings."""
+    for name, settings in _mapping(document, "observers").items():
+        if name not in OBSERVERS or settings is None or name in ("monitor", "trace"):
+            continue
+        mistakes = getattr(OBSERVERS.load(name), "mistakes", None)
+        for path, found, expected in mistakes(settings) if mistakes is not None else ():
+            source.mistake(("observers", name, *path), found, expected)
 
 
 def _mapping(value: Any, *keys: str) -> dict[str, Any]:
@@ -518,6 +529,7 @@ _NOT_IN_A_GUEST = {
     ("workload", "user"): "nothing: a guest has root alone",
     ("workload", "directory"): "nothing: a guest's commands run in /job",
     ("observers", "trace"): "nothing: this host's tracer does not see into a guest",
+    ("observers", "collect"): "nothing: a guest has no network by which it could be reached",
 }
 
 

@@ -548,6 +548,11 @@ class _Observers(Part):
         MonitorFile.model_validate({}), description="Samples of the host and the run; null: none."
     )
     trace: TraceFile | None = Field(None, description="I/O calls of the run; null: none.")
+    collect: dict[str, dict[str, Any]] | None = Field(
+        None,
+        description="Collectors by name, with the keys that the configuration of a server has "
+        "(docs/collectors.md): `{power: {type: snmp, host: pdu, outlets: [...]}}`.",
+    )
 
     def others(self) -> dict[str, dict[str, Any]]:
         """What is said of those that other packages add."""

@@ -303,6 +303,7 @@ def _observers(file: StudyFile) -> Observers:
         if monitor
         else None,
         trace=TraceSpec(mode=trace.mode) if trace else None,
+        collect=file.observers.collect or {},
         others=file.observers.others(),
     )
 

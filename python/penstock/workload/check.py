@@ -17,9 +17,6 @@ MOST_NAME = 4096
 #: the longest time that a task may give, in seconds: the simulator's clock ends at some 190 years
 MOST_SECONDS = 5e9
 
-#: the largest file and the largest end of an operation: the simulator's, 1 EiB
-MOST_BYTES = 2**60
-
 
 def unprintable(name: str) -> str:
     """What keeps a text from being a name, in words; empty if nothing does."""

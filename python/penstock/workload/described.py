@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 from penstock.spec.source import Path
-from penstock.workload.check import MOST_BYTES, MOST_SECONDS, problems, unprintable
+from penstock.spec.units import MOST_BYTES
+from penstock.workload.check import MOST_SECONDS, problems, unprintable
 from penstock.workload.distribution import wrong_with
 from penstock.workload.document import Document, shown
 from penstock.workload.workflow import (

@@ -49,8 +49,7 @@ class Document:
         self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
     ) -> None:
         """Notes one mistake at `path`; raises BadInput once there are too many to tell."""
-        p = self.at(path, key=key)
-        self.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+        self.mistakes.append(self.at(path, key=key).mistake(found, expected))
         if len(self.mistakes) >= MOST_MISTAKES:
             self.check()
 
@@ -186,7 +185,7 @@ def _tell_suspects(document: Document) -> None:
 
 def _note(document: Document, offset: int, found: str, expected: str) -> None:
     p = document._position(offset)
-    document.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+    document.mistakes.append(p.mistake(found, expected))
 
 
 def _skip(text: str, at: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.spec.source import Path
-from penstock.workload.check import MOST_BYTES
+from penstock.spec.units import MOST_BYTES
 from penstock.workload.document import Document, shown
 from penstock.workload.wfformat_rules import check_version, metric_notes
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.spec.units import MOST_BYTES
 from penstock.workload.applications import DATABASE_BYTES, IMAGES, blast, montage
-from penstock.workload.check import MOST_BYTES, MOST_SECONDS
+from penstock.workload.check import MOST_SECONDS
 from penstock.workload.synthetic import PATTERNS, SIZES, Shape
 from penstock.workload.workflow import Workload
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.errors import BadInput
-from penstock.workload.check import MOST_BYTES
+from penstock.spec.units import MOST_BYTES
 from penstock.workload.document import read_document, shown
 
 #: a kind of fewer files says nothing about how sizes differ

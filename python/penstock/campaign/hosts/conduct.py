@@ -31,12 +31,13 @@ from penstock.campaign.conductor import (
     rounds,
     still_to_make,
 )
-from penstock.campaign.executor import note_interrupted
 from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
 from penstock.campaign.hosts.tls import Authority, security
+from penstock.campaign.interrupted import note_interrupted
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.clock_offset import Exchange, Offset, offset_of
+from penstock.host.launch import last_line
 from penstock.spec.study import Hosts, Worker
 
 _UP_WITHIN_S = 60.0
@@ -183,7 +184,7 @@ class HostConductor:
         if not self._up:
             raise PenstockError(
                 f"host {name} was lost during {run.run_id}, and there is no other; what is finished is kept "
-                f"(--resume goes on). Its last words: {_last_words(self._log(name))}"
+                f"(--resume goes on). Its last words: {self._last_words(name)}"
             )
         other = min(self._up.values(), key=lambda h: len(h.waiting) + len(h.repeat))
         other.waiting += left
@@ -229,6 +230,9 @@ class HostConductor:
     def _log(self, name: str) -> Path:
         return self._out / f"host-{name}.log"
 
+    def _last_words(self, name: str) -> str:
+        return last_line(self._log(name)) or "it said nothing"
+
     def _start(self, worker: Worker, scheduler: str, authority: Authority) -> None:
         identity = authority.identity(worker.name)
         log = open(self._log(worker.name), "wb")  # noqa: SIM115 - closed with the host
@@ -263,7 +267,7 @@ class HostConductor:
                 break
             for name in missing:
                 if self._up[name].process.poll() is not None or time.monotonic() > until:
-                    words = _last_words(self._log(name))
+                    words = self._last_words(name)
                     raise PenstockError(f"host {name} did not come up: {words}")
             time.sleep(_LOOK_EVERY_S / 4)
         for name, host in self._up.items():
@@ -322,8 +326,3 @@ def clock_offset(client: Any, address: str) -> Offset:
         read = int(there["monotonic_ns"]), after, int(there["offset_bound_ns"])
         exchanges.append(Exchange(before, *read))
     return offset_of(exchanges)
-
-
-def _last_words(log: Path) -> str:
-    lines = [w for w in log.read_text(errors="replace").splitlines() if w.strip()]
-    return lines[-1].strip()[:200] if lines else "it said nothing"

@@ -7,10 +7,13 @@ from penstock.cli.monitor import experiments
 from penstock.cli.monitor import data
 
 # isort: split
+from penstock.cli.monitor import sources
+
+# isort: split
 from penstock.cli.monitor import command
 
 # isort: split
 from penstock.cli.monitor import cluster
 from penstock.cli.monitor.options import app
 
-__all__ = ["app", "cluster", "command", "data", "experiments"]
+__all__ = ["app", "cluster", "command", "data", "experiments", "sources"]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput
-from penstock.spec.application import (
-    Application,
-    checked_command_interval,
-    checked_commands,
-    checked_files,
-    checked_patterns,
-)
+
+if TYPE_CHECKING:
+    from penstock.spec.application import Application
 
 
 def application(
@@ -24,6 +20,14 @@ def application(
     metric_interval_s: float,
 ) -> Application:
     """The options, checked; paths from here. Raises BadInput."""
+    from penstock.spec.application import (
+        Application,
+        checked_command_interval,
+        checked_commands,
+        checked_files,
+        checked_patterns,
+    )
+
     paths = {name: os.path.abspath(path) for name, path in _named("--file", "PATH", files).items()}
     commands = _named("--metric", "COMMAND", metrics)
     _expect("--processes-named", processes_named, checked_patterns)

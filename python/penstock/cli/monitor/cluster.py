@@ -7,8 +7,9 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.monitor.options import JSON, app, say
+from penstock.cli.monitor.options import JSON, app
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 
 @app.command()

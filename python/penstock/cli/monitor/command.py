@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from penstock.cli import _failure
 from penstock.cli.monitor.application import application, lacking
-from penstock.cli.monitor.options import JSON, SERVER, app, params, patient, say
-from penstock.errors import BadInput, PenstockError
-from penstock.spec.application import Application
+from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
+from penstock.errors import BadInput
+from penstock.terminal import say
 
-_FAILED = 125
 #: as of timeout(1), which ends a command, too
 _ABORTED = 124
 
@@ -34,6 +34,13 @@ def run(
         False,
         "--block-latency",
         help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+    ),
+    config: Path = typer.Option(
+        None,
+        "--config",
+        metavar="FILE",
+        help="Its `collectors` work beside the command, as those of `penstock serve --config FILE` do beside "
+        "experiments; it finds where to push to in $PENSTOCK_COLLECT_NAME.",
     ),
     processes: bool = typer.Option(
         False,
@@ -86,12 +93,18 @@ def run(
     rules = _rules(alert)
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if config is not None and calibrate is not None:
+        raise BadInput(
+            "found --config beside --calibrate; expected one: it compares sampling alone"
+        )
+    collectors = _collectors(config, name or Path(words[0]).name)
     besides = application(processes, processes_named, file, metric, metric_interval)
     if calibrate is not None:
         _calibrated(words, interval, calibrate, as_json, block_latency, besides)
         return
     import time
 
+    from penstock.observe.monitor.collect import CollectObserver
     from penstock.observe.monitor.door import clocks
     from penstock.observe.monitor.sampled import sampled
     from penstock.observe.monitor.session import Signals, monitor_command
@@ -99,53 +112,54 @@ def run(
     options = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
-    try:
-        with Signals() as signals:
-            door = patient(server)
-            begun = {"facts": {"command": words}, **options}
-            experiment = door.start(name or Path(words[0]).name, **begun)
-            try:
-                every_ns = round(interval * 1e9)
-                measured = [(time.time_ns(), door.clock())]
-                done = monitor_command(
-                    words,
-                    every_ns,
-                    output,
-                    quiet=as_json,
-                    rules=rules,
-                    name=experiment or "",
-                    told=lambda stretch: say(f"alert: {stretch.words}"),
-                    signals=signals,
-                    block_latency=block_latency,
-                    application=besides,
+    receipts: dict[str, Any] = {}
+    with _failure.of_wrapper(as_json), Signals() as signals:
+        door = patient(server)
+        begun = {"facts": {"command": words}, **options}
+        experiment = door.start(name or Path(words[0]).name, **begun)
+        try:
+            every_ns = round(interval * 1e9)
+            kept = door.spool(experiment) if collectors else None
+            # what cannot be kept where the experiment is kept now is sent at the end
+            forward = None if kept else functools.partial(door.write, experiment)
+            collect = functools.partial(
+                CollectObserver, home=None, settings=collectors, into=kept, forward=forward
+            )
+            measured = [(time.time_ns(), door.clock())]
+            done = monitor_command(
+                words,
+                every_ns,
+                output,
+                quiet=as_json,
+                rules=rules,
+                name=experiment or "",
+                told=lambda stretch: say(f"alert: {stretch.words}"),
+                signals=signals,
+                block_latency=block_latency,
+                collect=collect if collectors else None,
+                application=besides,
+            )
+            status = done.finished.exit_status
+            receipts["monitor"] = done.result.receipt
+            cut_short = done.aborted or done.interrupted is not None
+            for stretch in done.alerts:
+                door.mark(experiment, "note", f"alert: {stretch.words}")
+            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            told = done.result.receipt
+            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+            for batch in sampled(done.result.tables, due, shift_ns):
+                door.write(experiment, batch)
+            measured.append((time.time_ns(), door.clock()))
+            known = [(at, offset) for at, offset in measured if offset is not None]
+            if known:
+                door.write(experiment, clocks(known, ("samples", "utilisation")))
+            if any(offset.warns(every_ns) for _, offset in known):
+                say(
+                    "this host's clock is more than half an interval from the server's; "
+                    "get --correct-clocks takes that out"
                 )
-                status = done.finished.exit_status
-                cut_short = done.aborted or done.interrupted is not None
-                for stretch in done.alerts:
-                    door.mark(experiment, "note", f"alert: {stretch.words}")
-                shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-                told = done.result.receipt
-                due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
-                for batch in sampled(done.result.tables, due, shift_ns):
-                    door.write(experiment, batch)
-                measured.append((time.time_ns(), door.clock()))
-                known = [(at, offset) for at, offset in measured if offset is not None]
-                if known:
-                    door.write(experiment, clocks(known, ("samples", "utilisation")))
-                if any(offset.warns(every_ns) for _, offset in known):
-                    say(
-                        "this host's clock is more than half an interval from the server's; "
-                        "get --correct-clocks takes that out"
-                    )
-            finally:
-                door.stop(experiment, exit_status=status, aborted=cut_short)
-    except BadInput:
-        raise
-    except PenstockError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        if as_json:
-            print(json.dumps({"error": str(error)}))
-        raise typer.Exit(_FAILED) from None
+        finally:
+            door.stop(experiment, exit_status=status, aborted=cut_short, receipts=receipts)
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended: dict[str, Any] = {
@@ -154,9 +168,12 @@ def run(
         }
         ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
         place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
-        print(json.dumps({**ended, **place, "receipt": done.result.receipt, "utilisation": means}))
+        beside = {} if done.collected is None else {"collected": done.collected}
+        told = {"receipt": done.result.receipt, **beside, "utilisation": means}
+        print(json.dumps({**ended, **place, **told}))
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
+        _show_collected(done.collected or {})
     raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
 
 
@@ -188,6 +205,35 @@ def alerts(
         raise typer.Exit(3)
 
 
+def _collectors(config: Path | None, name: str) -> dict[str, Any]:
+    """Settings of a file's collectors for an experiment of this name."""
+    if config is None:
+        return {}
+    import fnmatch
+
+    from penstock.observe.monitor.collectors.configured import mistakes, own_settings, placed
+    from penstock.observe.monitor.targets import read_targets
+
+    wanted = {
+        collector: own_settings(settings)
+        for collector, settings in read_targets(config).collectors.items()
+        if fnmatch.fnmatchcase(name.partition("#")[0], settings.get("experiments", "*"))
+    }
+    if not wanted:
+        raise BadInput(f"--config: found no collector for {name} in {config}; expected one")
+    if wrong := list(mistakes(wanted)):
+        raise placed(config, wrong)
+    return wanted
+
+
+def _show_collected(receipt: dict[str, Any]) -> None:
+    for name, one in receipt.get("collectors", {}).items():
+        told = one.get("told") or []
+        why = one.get("trouble") or (told[0] if told and one["verdict"] != "complete" else "")
+        said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
+        print(said + (f" ({why})" if why else ""))
+
+
 def _rules(texts: list[str]) -> list[Any]:
     from penstock.spec.alert import MOST_RULES, parse_rule
 
@@ -208,12 +254,12 @@ def _calibrated(
     pairs: int,
     as_json: bool,
     block_latency: bool,
-    besides: Application,
+    besides: Any,
 ) -> None:
     from penstock.observe.monitor.session import impact_of
 
     def told(done: int, whole: int) -> None:
-        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+        say(f"calibrating, run {done} of {whole}")
 
     every_ns = round(interval * 1e9)
     found = impact_of(
@@ -240,7 +286,7 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
-        print("penstock: the sampler was killed; what came after is missing", file=sys.stderr)
+        say("the sampler was killed; what came after is missing")
     for line in lacking(receipt):
         say(line)
     if not means:

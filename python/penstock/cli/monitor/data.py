@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import typer
 
-from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params, say
+from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params
+from penstock.terminal import say
 
 
 @app.command()
@@ -110,6 +111,11 @@ def push(
     time_column: str = typer.Option(
         None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
     ),
+    interval: float = typer.Option(
+        None,
+        "--interval",
+        help="With --time: seconds from one value to the next, by which it is judged what is missing.",
+    ),
     unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
     label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
     where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
@@ -153,6 +159,7 @@ def push(
         utc_ns=None if time_column is None else column_of(found, time_column),
         source=source,
         each=batch,
+        interval_s=interval,
     )
     done = pushed(opened(server), name, batches, patience_s=patience, tell=say)
     if as_json:

@@ -7,8 +7,9 @@ from typing import Literal
 
 import typer
 
-from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient, say
+from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient
 from penstock.errors import BadInput
+from penstock.terminal import say
 
 
 @app.command()

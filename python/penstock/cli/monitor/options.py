@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import typer
@@ -49,8 +48,3 @@ def moment(said: str | None) -> int | None:
     from penstock.observe.monitor.moments import moment_ns
 
     return None if said is None else moment_ns(said)
-
-
-def say(text: str) -> None:
-    """One line on stderr."""
-    print(f"penstock: {text}", file=sys.stderr)

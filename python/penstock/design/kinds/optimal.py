@@ -95,7 +95,7 @@ class Optimal:
         kept = kept[np.sort(np.unique(kept, axis=0, return_index=True)[1])] if len(kept) else kept
         model: Model = asked.options.get("model", "main")
         least = models.coefficients(asked.factors, model)
-        runs = asked.whole("runs", min(least + 5, _possible(asked)))
+        runs = asked.whole("runs", min(least + 5, possible(asked)))
         random = np.random.default_rng([asked.seed & 0xFFFFFFFF, asked.seed >> 32])
         moments = self._moments(asked, model, random)
         best: tuple[float, Numbers] | None = None
@@ -133,7 +133,7 @@ D = Optimal("D")
 I = Optimal("I")  # noqa: E741 - the criterion's name
 
 
-def _possible(asked: Asked) -> int:
+def possible(asked: Asked) -> int:
     """Allowed combinations; all where they are too many to count."""
     if asked.combinations > full.MOST:
         return asked.combinations

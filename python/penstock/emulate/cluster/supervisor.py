@@ -27,6 +27,7 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.schedule.timeline import Timeline
 from penstock.errors import BadInput, PenstockError
 from penstock.host.control import lines, listen, may_ask
+from penstock.host.daemon import say_ready
 from penstock.host.journal import Journal, unclosed
 from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.spawner import Spawner
@@ -64,9 +65,7 @@ class Supervisor:
         listener.settimeout(0.5)
         for run in (self._watch, self._press):
             threading.Thread(target=run, daemon=True).start()
-        if (ready := self._config.get("ready_fd")) is not None:
-            os.write(ready, b"ready\n")
-            os.close(ready)
+        say_ready(self._config.get("ready_fd"))
         idle_since = time.monotonic()
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError):

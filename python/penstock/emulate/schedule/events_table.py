@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
 
-#: the table `events` (archive/schemas.py) without the columns that a bundle adds
+#: the table `events` (archive/schemas/disks.py) without the columns that a bundle adds
 EVENTS_SCHEMA = TABLES["events"].arrow
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,27 +11,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import plugins
 from penstock.errors import BadInput
+from penstock.observe.monitor import elsewhere, fetched
 from penstock.observe.monitor.door import CLOCK
+from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
 from penstock.observe.monitor.export import MEDIA, as_bytes, joined
+from penstock.observe.monitor.fetched import Receipt
 from penstock.observe.monitor.lacking import Verdict, verdict_of
-from penstock.observe.monitor.points import Batch, canonical_labels, points
+from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded
-from penstock.observe.monitor.targets import ELSEWHERE, Target, Targets, checked_options
+from penstock.observe.monitor.targets import Targets, checked_options
 
 
 @dataclass(frozen=True)
 class Answer:
     """Its parts, their media type, the experiment's state, what of its points was lost, late or twice, and
-    which of its series are not complete."""
+    which of its series are not complete. `asked`: of data of a server elsewhere, what was `sent` and in how
+    many `requests`."""
 
     parts: Iterator[bytes]
     media: str
     state: str
     totals: Mapping[str, int]
     verdict: Verdict
+    asked: Mapping[str, Any] | None = None
 
 
 def answer(
@@ -51,7 +54,7 @@ def answer(
     if axis not in (None, "timestamp", "duration", "sample"):
         raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
     start_ns, end_ns = window(found, options.get("phase"))
-    made, metric = data_of(store, targets, found, options, start_ns, end_ns)
+    made, metric, asked = data_of(store, targets, found, options, start_ns, end_ns)
     if options.get("clocks", "recorded") == "corrected":
         made = corrected(made, store.recorded(found, CLOCK), found.name)
     elif options.get("clocks", "recorded") != "recorded":
@@ -67,8 +70,9 @@ def answer(
         yield head
         yield from parts
 
-    verdict = verdict_of(table.about, found.running)
-    return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict)
+    refused = made.gaps.filter(pc.equal(made.gaps["kind"].cast(pa.string()), "refused")).to_pylist()
+    verdict = verdict_of(table.about, found.running, refused)
+    return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict, asked)
 
 
 def corrected(made: Recorded, clock: Recorded, name: str) -> Recorded:
@@ -121,60 +125,29 @@ def data_of(
     options: Mapping[str, Any],
     start_ns: int,
     end_ns: int,
-) -> tuple[Recorded, str]:
-    """What is asked for: of this store, or read from a server elsewhere; and its metric's name."""
-    if any(key in options for key in ELSEWHERE):
-        server = options.get("server", "default")
-        target = targets.servers.get(server)
-        if target is None:
-            raise Unknown(
-                f"found server {server!r}; expected one of {', '.join(targets.servers) or 'none'}"
-            )
-        table = _read(target, options, start_ns, end_ns)
-        name = str(options.get("metric") or options.get("query") or options["measurement"])
-        same = {n: table[n] for n in table.column_names if n != "metric"}
-        if "measurement" in options:  # its fields stay apart
-            fields = table["metric"].combine_chunks().dictionary_decode().to_pylist()
-            texts = table["labels"].combine_chunks().dictionary_decode().to_pylist()
-            same["labels"] = [
-                canonical_labels({**labels_of(t), "field": f})
-                for t, f in zip(texts, fields, strict=True)
-            ]
-        named = points(metric=[name] * table.num_rows, **same)
-        return recorded([Batch(server, 0, named)], start_ns, end_ns), name
-    if "metric" not in options:
-        raise BadInput("found no metric; expected metric, or server with query or measurement")
-    metric = options["metric"]
-    return store.recorded(found, metric), metric
+) -> tuple[Recorded, str, Receipt | None]:
+    """What is asked for, its metric's name, and where it is of a server elsewhere the receipt: of this store,
+    once the experiment has ended and it was fetched, else read from there."""
+    if not elsewhere.asks_elsewhere(options):
+        if "metric" not in options:
+            raise BadInput("found no metric; expected metric, or server with query or measurement")
+        return store.recorded(found, options["metric"]), options["metric"], None
+    question = Question.of(options)
+    name = question.metric
+    receipts = [] if found.running else fetched.receipts_of(found)
+    for receipt in receipts:
+        if question.is_of(receipt) and "error" not in receipt:
+            return _called(store.recorded(found, receipt["metric"]), receipt, name), name, receipt
+    kept = elsewhere.read(elsewhere.target_of(question, targets), question, start_ns, end_ns)
+    made = recorded([Batch(question.server, 0, kept.points)], start_ns, end_ns)
+    return made, name, {"sent": kept.query, "requests": kept.requests}
 
 
-def _read(target: Target, options: Mapping[str, Any], start_ns: int, end_ns: int) -> pa.Table:
-    """Points of a server elsewhere, by the reader that its type has."""
-    readers = next((t for t in plugins.TABLES if t.name == "metric-servers"), None)
-    if readers is None:
-        raise BadInput(
-            f"found a server of type {target.type!r}; expected none, as nothing reads them"
-        )
-    settings = {"database": options.get("database", "monex")} if "measurement" in options else {}
-    url = target.address if "://" in target.address else f"http://{target.address}"
-    query = options.get("query") or _selected(options)
-    reader = readers.load(target.type)(url, settings)
-    return reader.read(query, start_ns, end_ns, _step_ns(options.get("step", "1s"))).points
-
-
-def _selected(options: Mapping[str, Any]) -> str:
-    """A measurement's fields in InfluxQL, whose names cannot be parameters: they are quoted."""
-
-    def quoted(name: str) -> str:
-        return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("$", "") + '"'
-
-    fields = ", ".join(map(quoted, options.get("fields", []))) or "*"
-    where = "WHERE time >= $start AND time <= $end GROUP BY *"
-    return f"SELECT {fields} FROM {quoted(options['measurement'])} {where}"
-
-
-def _step_ns(said: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", said)
-    if found is None or float(found[1]) <= 0:
-        raise BadInput(f"found step {said[:80]!r}; expected one as 1s, 250ms or 5m")
-    return round(float(found[1]) * {"ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}[found[2] or "s"])
+def _called(made: Recorded, receipt: Receipt, name: str) -> Recorded:
+    """The series of a receipt, under a metric's name."""
+    series = made.series.filter(
+        pc.equal(made.series["source"].cast(pa.string()), receipt["source"])
+    )
+    at = series.schema.get_field_index("metric")
+    names = pa.array([name] * len(series), pa.string()).cast(series.schema.field(at).type)
+    return replace(made, series=series.set_column(at, series.schema.field(at), names))

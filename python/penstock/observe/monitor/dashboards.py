@@ -38,7 +38,10 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot of a row; `grafana` is the id that Grafana has for its unit."""
+    """One plot of a row; `grafana` is the id that Grafana has for its unit.
+
+    One that is `extra` is shown only where there is something in it.
+    """
 
     key: str
     title: str
@@ -46,6 +49,7 @@ class Plot:
     grafana: str
     quantities: tuple[Quantity, ...]
     most: float | None = None
+    extra: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,33 @@ _FREE = Plot("free", "Free space", "B", "bytes", (Quantity("filesystem", "free")
 _OBJECTS = Plot(
     "objects", "Object store, by device", "MB/s", "MBs", (Quantity("swift", "bandwidth"),)
 )
+_READ_WRITE = ("read", "write")
+_CEPH = tuple(
+    Plot(
+        f"ceph-{key}",
+        f"Ceph: {title}",
+        unit,
+        grafana,
+        tuple(Quantity("ceph", metric, name) for metric, name in metrics.items()),
+        extra=True,
+    )
+    for key, title, unit, grafana, metrics in (
+        ("operations", "operations", "1/s", "ops", {"osd_reads": "read", "osd_writes": "write"}),
+        ("throughput", "throughput", "B/s", "Bps", {f"osd_{w}_rate": w for w in _READ_WRITE}),
+        ("latency", "latency", "s", "s", {f"osd_{w}_latency": w for w in _READ_WRITE}),
+        ("store", "OSDs' stores", "s", "s", {f"{w}_latency": w for w in ("commit", "apply")}),
+        ("metadata", "requests for metadata", "1/s", "ops", {"mds_requests": ""}),
+        ("metadata-latency", "latency of metadata", "s", "s", {"mds_latency": ""}),
+        ("clients", "clients", "1/s", "ops", {"client_reads": "read", "client_writes": "write"}),
+        (
+            "clients-latency",
+            "latency at clients",
+            "s",
+            "s",
+            {f"client_{w}_latency": w for w in _READ_WRITE},
+        ),
+    )
+)
 _TENANT = (
     Plot("cores", "Virtual cores used", "cores", "short", (Quantity("tenant", "cores"),)),
     Plot(
@@ -178,7 +209,7 @@ DASHBOARDS: dict[str, Dashboard] = {
             "Volumes",
             "Hosts that serve volumes, one row each.",
             "host",
-            (*_HOST, _FREE),
+            (*_HOST, _FREE, *_CEPH),
         ),
         Dashboard(
             "tenants",
@@ -208,7 +239,10 @@ NO_TENANCY = Tenancy({}, {})
 def rows_of(
     dashboard: Dashboard, uses: pd.DataFrame, tenancy: Tenancy = NO_TENANCY
 ) -> dict[str, list[tuple[Plot, list[Line]]]]:
-    """The rows of a dashboard by name, each with its plots and their lines, none where none is recorded."""
+    """The rows of a dashboard by name, each with its plots and their lines, none where none is recorded.
+
+    Extra plots are left out where they have none.
+    """
     if dashboard.per == "tenant":
         return {
             name: [(p, _lines(p, rows)) for p in dashboard.plots]
@@ -218,7 +252,7 @@ def rows_of(
         return {RUN: [(p, _lines(p, uses)) for p in dashboard.plots]} if len(uses) else {}
     uses = uses[uses["host"] != OF_RUN]
     return {
-        str(host): [(p, _lines(p, rows)) for p in dashboard.plots]
+        str(host): [(p, ls) for p in dashboard.plots if (ls := _lines(p, rows)) or not p.extra]
         for host, rows in uses.groupby("host", sort=True)
     }
 

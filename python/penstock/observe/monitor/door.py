@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -29,10 +30,18 @@ from penstock.observe.monitor.points import Account, Batch
 if TYPE_CHECKING:
     import httpx
 
+    from penstock.observe.monitor.targets import Targets
+
+#: header of an experiment's end: what of servers elsewhere could not be had, percent-encoded
+NOT_FETCHED = "X-Penstock-Not-Fetched"
 #: how long a server may take to answer, in all [s]
 _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
+
+#: of the metadata of points as an Arrow stream: accounts, as JSON; what an older server does not know of one
+ACCOUNTS = b"penstock.accounts"
+_NEW = ("since_ns", "counter")
 
 
 class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
@@ -63,11 +72,15 @@ class Door(Protocol):
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        """Ends it; gives `NAME#n`."""
+        """Ends it; gives `NAME#n`. `receipts`: of who observed it, what it counted and what it cost."""
 
     def write(self, name: str, batch: Batch) -> None:
         """Keeps a batch of points."""
+
+    def spool(self, name: str) -> Path | None:
+        """Where its points are kept as they come; None where that is not on this host."""
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         """Its data, by the options of a request."""
@@ -80,6 +93,17 @@ class Door(Protocol):
 
     def remove(self, name: str) -> None:
         """Puts it into the trash."""
+
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        """Fetches points of servers elsewhere, by the options of a request; gives the receipts.
+
+        `targets`: servers and named metrics, where not the store's server knows them.
+        """
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        """Switches a collector off or on for it; gives whether that changed anything."""
 
 
 def opened(server: str | None = None) -> Door:
@@ -113,15 +137,23 @@ class Local:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         found = self._store.find(name, self._user, to_change=True)
         ended = self._store.stop(
-            found, at_ns=at_ns, exit_status=exit_status, state="aborted" if aborted else "ended"
+            found,
+            at_ns=at_ns,
+            exit_status=exit_status,
+            state="aborted" if aborted else "ended",
+            facts={"receipts": dict(receipts)} if receipts else None,
         )
         return f"{ended.name}#{ended.repeat}"
 
     def write(self, name: str, batch: Batch) -> None:
         self._store.sink(self._store.find(name, self._user, to_change=True)).write(batch)
+
+    def spool(self, name: str) -> Path | None:
+        return self._store.find(name, self._user, to_change=True).live
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         from penstock.observe.monitor.answers import answer
@@ -140,6 +172,19 @@ class Local:
 
     def remove(self, name: str) -> None:
         self._store.remove(self._store.find(name, self._user, to_change=True))
+
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        from penstock.observe.monitor.fetching import fetch_asked
+        from penstock.observe.monitor.targets import Targets
+
+        found = self._store.find(name, self._user, to_change=True)
+        return fetch_asked(self._store, targets or Targets(), found, said)
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        found = self._store.find(name, self._user, to_change=True)
+        return self._store.sink(found).switch(collector, on)
 
 
 class Remote:
@@ -169,17 +214,32 @@ class Remote:
         at_ns: int | None = None,
         exit_status: int | None = None,
         aborted: bool = False,
+        receipts: Mapping[str, Any] | None = None,
     ) -> str:
         said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
-        answer = self._ask("PUT", f"/exp/{_part(name)}", said, wait_s=_LONG_S)
+        where = f"/exp/{_part(name)}"
+        try:
+            more = {"receipts": dict(receipts)} if receipts else {}
+            answer = self._ask("PUT", where, {**said, **more}, wait_s=_LONG_S)
+        except BadInput as error:
+            if not receipts or "receipts" not in str(error):
+                raise
+            # an older server does not keep them
+            answer = self._ask("PUT", where, said, wait_s=_LONG_S)
+        if NOT_FETCHED in answer.headers:
+            print(f"penstock: not fetched: {unquote(answer.headers[NOT_FETCHED])}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.points.schema) as writer:
-            writer.write_table(batch.points)
+        told = [_account(a) for a in batch.accounts]
+        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(told).encode()})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
         where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
-        where += f"&accounts={_part(json.dumps([_account(a) for a in batch.accounts[:100]]))}"
+        # for an older server, which looks only here
+        older = [{k: v for k, v in a.items() if k not in _NEW} for a in told[:100]]
+        where += f"&accounts={_part(json.dumps(older))}"
         self._ask(
             "POST",
             where,
@@ -187,6 +247,9 @@ class Remote:
             media="application/vnd.apache.arrow.stream",
             wait_s=_LONG_S,
         )
+
+    def spool(self, name: str) -> Path | None:
+        return None
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         answer = self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
@@ -212,6 +275,23 @@ class Remote:
 
     def remove(self, name: str) -> None:
         self._ask("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
+
+    def fetch(
+        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+    ) -> list[dict[str, Any]]:
+        if targets is not None:
+            raise BadInput(
+                f"found servers of our own for {self._url}, which asks those of its --config alone; expected "
+                "the name of one of them"
+            )
+        where = f"/api/v1/experiments/{_part(name)}/fetched"
+        found: list[dict[str, Any]] = self._ask("POST", where, said, wait_s=_LONG_S).json()
+        return found
+
+    def switch(self, name: str, collector: str, on: bool) -> bool:
+        where = f"/api/v1/experiments/{_part(name)}/collectors"
+        answer = self._ask("POST", where, {"collector": collector, "on": on}, wait_s=_LONG_S)
+        return bool(answer.json()["changed"])
 
     def _ask(
         self,
@@ -311,6 +391,11 @@ class Patient:
         """As `Door.write`."""
         self._done("write", name, batch)
 
+    def spool(self, name: str) -> Path | None:
+        """As `Door.spool`."""
+        found: Path | None = self._done("spool", name)
+        return found
+
     def clock(self) -> Offset | None:
         """As `Door.clock`."""
         found: Offset | None = self._done("clock")
@@ -348,6 +433,8 @@ def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Ba
 
 def _account(account: Account) -> dict[str, Any]:
     said = {**vars(account), "labels": json.loads(account.labels)}
+    if not account.free:  # nobody else tells it
+        del said["free"]
     return {k: v for k, v in said.items() if v is not None}
 
 

@@ -34,11 +34,14 @@ from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError, Refused, printable
 from penstock.host.facts import host_facts
+from penstock.observe.monitor import fetched
+from penstock.observe.monitor.accounting import REFUSED
+from penstock.observe.monitor.lines import append_line, read_lines
 from penstock.observe.monitor.moments import name_and_repeat
 from penstock.observe.monitor.points import Closed
 from penstock.observe.monitor.recorded import Recorded, recorded, recorded_in, span_of
-from penstock.observe.monitor.spool import Spool, sync_directory
-from penstock.state import closed
+from penstock.observe.monitor.spool import Spool
+from penstock.writing import sync
 
 #: what is removed is kept so long [s]
 TRASH_S = 7 * 86_400
@@ -149,10 +152,12 @@ class Experiments:
         shared: bool = False,
         timeout_s: float | None = None,
         facts: Mapping[str, Any] | None = None,
+        through: str = "",
     ) -> Experiment:
         """Begins an experiment, or its next repeat. It is durable when this returns.
 
-        `params` are levels of factors by name, `timeout_s` ends it where nobody does. Raises Taken for a name
+        `params` are levels of factors by name, `timeout_s` ends it where nobody does, `through` is the server
+        that it is begun through. Raises Taken for a name
         that runs, and without `repeat` for one that has ended; BadInput for what cannot be.
         """
         name, asked = name_and_repeat(text)
@@ -182,12 +187,13 @@ class Experiments:
             "until_ns": None if timeout_s is None else at + round(timeout_s * 1e9),
             "clocks": _clocks(),
             "facts": {"host": host_facts(), **(facts or {})},
+            "through": through,
         }
         draft = path.with_name(f".{path.name}.new")
         try:
             out.mkdir(mode=0o700, exist_ok=True)
             Spool.create(draft)
-            _append(draft / "head.json", head)
+            append_line(draft / "head.json", head)
             (draft / "marks.jsonl").touch(mode=0o600)
             # held until it has its name: `resume` of others knows then that it is being made
             with _one_at_a_time(draft):
@@ -195,7 +201,7 @@ class Experiments:
                     raise Taken(f"{name}#{number} has just been started; expected another name")
                 try:
                     os.rename(draft, begun.live)
-                    sync_directory(out)
+                    sync(out)
                 except OSError:
                     self.catalogue.forget_run(str(out), name, number)
                     raise
@@ -237,6 +243,14 @@ class Experiments:
         """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
         rows = self.catalogue.found(seen_by=user, owner=owner, name=name, tag=tag, state=state)
         return [_of_row(row) for row in rows]
+
+    def begun_through(self, experiment: Experiment) -> str:
+        """The server that one which runs was begun through; empty where that was none, or it has ended."""
+        try:
+            head, _ = _read_live(experiment.live)
+        except FileNotFoundError:
+            return ""
+        return str(head.get("through", ""))
 
     def mark(
         self, experiment: Experiment, kind: MarkKind, words: str, at_ns: int | None = None
@@ -306,7 +320,7 @@ class Experiments:
         }
         try:
             with self.sink(experiment).closing():
-                _append(experiment.live / "marks.jsonl", said)
+                append_line(experiment.live / "marks.jsonl", said)
         except (Closed, FileNotFoundError):
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
@@ -324,6 +338,10 @@ class Experiments:
         except FileNotFoundError:
             raise Unknown(f"{experiment.name}: its bundle is gone") from None
 
+    def index(self, bundle: Bundle) -> None:
+        """Tells the catalogue of an experiment's bundle as it is now."""
+        self._put(bundle)
+
     def remove(self, experiment: Experiment) -> Path:
         """Puts it into the trash, where it is kept for seven days. One that runs is ended before."""
         if not experiment.by_hand:
@@ -340,10 +358,13 @@ class Experiments:
         self.catalogue.forget_run(experiment.out, experiment.run_id, experiment.repeat)
         return kept
 
-    def resume(self) -> list[Experiment]:
+    def resume(
+        self, ending: Callable[[Experiment, int], Mapping[str, Any]] = lambda _, __: {}
+    ) -> list[Experiment]:
         """After a crash, and now and then: ends what was being ended or is over its time, empties the trash.
 
-        Gives the experiments that go on.
+        `ending` is told before one is ended that is over its time, and when that was, and gives facts for
+        `stop`. Gives the experiments that go on.
         """
         self._empty_trash()
         for live in self.home.glob("*/.*.live"):
@@ -365,8 +386,9 @@ class Experiments:
                 self.catalogue.forget_run(row["out"], row["run_id"], row["attempt"])
                 shutil.rmtree(draft, ignore_errors=True)
             elif until is not None and until < time.time_ns():
+                facts = ending(experiment, until)
                 with contextlib.suppress(Taken):
-                    self.stop(experiment, at_ns=until, state="closed-by-timeout")
+                    self.stop(experiment, at_ns=until, state="closed-by-timeout", facts=facts)
             else:
                 going_on.append(experiment)
         return going_on
@@ -454,8 +476,8 @@ class Experiments:
         live = experiment.live
         try:
             with Spool(live)._held(fcntl.LOCK_SH), _one_at_a_time(live):
-                right(_lines(live / "marks.jsonl"))
-                _append(live / "marks.jsonl", said)
+                right(read_lines(live / "marks.jsonl"))
+                append_line(live / "marks.jsonl", said)
         except (Closed, FileNotFoundError):
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
@@ -477,16 +499,17 @@ def _write(
 ) -> None:
     assert ended.end_ns is not None
     stop = lines[-1]
+    told = fetched.receipts(fetched.lines_of(ended.live))
     clocks = [{"point": "start", **head["clocks"]}, {"point": "end", **stop["clocks"]}]
     shift = head["clocks"]["realtime_ns"] - head["clocks"]["monotonic_ns"]
-    failed = stop["exit_status"] not in (None, 0) or ended.state != "ended"
+    reason = reason_of(ended.state, stop["exit_status"], made, fetched.missing(told))
     manifest = {
         "run_id": ended.run_id,
         "attempt": ended.repeat,
         "levels": dict(ended.params),
         "state": ended.state,
-        "valid": made.verdict == "complete" and not failed,
-        "reason": _reason(ended, stop["exit_status"], made),
+        "valid": not reason,
+        "reason": reason,
         "exit_status": stop["exit_status"],
         "losses": {"experiment": made.lost},
         "responses": {"wall_s": {"value": (ended.end_ns - ended.start_ns) / 1e9, "unit": "s"}},
@@ -499,6 +522,7 @@ def _write(
         },
         **head["facts"],
         **stop["facts"],
+        **({"fetched": told} if told else {}),
         "experiment": {
             "name": ended.name,
             "user": ended.owner,
@@ -527,21 +551,19 @@ def _write(
             ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
         ):
             bundle.write_table(name, table)
-            handle = os.open(bundle.path / f"{name}.parquet", os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync(bundle.path / f"{name}.parquet")
 
 
-def _reason(ended: Experiment, exit_status: int | None, made: Recorded) -> str:
-    """Why the run is not used; empty where it is."""
-    if ended.state != "ended":
-        return f"it was {ended.state}"
+def reason_of(state: str, exit_status: int | None, made: Recorded, missing: str = "") -> str:
+    """Why the run is not used; empty where it is. `missing`: what of servers elsewhere was not fetched."""
+    if state != "ended":
+        return f"it was {state}"
     if exit_status not in (None, 0):
         return f"it ended with status {exit_status}"
-    if made.verdict == "complete":
-        return ""
+    if made.verdict not in REFUSED:
+        return missing
     rows = made.series.select(["metric", "verdict"]).to_pylist()
-    bad = sorted({r["metric"] for r in rows if r["verdict"] != "complete"})
+    bad = sorted({r["metric"] for r in rows if r["verdict"] in REFUSED})
     return f"its series are {made.verdict}: {', '.join(bad[:5])}"
 
 
@@ -672,33 +694,7 @@ def _phases(lines: Iterable[Mapping[str, Any]], end_ns: int | None) -> list[Phas
 
 
 def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    return json.loads((live / "head.json").read_bytes()), _lines(live / "marks.jsonl")
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a file; one that a kill tore in its middle was not acknowledged."""
-    content = path.read_bytes()
-    return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
-
-
-def _append(path: Path, said: Mapping[str, Any]) -> None:
-    """One line of JSON, on the disk when this returns; nothing of it where there is no room."""
-    handle = closed(str(path), os.O_RDWR | os.O_CREAT)
-    try:
-        size = os.fstat(handle).st_size
-        tail = os.pread(handle, size, 0)
-        at = tail.rfind(b"\n") + 1  # what a kill tore is written over
-        text = json.dumps(said, separators=(",", ":")).encode() + b"\n"
-        try:
-            if os.pwrite(handle, text, at) != len(text):
-                raise OSError(28, os.strerror(28), str(path))
-            os.ftruncate(handle, at + len(text))
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, at)
-            raise
-    finally:
-        os.close(handle)
+    return json.loads((live / "head.json").read_bytes()), read_lines(live / "marks.jsonl")
 
 
 @contextlib.contextmanager

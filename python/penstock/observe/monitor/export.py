@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,6 +35,9 @@ MEDIA = {
 }
 #: rows that are turned into text at a time
 _ROWS = 500_000
+#: cells of CSV that one thread turns into text at a time, and how many times that is done ahead
+_CELLS = 2_000_000
+_AHEAD = 4
 _EXACT = float(1 << 53)
 Ints = npt.NDArray[np.int64]
 
@@ -190,8 +195,8 @@ def numbers_as_text(values: pa.Array) -> pa.Array:
     else:
         text = pc.cast(pa.array(plain), pa.string())
         if whole.any():
-            ints = pa.array(np.where(whole, plain, 0).astype(np.int64)).cast(pa.string())
-            text = pc.if_else(pa.array(whole), ints, text)
+            ints = pa.array(plain[whole].astype(np.int64)).cast(pa.string())
+            text = pc.replace_with_mask(text, pa.array(whole), ints)
         if not np.isfinite(plain).all():
             for found, said in (("nan", "NaN"), ("-nan", "NaN"), ("inf", "Inf"), ("-inf", "-Inf")):
                 text = pc.if_else(pc.equal(text, found), said, text)
@@ -214,26 +219,33 @@ def as_bytes(table: Joined, wanted: Format) -> Iterator[bytes]:
         yield from _csv(table)
 
 
-def _slices(table: Joined) -> Iterator[tuple[Joined, int]]:
-    for low in range(0, len(table.places), _ROWS):
-        part = {n: c.slice(low, _ROWS) for n, c in table.columns.items()}
-        yield (
-            Joined(
-                table.axis, table.places[low : low + _ROWS], table.origin_ns, part, table.about, {}
-            ),
-            low,
-        )
+def _slices(table: Joined, rows: int = _ROWS) -> Iterator[tuple[Joined, int]]:
+    for low in range(0, len(table.places), rows):
+        part = {n: c.slice(low, rows) for n, c in table.columns.items()}
+        places = table.places[low : low + rows]
+        yield Joined(table.axis, places, table.origin_ns, part, table.about, {}), low
 
 
 def _csv(table: Joined) -> Iterator[bytes]:
     """RFC 4180, but lines end as on Unix."""
     head = [table.axis, *table.columns]
     yield (",".join(_quoted(h) for h in head) + "\n").encode()
-    for part, _ in _slices(table):
-        cells = [part.first, *(_csv_cells(c) for c in part.columns.values())]
-        yield _lines(
-            pc.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="")
-        )
+    rows = max(1_000, min(_ROWS, _CELLS // (1 + len(table.columns))))
+    with ThreadPoolExecutor() as pool:
+        begun: deque[Future[bytes]] = deque()
+        for part, _ in _slices(table, rows):
+            begun.append(pool.submit(_csv_lines, part))
+            if len(begun) > _AHEAD:
+                yield begun.popleft().result()
+        for one in begun:
+            yield one.result()
+
+
+def _csv_lines(part: Joined) -> bytes:
+    cells = [part.first, *(_csv_cells(c) for c in part.columns.values())]
+    return _lines(
+        pc.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="")
+    )
 
 
 def _quoted(text: str) -> str:

@@ -12,22 +12,25 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.errors import printable
-from penstock.observe.monitor.recorded import worst
+from penstock.observe.monitor.accounting import REFUSED, worst
 
-COMPLETE = "complete"
+COMPLETE, UNKNOWN = "complete", "unknown"
 #: headers of an answer: of the experiment, the worst verdict of its series, what these lack
 STATE, VERDICT, LACKING = "X-Penstock-State", "X-Penstock-Verdict", "X-Penstock-Lacking"
 #: of a header, and of lines on stderr
-_MOST_CHARACTERS, _MOST_NAME, MOST_LINES = 4_000, 200, 20
+_MOST_CHARACTERS, _MOST_NAME, MOST_LINES, _MOST_REFUSED = 3_000, 200, 20, 5
 
 
 class PartialData(UserWarning):
-    """Series were handed on that are not complete."""
+    """Series were handed on that are not complete, or not known to be."""
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """A series that is not complete; `expected`: points that there should be, None where nobody knows."""
+    """A series that is not complete; `expected`: points that there should be, None where nobody knows.
+
+    `inferred`: how often one was due goes by the points themselves.
+    """
 
     series: str
     verdict: str
@@ -36,6 +39,7 @@ class Lacking:
     lost: int
     gaps: int
     longest_gap_ns: int
+    inferred: bool = False
 
     def __str__(self) -> str:
         of = "" if self.expected is None else f" of {self.expected}"
@@ -44,34 +48,44 @@ class Lacking:
             said += f"; {self.lost} lost in {self.gaps} gap{'' if self.gaps == 1 else 's'}"
         if self.longest_gap_ns:
             said += f", the longest {self.longest_gap_ns / 1e9:.3g} s"
+        elif self.verdict == UNKNOWN:
+            said += "; its source told no interval, and its points show none"
         elif self.expected is None and not self.lost:
             said += "; batches of it never came"
-        return said
+        return said + (", by an interval that was inferred" if self.inferred else "")
 
 
 @dataclass(frozen=True)
 class Verdict:
     """Of an answer: the worst of its series, whether it was taken while the experiment ran, what it lacks.
 
-    `more`: series that are not complete, beside those of `lacking`.
+    `more`: series that are not complete, beside those of `lacking`. `refused`: what was refused of their
+    sources, a line for each.
     """
 
     worst: str
     running: bool
     lacking: Sequence[Lacking]
     more: int = 0
+    refused: Sequence[str] = ()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether an analysis takes it only where it is asked to."""
+        return self.worst in REFUSED
 
     @property
     def lines(self) -> list[str]:
         """What is to be said; nothing where all is complete."""
         if not self.lacking and not self.more:
-            return []
+            return list(self.refused)
         number = len(self.lacking) + self.more
         so_far = " so far (it still runs)" if self.running else ""
-        what = f"{number} series {'is' if number == 1 else 'are'} not complete{so_far}"
+        how = "not known to be complete" if self.worst == UNKNOWN else "not complete"
+        what = f"{number} series {'is' if number == 1 else 'are'} {how}{so_far}"
         said = [what, *map(str, self.lacking[:MOST_LINES])]
         rest = number - len(said) + 1
-        return [*said, f"and {rest} more"] if rest else said
+        return [*said, *([f"and {rest} more"] if rest else []), *self.refused]
 
     def headers(self) -> dict[str, str]:
         """Of an answer over HTTP; no more of them than a header may hold."""
@@ -82,28 +96,48 @@ class Verdict:
                 rows.pop()
                 break
         said = {VERDICT: self.worst}
-        if self.lacking:
+        if self.lacking or self.refused:
             more = len(self.lacking) + self.more - len(rows)
-            said[LACKING] = json.dumps({"series": rows, "more": more})
+            told = [one[:_MOST_NAME] for one in self.refused[:_MOST_REFUSED]]
+            while told and len(json.dumps(told)) > _MOST_CHARACTERS // 3:
+                told.pop()
+            said[LACKING] = json.dumps({"series": rows, "more": more, "refused": told})
         return said
 
 
-def verdict_of(about: Mapping[str, Mapping[str, Any]], running: bool) -> Verdict:
-    """Of the series of an answer, their rows of the table `series` by what they are called in it."""
+def verdict_of(
+    about: Mapping[str, Mapping[str, Any]],
+    running: bool,
+    gaps: Iterable[Mapping[str, Any]] = (),
+) -> Verdict:
+    """Of the series of an answer, their rows of the table `series` by what they are called in it.
+
+    `gaps`: rows of that table, of which those of what was refused count.
+    """
     lacking = [
         Lacking(
             name,
             row["verdict"],
             row["stored"],
-            row["expected"] if row["expected"] is not None else row["produced"],
+            # how many a program made says nothing of times that it left out
+            row["produced"]
+            if row["expected"] is None and row["verdict"] != UNKNOWN
+            else row["expected"],
             row["lost"] or 0,
             row["gaps"] or 0,
             row["longest_gap_ns"] or 0,
+            row.get("interval_from") == "inferred",
         )
         for name, row in about.items()
         if row["verdict"] != COMPLETE
     ]
-    return Verdict(worst(one.verdict for one in lacking), running, lacking)
+    sources = {row["source"] for row in about.values() if row.get("refused")}
+    refused = [
+        f"{printable(g['source'])}: {g['missing']} points refused, {printable(g['detail'])}"
+        for g in gaps
+        if g["kind"] == "refused" and g["source"] in sources
+    ]
+    return Verdict(worst(one.verdict for one in lacking), running, lacking, 0, refused)
 
 
 def of_headers(headers: Mapping[str, str]) -> Verdict:
@@ -113,7 +147,8 @@ def of_headers(headers: Mapping[str, str]) -> Verdict:
     try:
         said = json.loads(headers.get(LACKING, '{"series": [], "more": 0}'))
         lacking = [Lacking(**row) for row in _rows(said["series"])]
-        return Verdict(told, running, lacking, int(said["more"]))
+        refused = [str(one) for one in list(said.get("refused", []))]
+        return Verdict(told, running, lacking, int(said["more"]), refused)
     except (ValueError, TypeError, KeyError, RecursionError):
         return Verdict(told, running, [], int(told != COMPLETE))
 

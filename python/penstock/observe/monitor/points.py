@@ -48,7 +48,9 @@ MOST_NAME = 500
 MOST_LABELS = 4_000
 MOST_TEXT = 10_000
 
-EventKind = Literal["restart", "reset", "disabled", "enabled", "gap"]
+EventKind = Literal[
+    "restart", "reset", "disabled", "enabled", "gap", "starting", "ending", "refused"
+]
 
 
 class Closed(PenstockError):  # noqa: N818 - reads as what it is
@@ -70,7 +72,9 @@ class Account:
 
     `interval_ns`: how often a point is due, None where that is irregular. `produced`: points that the program
     made, `expected`: points that should have come by now; None where the collector cannot know.
-    `late`: points taken or sent after their time.
+    `late`: points taken or sent after their time. `since_ns`: when the first of them was due, by default the
+    experiment's beginning. `counter`: it only grows, but for resets. `free`: nothing is due at any time, so
+    no interval is inferred from its points.
     """
 
     metric: str
@@ -79,13 +83,18 @@ class Account:
     produced: int | None = None
     expected: int | None = None
     late: int = 0
+    since_ns: int | None = None
+    counter: bool = False
+    free: bool = False
 
 
 @dataclass(frozen=True)
 class Event:
     """What happened to a source: its target began anew, a counter went back, it was off or on, nothing came.
 
-    Without a metric it is one of all series of the source. `gap` and `disabled` may have an end.
+    Without a metric it is one of all series of the source. `gap` and `disabled` may have an end. `starting`
+    ends when the collector's first poll was due, `ending` begins when it was stopped: nothing is missing
+    before and after. `refused`: `count` points that were none, `detail` says why.
     """
 
     kind: EventKind
@@ -94,6 +103,7 @@ class Event:
     metric: str | None = None
     labels: str | None = None
     detail: str = ""
+    count: int = 0
 
 
 @dataclass(frozen=True)

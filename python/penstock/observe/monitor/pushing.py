@@ -130,11 +130,16 @@ def batches_of(
     utc_ns: pa.ChunkedArray | None = None,
     source: str | None = None,
     each: int = BATCH_POINTS,
+    interval_s: float | None = None,
 ) -> Iterator[Batch]:
     """Values as batches: without times a sequence 0, 1, 2, …, with times a series of them.
 
-    The last batch says how many there were in all. BadInput for values that are none and for empty cells.
+    `interval_s`: how often a point was due in such a series. The last batch says how many there were in all.
+    BadInput for values that are none and for empty cells.
     """
+    if interval_s is not None and (utc_ns is None or not 1e-9 <= interval_s <= 1e9):
+        found = "an interval without times" if utc_ns is None else f"interval {interval_s:g} s"
+        raise BadInput(f"found {found}; expected more than 0 s, with times")
     if not 0 < each <= MOST_POINTS:
         raise BadInput(f"found {each} points a batch; expected 1 to {MOST_POINTS}")
     if not len(values):
@@ -152,7 +157,9 @@ def batches_of(
             places = {"utc_ns": utc_ns.slice(low, each)}
         table = points(metric=metric, labels=said, unit=unit, **places, **{kind: part})
         last = low + each >= count
-        accounts: Sequence[Account] = [Account(metric, said, produced=count)] if last else []
+        interval_ns = None if interval_s is None else round(interval_s * 1e9)
+        account = Account(metric, said, interval_ns, produced=count)
+        accounts: Sequence[Account] = [account] if last else []
         yield Batch(named, number, table, accounts)
 
 

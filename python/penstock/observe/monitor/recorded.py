@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import verdict_of_run
 from penstock.archive.schemas import TABLES
+from penstock.observe.monitor.accounting import RULES, Life, Verdict, judge, worst
+from penstock.observe.monitor.counters import falls
 from penstock.observe.monitor.points import VALUES, Account, Batch, Event
 
 Ints = npt.NDArray[np.int64]
-Verdict = Literal["complete", "partial", "unusable"]
 
 SERIES_SCHEMA = TABLES["series"].arrow
 POINTS_SCHEMA = TABLES["points"].arrow
 GAPS_SCHEMA = TABLES["gaps"].arrow
-#: a series is complete with so many of its points, and no gap over so many intervals
-COMPLETE_SHARE = 0.99
-LONGEST_GAP = 5
-#: a hole between two points is a gap from so many intervals on
-_GAP = 1.5
 #: gaps that are written down of one series; all are counted
 _MOST_GAPS = 10_000
 
@@ -48,23 +45,6 @@ class Recorded:
     def lost(self) -> int:
         """Points that are known to be missing."""
         return int(pc.sum(self.series["lost"]).as_py() or 0)
-
-
-def worst(verdicts: Iterable[str]) -> Verdict:
-    """What is to be said of several series together."""
-    found = set(verdicts)
-    return "unusable" if "unusable" in found else "partial" if "partial" in found else "complete"
-
-
-def verdict(
-    stored: int, expected: int | None, longest_gap_ns: int, interval_ns: int | None, holes: int
-) -> Verdict:
-    """Of one series: `complete` from 99 % on, where no gap is longer than five intervals."""
-    if stored == 0 or (stored < 2 and (expected or 0) >= 2):
-        return "unusable"
-    enough = stored >= COMPLETE_SHARE * expected if expected is not None else holes == 0
-    short = interval_ns is None or longest_gap_ns <= LONGEST_GAP * interval_ns
-    return "complete" if enough and short else "partial"
 
 
 def recorded(batches: Iterable[Batch], start_ns: int, end_ns: int) -> Recorded:
@@ -95,7 +75,7 @@ def _of_source(
     source: str, batches: Sequence[Batch], first_id: int, start_ns: int, end_ns: int
 ) -> tuple[list[dict[str, Any]], pa.Table, list[dict[str, Any]]]:
     whole = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
-    accounts = {(a.metric, a.labels): a for b in batches for a in b.accounts}
+    accounts = _accounts(batches)
     events = [e for b in batches for e in b.events]
     numbers = np.array(sorted({b.number for b in batches}), np.int64)
     holes = _missing_numbers(source, numbers)
@@ -106,26 +86,19 @@ def _of_source(
     )
     codes = codes[order]
     edges = np.searchsorted(codes, np.arange(len(names) + 1))
-    off = _stretches(events, end_ns)
+    life = Life.of(events, start_ns, end_ns)
+    resets, restarts = falls(kept, places, edges, names, accounts, events)
+    seen = [*events, *resets]
+    refused = sum(e.count for e in events if e.kind == "refused")
     rows: list[dict[str, Any]] = []
     units = kept["unit"].combine_chunks()
     for code, (metric, labels) in enumerate(names):
         low, high = int(edges[code]), int(edges[code + 1])
         account = accounts.get((metric, labels), Account(metric, labels))
-        mine = [e for e in events if e.metric in (None, metric) and e.labels in (None, labels)]
+        mine = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
         part = kept.slice(low, high - low)
         sequence = high > low and part["index"].null_count == 0
-        found = _gaps(places[low:high], sequence, account, off, start_ns, end_ns)
-        lost = sum(g["missing"] for g in found if g["kind"] == "lost")
-        longest = max(
-            (
-                g["end_utc_ns"] - g["start_utc_ns"]
-                for g in found
-                if g["kind"] == "lost" and not sequence
-            ),
-            default=0,
-        )
-        expected = _expected(account, sequence, places[low:high], off, start_ns, end_ns)
+        judged = judge(account, places[low:high], sequence, life, len(holes))
         stored = high - low
         rows.append(
             {
@@ -136,35 +109,72 @@ def _of_source(
                 "kind": "sequence" if sequence else "time",
                 "type": next((v for v in VALUES if part[v].null_count < stored), "float"),
                 "unit": units[low].as_py() if stored else "",
-                "interval_ns": account.interval_ns,
+                "interval_ns": judged.interval_ns,
+                "interval_from": judged.interval_from,
                 "produced": account.produced,
                 "received": stored + int(repeated[code]),
                 "stored": stored,
-                "expected": expected,
+                "expected": judged.expected,
                 "late": account.late,
                 "duplicate": int(repeated[code]),
-                "lost": lost,
-                "gaps": len(found),
-                "longest_gap_ns": longest,
+                "refused": refused,
+                "lost": judged.lost,
+                "gaps": len(judged.gaps),
+                "longest_gap_ns": judged.longest_gap_ns,
                 "resets": sum(e.kind == "reset" for e in mine),
-                "restarts": sum(e.kind == "restart" for e in mine),
-                "verdict": verdict(
-                    stored,
-                    expected if expected is not None else account.produced,
-                    longest,
-                    account.interval_ns,
-                    len(holes),
-                ),
+                "restarts": sum(e.kind == "restart" for e in mine)
+                + sum(r.is_of(labels) for r in restarts),
+                "verdict": judged.verdict,
+                "rules": RULES,
             }
         )
-        holes += [{"source": source, "series_id": first_id + code, **g} for g in found[:_MOST_GAPS]]
+        holes += [
+            {"source": source, "series_id": first_id + code, **g} for g in judged.gaps[:_MOST_GAPS]
+        ]
     ids = {name: first_id + code for code, name in enumerate(names)}
-    holes += [_told(source, e, ids) for e in events if e.kind not in ("enabled", "disabled")]
+    told = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
+    plain = [e for e in told if e.kind not in ("enabled", "disabled", "refused")]
+    first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
+    if first is not None:  # all of the time before it
+        plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
+    holes += [_told(source, e, ids) for e in plain]
+    holes += _refusals(source, events)
     table = pa.table(
         [pa.array(codes + first_id), *(kept[n] for n in POINTS_SCHEMA.names[1:])],
         schema=POINTS_SCHEMA,
     )
     return rows, table, holes
+
+
+def _accounts(batches: Sequence[Batch]) -> dict[tuple[str, str], Account]:
+    """The last of each series; its first point was due when the first of them says."""
+    found: dict[tuple[str, str], Account] = {}
+    for account in (a for b in batches for a in b.accounts):
+        name = account.metric, account.labels
+        before = found.get(name)
+        if before is not None and before.since_ns is not None:
+            first = min(before.since_ns, account.since_ns or before.since_ns)
+            account = replace(account, since_ns=first)
+        found[name] = account
+    return found
+
+
+def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """What was refused, a row for each reason."""
+    by_reason: dict[str, list[Event]] = {}
+    for event in (e for e in events if e.kind == "refused"):
+        by_reason.setdefault(event.detail.partition(": ")[0], []).append(event)
+    return [
+        {
+            "source": source,
+            "kind": "refused",
+            "start_utc_ns": min(e.utc_ns for e in of),
+            "end_utc_ns": max(e.end_utc_ns or e.utc_ns for e in of),
+            "missing": sum(e.count for e in of),
+            "detail": next((e.detail for e in of if e.detail != reason), reason),
+        }
+        for reason, of in by_reason.items()
+    ]
 
 
 def _series_codes(
@@ -218,85 +228,6 @@ def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
     ]
 
 
-def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Event]]:
-    """When something was switched off."""
-    found: list[tuple[int, int, Event]] = []
-    for event in sorted(events, key=lambda e: e.utc_ns):
-        if event.kind == "disabled":
-            end = event.end_utc_ns
-            if end is None:
-                back = [
-                    e.utc_ns for e in events if e.kind == "enabled" and e.utc_ns >= event.utc_ns
-                ]
-                end = min(back, default=end_ns)
-            found.append((event.utc_ns, end, event))
-    return found
-
-
-def _off_ns(low: int, high: int, account: Account, off: Sequence[tuple[int, int, Event]]) -> int:
-    """How much of a stretch of time a series was switched off."""
-    total = 0
-    for start, end, event in off:
-        if event.metric in (None, account.metric) and event.labels in (None, account.labels):
-            total += max(0, min(high, end) - max(low, start))
-    return total
-
-
-def _expected(
-    account: Account,
-    sequence: bool,
-    places: Ints,
-    off: Sequence[tuple[int, int, Event]],
-    start_ns: int,
-    end_ns: int,
-) -> int | None:
-    if account.expected is not None:
-        return account.expected
-    if sequence:
-        return max(int(places[-1]) + 1, account.produced or 0)
-    if account.interval_ns:
-        on = end_ns - start_ns - _off_ns(start_ns, end_ns, account, off)
-        return max(0, on) // account.interval_ns
-    return None
-
-
-def _gaps(
-    places: Ints,
-    sequence: bool,
-    account: Account,
-    off: Sequence[tuple[int, int, Event]],
-    start_ns: int,
-    end_ns: int,
-) -> list[dict[str, Any]]:
-    if sequence:
-        around = np.concatenate([[-1], places])
-        if account.produced is not None:
-            around = np.append(around, max(account.produced, int(places[-1]) + 1))
-        return [
-            {
-                "kind": "lost",
-                "start_index": int(around[i]) + 1,
-                "end_index": int(around[i + 1]) - 1,
-                "missing": int(around[i + 1] - around[i]) - 1,
-            }
-            for i in np.flatnonzero(np.diff(around) > 1)
-        ]
-    step = account.interval_ns
-    if not step:
-        return []
-    inside = places[(places >= start_ns) & (places <= end_ns)]
-    # before the first and after the last a point may be one interval away
-    around = np.concatenate([[start_ns - step // 2], inside, [end_ns + step // 2]])
-    found = []
-    for i in np.flatnonzero(np.diff(around) > _GAP * step):
-        low, high = max(int(around[i]), start_ns), min(int(around[i + 1]), end_ns)
-        was_off = _off_ns(low, high, account, off)
-        missing = max(0, round((around[i + 1] - around[i] - was_off) / step) - 1)
-        kind = "disabled" if was_off and missing == 0 else "lost"
-        found.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
-    return [g for g in found if g["missing"] or g["kind"] == "disabled"]
-
-
 def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     known = ids.get((event.metric or "", event.labels or "{}"))
     return {
@@ -310,17 +241,25 @@ def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict
 
 
 def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
-    """What a bundle recorded: its points, or the samples of a run's monitor on the time of day.
+    """What a bundle recorded: its points, and the samples of a run's monitor on the time of day.
 
     With `metric` only series of that name are read. Series that were derived come from the source `derived`.
     """
     from penstock.observe.monitor.derived import batch_of
 
-    found = _recorded_in(bundle, metric)
-    extra = batch_of(bundle, metric)
-    if extra is None:
+    found = recorded_plain(bundle, metric)
+    both = (bundle.path / "points.parquet").is_file() and "samples" in bundle.tables
+    extra = [_of_samples(bundle, metric)] if both else []
+    extra += [one for one in [batch_of(bundle, metric)] if one is not None]
+    if not any(one.points.num_rows for one in extra):
         return found
-    more = recorded([extra], *span_of(bundle))
+    more = recorded(extra, *span_of(bundle))
+    # what was computed is no better than what it was computed from
+    computed = pc.equal(more.series["source"].cast(pa.string()), "derived")
+    of = pa.scalar(verdict_of_run(bundle.manifest))
+    verdicts = pc.if_else(computed, of, more.series["verdict"].cast(pa.string()))
+    at = more.series.schema.get_field_index("verdict")
+    more = replace(more, series=more.series.set_column(at, "verdict", verdicts).cast(SERIES_SCHEMA))
     first = pa.scalar(1 + (pc.max(found.series["series_id"]).as_py() or 0), pa.int64())
     moved = [
         table.set_column(at, "series_id", pc.add(table["series_id"], first))
@@ -334,9 +273,10 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     )
 
 
-def _recorded_in(bundle: Bundle, metric: str | None) -> Recorded:
+def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
+    """As `recorded_in`, without what was derived."""
     if (bundle.path / "points.parquet").is_file():
-        series = bundle.table("series", SERIES_SCHEMA.names)
+        series = _with_new_columns(bundle.table("series"))
         if metric is not None:
             series = series.filter(pc.equal(series["metric"].cast(pa.string()), metric))
         import pyarrow.parquet as pq
@@ -353,6 +293,16 @@ def _recorded_in(bundle: Bundle, metric: str | None) -> Recorded:
     batches = [] if "samples" not in bundle.tables else [_of_samples(bundle, metric)]
     start_ns, end_ns = span_of(bundle)
     return recorded(batches, start_ns, end_ns)
+
+
+def _with_new_columns(series: pa.Table) -> pa.Table:
+    """A table `series` that was written before it had all of its columns."""
+    before: dict[str, Any] = {"interval_from": "", "refused": 0, "rules": 1}
+    for name, value in before.items():
+        if name not in series.column_names:
+            column = pa.repeat(pa.scalar(value, SERIES_SCHEMA.field(name).type), series.num_rows)
+            series = series.append_column(name, column)
+    return series
 
 
 def span_of(bundle: Bundle) -> tuple[int, int]:
@@ -389,17 +339,38 @@ def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
         encoded.indices,
         pa.array([labels_of_entity(e) for e in encoded.dictionary.to_pylist()], pa.string()),
     )
-    return Batch(
-        "monitor",
-        0,
-        points(
-            metric=metrics,
-            labels=labels,
-            utc_ns=pc.add(table["t_ns"], shift_ns(bundle)),
-            float=table["value"],
-            unit=table["unit"],
-        ),
+    columns = points(
+        metric=metrics,
+        labels=labels,
+        utc_ns=pc.add(table["t_ns"], shift_ns(bundle)),
+        float=table["value"],
+        unit=table["unit"],
     )
+    receipt = (bundle.manifest.get("receipts") or {}).get("monitor")
+    return Batch("monitor", 0, columns, _accounts_of_samples(columns, table, receipt))
+
+
+def _accounts_of_samples(columns: pa.Table, table: pa.Table, receipt: Any) -> list[Account]:
+    """What the sampler missed is missing of each series, from its first sample on."""
+    told = receipt if isinstance(receipt, Mapping) and "expected" in receipt else None
+    missed = 0 if told is None else int(told["expected"]) - int(told.get("samples", 0))
+    counted = pa.table(
+        {
+            "metric": columns["metric"].cast(pa.string()),
+            "labels": columns["labels"].cast(pa.string()),
+            "counter": table["cumulative"],
+        }
+    ).group_by(["metric", "labels", "counter"])
+    return [
+        Account(
+            row["metric"],
+            row["labels"],
+            # one more may have been due at its end
+            expected=None if told is None else row["metric_count"] + (missed if missed > 1 else 0),
+            counter=bool(row["counter"]),
+        )
+        for row in counted.aggregate([("metric", "count")]).to_pylist()
+    ]
 
 
 def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:

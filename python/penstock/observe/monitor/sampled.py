@@ -1,4 +1,4 @@
-"""What a monitor sampled of a command, as batches of an experiment."""
+"""What a monitor sampled of a command, as points of its experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.observe.monitor.points import Account, Batch, points
 
 #: sources of numbers that may be lacking: there is an `up` for each time that they were asked for
 _ASKED = ("file", "command")
-#: by source or metric, what is not told in each sample
+#: by source, what is not told in each sample
 _NOW_AND_THEN = ("process_", "command_", "sampler_source_")
 
 
@@ -24,6 +24,7 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
     `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
     """
     found = []
+    missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
     for source, first in (("samples", "source"), ("utilisation", "kind")):
         table = tables[source]
         table = table.filter(table["value"].is_valid())
@@ -41,35 +42,37 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             float=table["value"],
             unit=table["unit"],
         )
+        text = labels.cast(pa.string())
+        counter = table["cumulative"] if source == "samples" else pa.repeat(False, len(text))
+        rows = (
+            pa.table({"metric": metric, "labels": text, "counter": counter})
+            .group_by(["metric", "labels", "counter"])
+            .aggregate([("metric", "count")])
+            .to_pylist()
+        )
+        asked = _asked(table) if source == "samples" else {}
+        # a bucket begins with the first request in it, and processes come and go
+        begins_late = {text for text, e in zip(said, entities, strict=True) if bucket_of(e)}
+        passing = {text for text, e in zip(said, entities, strict=True) if PROCESS.fullmatch(e)}
         accounts = []
-        if source == "samples":
-            # a bucket begins with the first request in it, and processes come and go
-            late = {
-                text
-                for text, e in zip(said, entities, strict=True)
-                if bucket_of(e) or PROCESS.fullmatch(e)
-            }
-            accounts = _accounts(metric, labels, late, expected) + _asked(table)
+        for r in rows:
+            name, there = (r["metric"], r["labels"]), r["metric_count"]
+            if name in asked:
+                due = asked[name]
+            elif name[1] in passing or name[0].startswith(_NOW_AND_THEN):
+                due = there
+            elif source == "samples" and name[1] not in begins_late:
+                due = expected
+            else:  # those that are there, less what was not sampled
+                due = there + missed
+            accounts.append(Account(*name, expected=due, counter=r["counter"]))
         found.append(Batch(source, 0, columns, accounts))
     return found
 
 
-def _accounts(
-    metric: pa.ChunkedArray, labels: pa.DictionaryArray, late: set[str], expected: int
-) -> list[Account]:
-    pairs = pa.table({"metric": metric, "labels": labels.cast(pa.string())})
-    return [
-        Account(r["metric"], r["labels"], expected=expected)
-        for r in pairs.group_by(["metric", "labels"]).aggregate([]).to_pylist()
-        if r["labels"] not in late
-        and not r["metric"].startswith(_NOW_AND_THEN)
-        and r["metric"] != "file_value"
-    ]
-
-
-def _asked(table: pa.Table) -> list[Account]:
-    """Of each file and command how many values there would be, from its first one to its last."""
-    accounts = []
+def _asked(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Of the value of each file and command how many there would be, from its first one to its last."""
+    found = {}
     for source in _ASKED:
         mine = table.filter(pc.equal(table["source"], source))
         frame = mine.select(["t_ns", "entity", "metric"]).to_pandas()
@@ -78,6 +81,5 @@ def _asked(table: pa.Table) -> list[Account]:
             asked = rows.loc[rows["metric"] == "up", "t_ns"]
             if len(there):
                 due = int(asked.between(there.min(), there.max()).sum())
-                labels = labels_of_entity(str(entity))
-                accounts.append(Account(f"{source}_value", labels, expected=due))
-    return accounts
+                found[f"{source}_value", labels_of_entity(str(entity))] = due
+    return found

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from penstock.host.interrupts import Interrupts, in_sessions
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, Stop, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
+from penstock.observe.monitor.collect import CollectObserver
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
-from penstock.observe.observer import Watched
+from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.overhead import Paired
@@ -41,6 +42,8 @@ class Monitored:
     alerts: list[Stretch]
     #: the signal that cut it short
     interrupted: str | None = None
+    #: the receipt of the collectors beside it
+    collected: dict[str, Any] | None = None
 
     @property
     def aborted(self) -> bool:
@@ -108,21 +111,22 @@ def monitor_command(
     told: Callable[[Stretch], None] = lambda _: None,
     signals: Signals | None = None,
     block_latency: bool = False,
+    collect: Callable[[Journal], CollectObserver] | None = None,
     application: Application | None = None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
     With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
     ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
-    to the command, whose end is then waited for; a second one kills it. Raises PenstockError if sampling is
-    not possible.
+    to the command, whose end is then waited for; a second one kills it. `collect` makes the collectors that
+    work beside it. Raises PenstockError if sampling is not possible.
     """
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
     with (
         tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
         new_bundle(journal, output, words) as bundle,
-        Recorder({"monitor": MonitorObserver(journal, None, settings)}) as recorder,
+        Recorder(_observers(journal, settings, collect)) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
         contextlib.closing(Stop()) as stop,
         contextlib.ExitStack() as stack,
@@ -146,6 +150,7 @@ def monitor_command(
                 group,
                 stdout=sys.stderr.fileno() if quiet else None,
                 stdin=None,
+                extra_env=recorder.environment(),
                 stop=stop,
                 started=None if signals is None else signals.begun,
             )
@@ -170,4 +175,20 @@ def monitor_command(
             made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
-    return Monitored(words, finished, result, made, alerts, interrupted)
+    collected = seen.receipts.get("collect")
+    return Monitored(words, finished, result, made, alerts, interrupted, collected)
+
+
+def _observers(
+    journal: Journal,
+    settings: Mapping[str, Any],
+    collect: Callable[[Journal], CollectObserver] | None,
+) -> dict[str, Observer]:
+    """Collectors begin before the sampler, and end after it."""
+    beside: dict[str, Observer] = {} if collect is None else {"collect": collect(journal)}
+    try:
+        return {**beside, "monitor": MonitorObserver(journal, None, settings)}
+    except BaseException:
+        for one in beside.values():
+            one.stop()
+        raise

@@ -19,15 +19,16 @@ import json
 import os
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError, printable
 from penstock.observe.monitor.points import (
     POINTS,
     Accepted,
@@ -39,6 +40,7 @@ from penstock.observe.monitor.points import (
     checked,
 )
 from penstock.state import closed
+from penstock.writing import sync
 
 _HEAD = struct.Struct("<4sIQQ")
 _MAGIC = b"PSB1"
@@ -47,6 +49,8 @@ _LONGEST = 1 << 30
 _SUFFIX = ".batches"
 #: a file that is locked while a collector has the source to itself; a kill frees it
 _HELD = ".held"
+#: a file that says when a collector was switched off, or that it is to go on
+_SWITCH = ".switch"
 _LOCK = "lock"
 
 
@@ -76,8 +80,8 @@ class Spool:
         try:
             directory.mkdir(mode=0o700)
             os.close(os.open(directory / _LOCK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            sync_directory(directory)
-            sync_directory(directory.parent)
+            sync(directory)
+            sync(directory.parent)
         except OSError as error:
             raise PenstockError(f"{directory}: {error.strerror}") from error
         return cls(directory)
@@ -96,6 +100,41 @@ class Spool:
                 os.close(handle)
                 raise Held(source) from None
         return Holding(self, source, handle)
+
+    def switch(self, source: str, on: bool) -> bool:
+        """Switches the collector of this source off or on; gives whether that changed anything.
+
+        Who runs the collector looks at it now and then. BadInput for a source that no running collector has.
+        """
+        with self._held(fcntl.LOCK_SH):
+            is_off = self.switched(source)[0] == "off"
+            if not is_off and not self._is_held(source):
+                raise BadInput(
+                    f"found no collector {printable(source[:80])!r} at work for it; expected one of the "
+                    "server's --config"
+                )
+            if is_off != on:
+                return False
+            draft = self.directory / _file_of(source, f"{_SWITCH}.new")
+            with open(draft, "wb", opener=closed) as file:
+                file.write(b"on 0" if on else b"off %d" % time.time_ns())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self.directory / _file_of(source, _SWITCH))
+            sync(self.directory)
+            return True
+
+    def switched(self, source: str) -> tuple[Literal["", "off", "on"], int]:
+        """Whether its collector was switched off, and when [ns since 1970 UTC], or on after that."""
+        try:
+            word, at = (self.directory / _file_of(source, _SWITCH)).read_text().split()
+        except FileNotFoundError:
+            return "", 0
+        return ("off" if word == "off" else "on"), int(at)
+
+    def forget_switch(self, source: str) -> None:
+        """Once a collector that was switched on is at work."""
+        (self.directory / _file_of(source, _SWITCH)).unlink(missing_ok=True)
 
     def _write(self, batch: Batch, holder: str | None) -> Accepted:
         right = checked(batch)
@@ -181,7 +220,7 @@ class Spool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if fresh:
-                sync_directory(self.directory)
+                sync(self.directory)
             self._catch_up(path, handle, known)
             yield handle, known
         finally:
@@ -220,15 +259,6 @@ class Holding:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory lasting."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _file_of(source: str, suffix: str = _SUFFIX) -> str:

@@ -9,6 +9,7 @@ settings of collectors by name, which work while experiments run (`collectors/ga
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,11 +49,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Targets:
-    """Servers, metrics and settings of collectors, each by its name."""
+    """Servers, metrics and settings of collectors, each by its name.
+
+    `origin`: of the file that they are of, the same whenever it is read.
+    """
 
     servers: Mapping[str, Target] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    origin: str = ""
 
     def options(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for: the options of its metric, where that is a named one, under its own."""
@@ -87,13 +92,11 @@ def read_targets(path: Path) -> Targets:
     for row in _rows(path, said, "metrics", ("name",)):
         options = checked_options({k: v for k, v in row.items() if k != "name"}, f"{path}: ")
         metrics[row["name"]] = {"metric": row["name"], **options}
-    from penstock.observe.monitor.collectors.gathering import checked_collectors
+    from penstock.observe.monitor.collectors.configured import of_file
 
-    try:
-        collectors = checked_collectors(said.get("collectors", {}))
-    except BadInput as error:
-        raise BadInput(f"{path}: collectors: {error}") from None
-    return Targets(servers, metrics, collectors)
+    collectors = of_file(path, said.get("collectors", {}))
+    origin = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    return Targets(servers, metrics, collectors, origin)
 
 
 def checked_options(said: Any, where: str = "") -> dict[str, Any]:
@@ -132,3 +135,10 @@ def _rows(
                     f"{path}: {key}, number {number}: found no {name}; expected one, as a text"
                 )
     return rows
+
+
+def shown(url: str) -> str:
+    """A server's address as it may be told and kept: without user and password."""
+    before, slashes, rest = url.rstrip("/").partition("//")
+    place, slash, path = rest.partition("/")
+    return f"{before}{slashes}{place.rpartition('@')[2]}{slash}{path}" if slashes else url

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import names_runs, select
 from penstock.errors import BadInput
+from penstock.observe.monitor.ceph_uses import ceph_uses, entity_of, is_ceph
 from penstock.observe.monitor.dashboards import Tenancy
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded_in, shift_ns
 from penstock.observe.monitor.utilisation import utilisation
@@ -82,17 +84,28 @@ _CPU_SECONDS, _LINK_SPEED = "node_cpu_seconds_total", "node_network_speed_bytes"
 def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
     """Whether a series tells how busy a host or a device is: what `uses_of_points` understands."""
     own = source == "utilisation" or metric in ("swift_bandwidth", _LINK_SPEED)
-    return own or metric.startswith("node_") or _sample(metric, labels) is not None
+    return (
+        own or metric.startswith("node_") or is_ceph(metric) or _sample(metric, labels) is not None
+    )
 
 
 def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:
     """Of a run, or of an ended experiment."""
-    if (bundle.path / "points.parquet").is_file() or "utilisation" not in bundle.tables:
-        return uses_of_points(recorded_in(bundle), bundle.manifest.get("levels") or {})
+    collected = (bundle.path / "points.parquet").is_file()
+    levels = bundle.manifest.get("levels") or {}
+    if "utilisation" not in bundle.tables:
+        return uses_of_points(recorded_in(bundle), levels)
     host = str((bundle.manifest.get("host") or {}).get("host_id") or "this host")
     names: list[str] = [n for n in ("utilisation", "samples") if n in bundle.tables]
     tables = {n: bundle.table(n, TABLES[n].arrow.names) for n in names}
-    return uses_of_tables(tables, host, shift_ns(bundle))
+    uses = uses_of_tables(tables, host, shift_ns(bundle))
+    if not collected:
+        return uses
+    # what collectors brought, of other hosts or of this one; the monitor's own is told already
+    made = recorded_in(bundle)
+    others = made.series.filter(pc.not_equal(made.series["source"], "monitor"))
+    beside = uses_of_points(Recorded(others, made.points, made.gaps), levels)
+    return _tidy(pd.concat([f for f in (uses, beside) if len(f)] or [uses], ignore_index=True))
 
 
 def uses_of_tables(tables: Mapping[str, pa.Table], host: str, shift: int = 0) -> pd.DataFrame:
@@ -128,6 +141,7 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     found: list[pd.DataFrame] = []
     samples: dict[str, list[pd.DataFrame]] = {}
     speeds: dict[str, dict[str, float]] = {}
+    ceph: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
     for row in recorded.series.to_pylist():
         mine = by_series.get(row["series_id"])
         if mine is None:
@@ -143,6 +157,9 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             found.append(
                 mine.assign(kind="swift", metric="bandwidth", entity=labels.get("device", ""))
             )
+        elif is_ceph(metric):
+            if entity := entity_of(labels):
+                ceph.setdefault((host, entity), {})[metric] = mine
         elif metric == _LINK_SPEED:
             speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
         elif (one := _sample(metric, labels)) is not None:
@@ -158,6 +175,8 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
                 )
             )
     told = {f["host"].iloc[0] for f in found}
+    for (host, entity), series in ceph.items():
+        found += [rows.assign(host=host) for rows in ceph_uses(entity, series) if len(rows)]
     for host, parts in samples.items():
         sampled = pd.concat(parts, ignore_index=True).rename(columns={"utc_ns": "t_ns"})
         sampled["t_ns"] = sampled["t_ns"].astype(np.int64)

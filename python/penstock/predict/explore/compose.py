@@ -87,7 +87,7 @@ class Composer:
         except NoPath as error:
             found, expected = error.found, error.expected
         at = axis.asked
-        raise BadInput(mistakes=[Mistake(at.file, at.line, at.column, found, expected)])
+        raise at.bad_input(found, expected)
 
     # ------------------------------------------------------------ levels
 
@@ -108,7 +108,7 @@ class Composer:
                     if _about_counts(error):
                         continue
                     for m in error.mistakes:
-                        mistakes.append(Mistake(at.file, at.line, at.column, m.found, m.expected))
+                        mistakes.append(at.mistake(m.found, m.expected))
                     if not error.mistakes:
                         raise
                     break
@@ -120,12 +120,12 @@ class Composer:
         at = axis.asked
         if 0 in values.values():
             expected = "at least 1 host in each group"
-            return [Mistake(at.file, at.line, at.column, "0 hosts", expected)]
+            return [at.mistake("0 hosts", expected)]
         try:
             for key in values:
                 find(self.platform.document, key)
         except NoPath as error:
-            return [Mistake(at.file, at.line, at.column, error.found, error.expected)]
+            return [at.mistake(error.found, error.expected)]
         return []
 
     # ------------------------------------------------------------ pieces

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.errors import BadInput, Mistake
 from penstock.spec.names import listed, suggestion
 from penstock.spec.source import Position
 
@@ -129,7 +128,9 @@ def parse_constraint(
     where = at or Position(f"--constraint {text}", 1, 1)
     tree, expression = _parse(text, where, keys)
     if not _is_condition(tree):
-        raise _bad(where, f"'{text}'", "a comparison, such as cost <= 2 EUR or makespan <= 10min")
+        raise where.bad_input(
+            f"'{text}'", "a comparison, such as cost <= 2 EUR or makespan <= 10min"
+        )
     return expression
 
 
@@ -143,12 +144,12 @@ def parse_objective(text: str, at: Position | None = None, keys: tuple[str, ...]
     match = re.match(r"(min|max)(?:imi[sz]e)?\s*:?\s+(?=\S)", given)
     if match is None:
         expected = "time, cost, energy, or min or max before an expression, such as 'min cost * makespan_s'"
-        raise _bad(where, f"'{given}'", expected)
+        raise where.bad_input(f"'{given}'", expected)
     tree, expression = _parse(given[match.end() :], where, keys)
     if _is_condition(tree):
-        raise _bad(where, f"'{given}'", "a number to make small or large, not a comparison")
+        raise where.bad_input(f"'{given}'", "a number to make small or large, not a comparison")
     if not expression.needs:
-        raise _bad(where, f"'{given}'", f"an expression over {listed(sorted(set(METRICS)))}")
+        raise where.bad_input(f"'{given}'", f"an expression over {listed(sorted(set(METRICS)))}")
     return Objective(expression, 1 if match.group(1) == "min" else -1, given)
 
 
@@ -166,20 +167,20 @@ class _Fault(Exception):  # noqa: N818 - a signal
 
 def _parse(text: str, at: Position, keys: tuple[str, ...]) -> tuple[ast.expr, Expression]:
     if len(text) > _LONGEST:
-        raise _bad(at, f"an expression of {len(text)} characters", f"at most {_LONGEST}")
+        raise at.bad_input(f"an expression of {len(text)} characters", f"at most {_LONGEST}")
     units: list[tuple[str, str]] = []
     plain = _QUANTITY.sub(lambda m: _quantity(m, units, at), text.strip())
     try:
         tree = ast.parse(plain.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _bad(
-            at, f"'{text.strip()}'", "an expression, such as cost + 0.01 * makespan_s"
+        raise at.bad_input(
+            f"'{text.strip()}'", "an expression, such as cost + 0.01 * makespan_s"
         ) from None
     needs: set[str] = set()
     try:
         compiled = _compile(tree, needs, keys, 0)
     except _Fault as fault:
-        raise _bad(at, fault.found, fault.expected) from None
+        raise at.bad_input(fault.found, fault.expected) from None
     _check_units(units, needs, at)
     currencies = frozenset(unit for _, unit in units) & {"EUR", "USD"}
     return tree, Expression(text.strip(), frozenset(needs), compiled, currencies)
@@ -191,7 +192,7 @@ def _quantity(match: re.Match[str], units: list[tuple[str, str]], at: Position) 
         return match.group(0)
     if unit not in _UNITS:
         near = suggestion(unit, list(_UNITS))
-        raise _bad(at, f"the unit '{unit}'{near}", f"one of {listed(list(_UNITS))}")
+        raise at.bad_input(f"the unit '{unit}'{near}", f"one of {listed(list(_UNITS))}")
     units.append((match.group(0), unit))
     return f"({float(number) * _UNITS[unit]!r})"
 
@@ -202,7 +203,7 @@ def _check_units(units: list[tuple[str, str]], needs: set[str], at: Position) ->
         known = [kind for name in needs if name in _KINDS for kind in (_KINDS[name],)]
         if unit != "%" and known and not any(unit in allowed for allowed, _ in known):
             words = listed(sorted({word for _, word in known}))
-            raise _bad(at, f"'{text}'", f"{words}")
+            raise at.bad_input(f"'{text}'", f"{words}")
 
 
 def _compile(node: ast.expr, needs: set[str], keys: tuple[str, ...], depth: int) -> _Compiled:
@@ -254,7 +255,3 @@ def _compile(node: ast.expr, needs: set[str], keys: tuple[str, ...], depth: int)
     found = ast.unparse(node)
     expected = f"numbers, names, + - * / **, comparisons, and, or, not, {listed(list(_FUNCTIONS))}"
     raise _Fault(node, f"'{found}'", expected)
-
-
-def _bad(at: Position, found: str, expected: str) -> BadInput:
-    return BadInput(mistakes=[Mistake(at.file, at.line, at.column, found, expected)])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.errors import BadInput, Mistake
+from penstock.errors import BadInput
 from penstock.predict.explore.levels import (
     LevelFault,
     check_levels,
@@ -130,12 +130,12 @@ def parse_axis(text: str) -> Axis:
     name = name.strip()
     where = Position(f"--vary {text}", 1, 1)
     if not equals or not name:
-        raise _bad(where, f"'{text}'", "KEY=LEVELS, such as hosts.app.count=2..18")
+        raise where.bad_input(f"'{text}'", "KEY=LEVELS, such as hosts.app.count=2..18")
     behind = Position(where.file, 1, len(text) - len(levels_text) + 1)
     try:
         return axis_of(name, levels_text, where)
     except LevelFault as fault:
-        raise _bad(behind, fault.found, fault.expected) from None
+        raise behind.bad_input(fault.found, fault.expected) from None
 
 
 def axis_of(name: str, given: Any, asked: Position) -> Axis:
@@ -199,12 +199,10 @@ def make_space(axes: Sequence[Axis]) -> Space:
             other = owner.setdefault(key, axis)
             if other is not axis:
                 where = f"{other.asked.file}:{other.asked.line}"
-                raise _bad(axis.asked, f"'{key}' a second time (first at {where})", "each key once")
+                raise axis.asked.bad_input(
+                    f"'{key}' a second time (first at {where})", "each key once"
+                )
     return Space(tuple(axes))
-
-
-def _bad(at: Position, found: str, expected: str) -> BadInput:
-    return BadInput(mistakes=[Mistake(at.file, at.line, at.column, found, expected)])
 
 
 def axes_of_source(source: Source, mapping: dict[str, Any], path: tuple[str, ...]) -> list[Axis]:

@@ -14,11 +14,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.significance import is_sure, limits
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
@@ -26,7 +26,8 @@ from penstock.text import quantity, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
-    """The response's terms, those that explain most first, with `sure` = significant at 95 %.
+    """The response's terms, those that explain most first, with `sure` = significant, all of them judged
+    together, and `limit`, the size from which on each is.
 
     Raises `NotDrawn` where there is no effects table for it.
     """
@@ -44,7 +45,7 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
         if column not in table:
             table[column] = np.nan
         table[column] = table[column].astype(float)
-    table["sure"] = is_sure(table)
+    table["sure"], table["limit"] = is_sure(table), limits(table)
     return table.sort_values("variation_share", ascending=False, kind="stable")
 
 
@@ -77,7 +78,8 @@ def _height(rows: int) -> float:
 
 
 def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Effect of every term, level to level, with 95 % interval; hollow where not significant.
+    """Effect of every term, level to level, with its own 95 % interval; hollow where not significant, all of
+    them judged together.
 
     Of factors of more than two levels: the mean at each level with its interval.
     """
@@ -112,7 +114,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         axes.tick_params(axis="y", labelsize=7)
     axes.invert_yaxis()
     gap = "\n" if style.narrow(width) else " "
-    axes.set_xlabel(_effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
+    axes.set_xlabel(effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
     if scale_of_effects(outcome, response) == LOG:
         _as_ratios(axes.xaxis)
     style.grid(axes, "x")
@@ -120,7 +122,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     return fig
 
 
-def _effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
+def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
     """The label of an axis of effects; of another scale than the measurement's it says which."""
     scale = scale_of_effects(outcome, response)
     if scale == LINEAR:
@@ -206,14 +208,16 @@ def _term_legend(fig: Figure, more: list[Any]) -> None:
 
 
 def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Size of every effect with the limit beyond which it is significant (95 %).
+    """Size of every effect with the limit beyond which it is significant, all of them judged together; one
+    limit for each where their errors differ.
 
     Of factors of more than two levels: the share of the variation.
     """
     table = terms_of(outcome, response)
     rows = table.to_dict("records")
     by_share = of_levels(outcome)
-    limit = float(((table["effect_ci_high"] - table["effect_ci_low"]) / 2).max())
+    of_each = table["limit"].to_numpy(float)
+    limit = float(of_each.max())
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
     for y, row in enumerate(rows):
@@ -238,13 +242,18 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             fontsize=8,
             color=style.MUTED,
         )
-    more = []
+    more: list[Any] = []
     if math.isfinite(limit) and not by_share:
-        more = [axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)]
-        scale = scale_of_effects(outcome, response)
-        told = times(math.exp(limit)) if scale == LOG else quantity(limit)
-        unit = f" {response.unit}" if scale == LINEAR and response.unit else ""
-        more[0].set_label(f"limit {told}{unit}")
+        dashed: dict[str, Any] = {"color": style.INK, "linestyle": (0, (4, 2)), "linewidth": 1}
+        if np.allclose(of_each, limit, rtol=1e-6):
+            more = [axes.axvline(limit, **dashed)]
+            scale = scale_of_effects(outcome, response)
+            told = times(math.exp(limit)) if scale == LOG else quantity(limit)
+            unit = f" {response.unit}" if scale == LINEAR and response.unit else ""
+            more[0].set_label(f"limit {told}{unit}")
+        else:
+            at = np.arange(len(rows))
+            more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
     _term_legend(fig, more)
     axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
     if style.narrow(width):
@@ -255,7 +264,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if by_share:
         axes.set_xlabel(f"share of the variation of {response.name} (%)")
     else:
-        axes.set_xlabel(_effect_axis(outcome, response, "|effect| on {}"))
+        axes.set_xlabel(effect_axis(outcome, response, "|effect| on {}"))
         if scale_of_effects(outcome, response) == LOG:
             _as_ratios(axes.xaxis)
     style.grid(axes, "x")
@@ -388,21 +397,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             fontsize=8.5,
         )
     labels = [outcome.phrase(c.where) for c in cells]
-    if small:
-        axes.set_yticks(y, [""] * len(cells))
-        axes.tick_params(axis="y", length=0)
-        for i, label in enumerate(labels):
-            axes.annotate(
-                label,
-                (0, i),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 6),
-                textcoords="offset points",
-                fontsize=7.5,
-                color=style.MUTED,
-            )
-    else:
-        axes.set_yticks(y, labels)
+    style.row_names(axes, labels, 6 if small else None, 7.5)
     axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
     low, high = axes.get_xlim()
     room = 0.14  # of the axis, for the numbers beside the marks

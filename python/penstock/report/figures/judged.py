@@ -11,7 +11,7 @@ from penstock.analyse.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import LINEAR
 from penstock.report import style
-from penstock.report.figures.effects import of_levels, terms_of
+from penstock.report.figures.effects import effect_axis, of_levels, terms_of
 from penstock.report.style import NotDrawn
 from penstock.text import term_text
 
@@ -23,17 +23,17 @@ _LEAST = 4
 
 def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """Half-normal quantiles over sizes of effects: what is chance lies on a line through 0 (Daniel,
-    Technometrics 1, 1959). In half widths of their intervals: those of several strata are on one line, and 1
-    is the limit."""
+    Technometrics 1, 1959). In units of the limit from which on each is significant: those of several strata
+    are on one line, and 1 is the limit."""
     table = terms_of(outcome, response)
     if of_levels(outcome):
         raise NotDrawn("terms of factors of more than two levels have no single size")
     table = table[table["effect"].notna()]
     if len(table) < _LEAST:
         raise NotDrawn(f"{len(table)} effects are too few for their distribution")
-    error = (table["effect_ci_high"] - table["effect_ci_low"]) / 2
-    in_errors = bool((error > 0).all())
-    size = table["effect"].abs() / error if in_errors else table["effect"].abs()
+    limit = table["limit"]
+    in_limits = bool((limit > 0).all())
+    size = table["effect"].abs() / limit if in_limits else table["effect"].abs()
     table = table.assign(_size=size).sort_values("_size")
     m = len(table)
     x = ndtri(0.5 + 0.5 * (np.arange(1, m + 1) - 0.5) / m)
@@ -46,7 +46,7 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         slope = float(x[chance] @ x[chance] / (x[chance] @ y[chance]))
         top = min(float(x[-1]), slope * float(y.max()))
         axes.plot([0, top / slope], [0, top], color=style.MUTED, linewidth=1)
-    if in_errors:
+    if in_limits:
         axes.axvline(1, color=style.INK, linestyle=(0, (4, 2)), linewidth=1, label="limit")
     main = ~table["term"].astype(str).str.contains(":").to_numpy(bool)
     for series, kind, label in (
@@ -81,13 +81,13 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
             fontsize=8,
             color=style.INK,
         )
-    axes.set_xlim(left=0, right=1.06 * max(widest, 1.0 if in_errors else 0.0))
+    axes.set_xlim(left=0, right=1.06 * max(widest, 1.0 if in_limits else 0.0))
     axes.set_ylim(bottom=0, top=1.08 * float(x[-1]))
     axes.set_ylabel("half-normal quantile")
     small = style.narrow(width)
-    what = "|effect| (half widths of its 95 % interval)"
-    if not in_errors:
-        what = f"|effect| on {response.name}"
+    what = "|effect| ÷ the least that is significant"
+    if not in_limits:
+        what = effect_axis(outcome, response, "|effect| on {}")
     axes.set_xlabel(what)
     style.grid(axes, "x")
     fig.legend(loc="outside upper left", ncols=2 if small else 4, handlelength=1.2)

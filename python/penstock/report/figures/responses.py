@@ -67,21 +67,7 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         style.log_axis(axes.xaxis)
     else:
         axes.set_xlim(left=min(0, float(shown[response.name].min())))
-    if small:
-        axes.set_yticks(range(len(order)), [""] * len(order))
-        axes.tick_params(axis="y", length=0)
-        for row, treatment in enumerate(order):
-            axes.annotate(
-                labels[treatment],
-                (0, row),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 4.5),
-                textcoords="offset points",
-                fontsize=7,
-                color=style.MUTED,
-            )
-    else:
-        axes.set_yticks(range(len(order)), [labels[t] for t in order])
+    style.row_names(axes, [labels[t] for t in order], 4.5 if small else None, 7)
     axes.set_xlabel(response_axis(outcome, response) + (", log scale" if log else ""))
     style.grid(axes, "both")
     handles, names = axes.get_legend_handles_labels()

@@ -14,7 +14,7 @@ from penstock.errors import BadInput
 from penstock.plugins import FIGURE_KINDS
 from penstock.report import pgf, render, style
 from penstock.report.figures.chart import Chart, data_of, draw
-from penstock.report.html import template, text_of
+from penstock.report.page import template, text_of
 
 FORMATS = ("pdf", "svg", "pgf", "png", "html")
 #: of pictures of dots, and of the raster layers of the others

@@ -12,7 +12,7 @@ from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import command_line
 from penstock.errors import printable
 from penstock.report.glossary import explained
-from penstock.report.html import template, text_of
+from penstock.report.page import template, text_of
 from penstock.report.trace import sections
 from penstock.report.trace.embed import head_of, packed, script_json
 from penstock.report.trace.gather import Gathered, gather

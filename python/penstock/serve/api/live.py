@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.observe.monitor.experiments import Experiments
-from penstock.serve.gate import Users, Who, told_token
+from penstock.serve.gate import Users, told_token, who_asks
 from penstock.serve.live.hub import MOST_OF_USERS, MOST_WATCHERS, Hub, Watched
 from penstock.serve.live.parts import state
 from penstock.serve.live.view import View
@@ -49,7 +49,7 @@ def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRoute
             Header(max_length=100, description="`id` of the last event that was had: go on there"),
         ] = None,
     ) -> StreamingResponse:
-        who: Who = request.scope["penstock.who"]
+        who = who_asks(request)
         view = None
         if who.sees is not None or experiment is not None:
             one = None

@@ -252,7 +252,7 @@ function drawExperiments() {
       !recorded ? "" : recorded.bytes ? "judged at its end" : recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : ""),
     ];
     cells.forEach((text, n) => put(line.children[n], text));
-    line.children[5].className = recorded && recorded.verdict && recorded.verdict !== "complete" ? "bad" : "";
+    line.children[5].className = recorded && recorded.verdict && !["complete", "unknown"].includes(recorded.verdict) ? "bad" : "";
   });
   drawRunning();
 }

@@ -15,8 +15,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.errors import PenstockError
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+)
 from penstock.observe.monitor.latency import SOURCE
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
@@ -31,6 +38,7 @@ _OWN = (
     ("run_time", "ns", True),
     ("reading_time", "ns", False),
 )
+_NO_COUNTERS = {f"{SOURCE}_{metric}" for metric, _, grows in _OWN if not grows}
 
 
 class BlockLatency:
@@ -39,9 +47,7 @@ class BlockLatency:
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("interval_s",))
         self.name = name
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.01 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.01 to 86400")
+        self._interval_s = interval_of(name, settings, least_s=0.01)
         #: of each series, what had been due before its first point
         self._since: dict[_Series, int] = {}
         self._last_ns: int | None = None
@@ -57,18 +63,20 @@ class BlockLatency:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        polls = self.intake.due()
+        await ended(self._task)
         await asyncio.to_thread(self._end)
-        polls = self.intake.receipt.counted["due"]
         # no interval: before the first request of a bucket nothing was lost
-        told = [Account(m, s, expected=polls - n) for (m, s), n in self._since.items()]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+        told = [
+            Account(m, s, expected=polls - n, counter=m not in _NO_COUNTERS)
+            for (m, s), n in self._since.items()
+        ]
+        await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for _ in due(self._interval_s, receipt):
+        async for _ in due(self._interval_s, self.intake):
             try:
                 await asyncio.to_thread(self._keep)
             except Closed as error:

@@ -20,7 +20,15 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from penstock.errors import BadInput, printable
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 from penstock.workload.metrics.cassandra import STATISTICS, Value, values_of
 
@@ -49,9 +57,7 @@ class CassandraPoller:
                     f"{name}: found statistic {one!r}; expected some of {', '.join(STATISTICS)}"
                 )
         self._keyspaces = _texts(name, settings, "keyspaces", [])
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 10.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        self._interval_s = interval_of(name, settings, 10.0)
         self._timeout_s = float(
             setting(name, settings, "timeout_s", (int, float), min(30.0, self._interval_s))
         )
@@ -61,28 +67,34 @@ class CassandraPoller:
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
-        #: series by metric and labels: their statistic, and how often that had succeeded before
-        self._seen: dict[tuple[str, str], tuple[str, int]] = {}
+        #: series by metric and labels: their statistic, how often that had succeeded before, and from when on
+        #: it is expected
+        self._seen: dict[tuple[str, str], tuple[str, int, int | None]] = {}
         self._succeeded: Counter[str] = Counter()
         #: polls that came to their end, by statistic; the last may have been cut by `stop`
         self._polled: Counter[str] = Counter()
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         interval_ns, missed = round(self._interval_s * 1e9), self.intake.receipt.counted["missed"]
         told = [
-            Account(metric, labels, interval_ns, expected=self._polled[statistic] + missed - before)
-            for (metric, labels), (statistic, before) in self._seen.items()
+            Account(
+                metric,
+                labels,
+                interval_ns,
+                expected=self._polled[statistic] + missed - before,
+                since_ns=since_ns,
+            )
+            for (metric, labels), (statistic, before, since_ns) in self._seen.items()
         ]
         with contextlib.suppress(Closed):
-            await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+            await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             for statistic in self._statistics:
                 found: list[Value] = []
                 try:
@@ -136,9 +148,10 @@ class CassandraPoller:
             for v in found
         ]
         success = ("cassandra_success", canonical_labels({**self._labels, "statistic": statistic}))
-        self._seen.setdefault(success, (statistic, 0))
-        for metric, labels, _ in rows:
-            self._seen.setdefault((metric, labels), (statistic, self._succeeded[statistic]))
+        begun_ns, before = self.intake.begun_ns, self._succeeded[statistic]
+        self._seen.setdefault(success, (statistic, 0, begun_ns))
+        for name in [(metric, labels) for metric, labels, _ in rows]:
+            self._seen.setdefault(name, (statistic, before, utc_ns if before else begun_ns))
         self._succeeded[statistic] += bool(found)
         self._polled[statistic] += 1
         table = points(

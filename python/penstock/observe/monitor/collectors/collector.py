@@ -6,22 +6,34 @@ import asyncio
 import importlib
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.points import POINTS, Accepted, Account, Batch, Event, Held, Sink
+from penstock.observe.monitor.collectors.columns import no_unit, table_of
+from penstock.observe.monitor.points import (
+    Accepted,
+    Account,
+    Batch,
+    Event,
+    Held,
+    Sink,
+    points,
+)
 
 native: Any = importlib.import_module("penstock._native")
 
-Columns = Mapping[str, Any]
 #: of what was wrong, as much is said
 _MOST_TOLD = 20
+#: and of what was refused, with the points themselves: so much, so often [s]
+_MOST_SAID, _LONGEST_SAID, _TELL_S = 3, 400, 1.0
+#: what is refused as it was there before
+NO_LOSS = {"duplicate"}
+_NONE = points(metric=[])
 
 
 @dataclass
@@ -48,6 +60,22 @@ class Receipt:
         self.counted["failed"] += 1
         self.tell(what)
 
+    def copy(self) -> Receipt:
+        """As it is now."""
+        refused, counted = self.refused.copy(), self.counted.copy()
+        return replace(self, refused=refused, counted=counted, told=[*self.told])
+
+    def document(self, before: Receipt | None = None) -> dict[str, Any]:
+        """As JSON values: what came since `before`, or in all."""
+        first = before or Receipt(self.source)
+        numbers = ("received", "stored", "batches", "repeated")
+        return {
+            **{n: getattr(self, n) - getattr(first, n) for n in numbers},
+            "refused": dict(self.refused - first.refused),
+            "counted": dict(self.counted - first.counted),
+            "told": self.told[len(first.told) :],
+        }
+
 
 class Collector(Protocol):
     """Brings points into a sink from `start` to `stop`; made once, used once.
@@ -55,7 +83,11 @@ class Collector(Protocol):
     `name` becomes the source of its batches. All three run in one event loop, which others share: nothing
     in them may block. What others send can be anything: it is refused, counted and told, and the collector
     lives. One that waits at a port for what comes says so by a class attribute `listens = True`: it is shared
-    by experiments that run at the same time.
+    by experiments that run at the same time, and has its `intake`. One that polls tells its intake when it
+    `begins` and `ends`, so that what was before and after is no gap. In a run one that listens is one
+    command's: its static method `of_run(settings)` gives them with a free port and a token of the run's own,
+    and `reached()` says, once it has started, what that command finds in its environment (`""` is the
+    address, other names are added to that of the collector).
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -68,99 +100,35 @@ class Collector(Protocol):
         """Ends it; what was received before is in the sink when this returns."""
 
 
-def unit_of(metric: str) -> str:
-    """The unit that a metric's name ends with, as Prometheus names them (`_seconds`, `_bytes`, `_ratio`)."""
-    words = metric.rsplit("_", 2)[1:]
-    if len(words) == 2 and words[1] in ("total", "sum", "max", "min"):
-        words = words[:1]
-    known = {
-        "seconds": "s",
-        "bytes": "B",
-        "ratio": "1",
-        "celsius": "°C",
-        "joules": "J",
-        "watts": "W",
-        "volts": "V",
-        "amperes": "A",
-        "hertz": "Hz",
-        "percent": "%",
-        "meters": "m",
-    }
-    return known.get(words[-1], "") if words else ""
-
-
-def no_unit(metric: str) -> str:
-    """Where a protocol says nothing of units."""
-    return ""
-
-
-def table_of(columns: Columns, unit: Callable[[str], str] = no_unit) -> tuple[pa.Table, int]:
-    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and how
-    many these were."""
-    rows = len(columns["kind"])
-    metric = np.frombuffer(columns["metric"], np.int32)
-    labels = np.frombuffer(columns["labels"], np.int32)
-    kind = np.frombuffer(columns["kind"], np.uint8)
-    bits = np.frombuffer(columns["bits"], np.int64)
-    names, sets = columns["metrics"], columns["label_sets"]
-    units = [unit(name) for name in names]
-    words = sorted(set(units))
-    of_unit = np.array([words.index(u) for u in units], np.int32)
-    texts = pa.nulls(rows, pa.string())
-    if columns["texts"]:
-        place = np.full(rows, -1)
-        place[kind == 2] = np.arange(len(columns["texts"]))
-        taken = pa.array(place, pa.int64(), mask=kind != 2)
-        texts = pa.array(columns["texts"], pa.string()).take(taken)
-    table = pa.table(
-        [
-            _dictionary(metric, names),
-            _dictionary(labels, sets),
-            pa.array(np.frombuffer(columns["utc_ns"], np.int64)),
-            pa.nulls(rows, pa.int64()),
-            _values(bits.view(np.float64), kind != 0, pa.float64()),
-            _values(bits, kind != 1, pa.int64()),
-            texts,
-            _values(bits != 0, kind != 3, pa.bool_()),
-            _dictionary(of_unit[metric] if rows else metric, words),
-        ],
-        schema=POINTS,
-    )
-    odd_names = np.array([not name.isprintable() for name in names], bool)
-    odd_sets = np.array([not one.isprintable() for one in sets], bool)
-    if odd_names.any() or odd_sets.any():
-        odd = odd_names[metric] | odd_sets[labels]
-        return table.filter(pa.array(~odd)), int(odd.sum())
-    return table, 0
-
-
-def _values(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
-    if missing.all():
-        return pa.nulls(len(missing), kind)
-    return pa.array(values, kind, mask=missing if missing.any() else None)
-
-
-def _dictionary(indices: Any, texts: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(indices, pa.int32()), pa.array(texts, pa.string())
-    )
-
-
-async def due(interval_s: float, receipt: Receipt) -> AsyncIterator[int]:
+async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
     """When each poll begins [ns since 1970]: poll k at t0 + k x interval, and never made up for.
 
-    Counts in the receipt what was `due`, and `missed` what could not begin as another one went on.
+    Counts in the intake's receipt what was `due`, and `missed` what could not begin as another one went on.
     """
     loop = asyncio.get_running_loop()
+    counted = intake.receipt.counted
     t0, k = loop.time(), 0
     while True:
         await asyncio.sleep(max(0.0, t0 + k * interval_s - loop.time()))
-        receipt.counted["due"] += 1
-        yield time.time_ns()
+        counted["due"] += 1
+        now = time.time_ns()
+        if k == 0:
+            intake.begins(now)
+        intake.polling = t0, interval_s
+        yield now
+        intake.polling = None
         next_k = max(k + 1, int((loop.time() - t0) / interval_s))
-        receipt.counted["missed"] += next_k - k - 1
-        receipt.counted["due"] += next_k - k - 1
+        counted["missed"] += next_k - k - 1
+        counted["due"] += next_k - k - 1
         k = next_k
+
+
+def due_at_the_end(counted: int, t0: float, interval_s: float, now: float) -> int:
+    """Polls that were due by now, where one of those `counted` is cut by the end.
+
+    One that lasted less than its interval is not held against the collector.
+    """
+    return max(counted - 1, int((now - t0) / interval_s))
 
 
 class Intake:
@@ -177,9 +145,26 @@ class Intake:
         *,
         in_order: bool = True,
         unit: Callable[[str], str] = no_unit,
+        interval_ns: int | None = None,
     ) -> None:
+        """`interval_ns`: how often a point of each series is due that is read here, where that is known."""
         self.receipt = Receipt(source)
         self._sink, self._in_order, self._unit = sink, in_order, unit
+        self._interval_ns = interval_ns
+        self._made_ns = time.time_ns()
+        #: while a poll goes on, t0 and interval of all of them [s of the event loop]
+        self.polling: tuple[float, float] | None = None
+        #: when the first poll was due
+        self.begun_ns: int | None = None
+        #: to be told with the next batch
+        self._events: list[Event] = []
+        #: series whose interval was told
+        self._accounts: dict[tuple[str, str], Account] = {}
+        self._known = 0
+        #: of what was refused, what was told already, how much had been said, and when
+        self._refused_told: Counter[str] = Counter()
+        self._said = 0
+        self._refused_at_s = 0.0
         self._lock = threading.Lock()
         self._reader: Any = native.PointReader(in_order=in_order)
         self._number = sink.next_number(source)
@@ -203,7 +188,7 @@ class Intake:
             found = [self._message(self._reader, *message) for message in messages]
             table, odd = table_of(self._reader.take(), self._unit)
             self._odd(odd)
-            self._keep(table)
+            self._keep(table, self._new_accounts())
             return found
 
     def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Accepted:
@@ -214,13 +199,18 @@ class Intake:
         if source == self.receipt.source:
             raise Held(source)
         with self._lock:
+            self._keep(_NONE, at_once=True)  # what was refused before is no matter of this one
             reader = native.PointReader(in_order=False)
             found = self._message(reader, protocol, *words)
             if isinstance(found, ValueError):
                 raise found
             table, odd = table_of(reader.take(), self._unit)
             self._odd(odd)
-            accepted = self._sink.write(Batch(source, number, table))
+            accounts = self._of_series(reader.known_from(0))
+            # told where its points are, and not once more by our own batches
+            events = self._refusals()
+            accepted = self._sink.write(Batch(source, number, table, accounts, events))
+            self._told()
             self._count(accepted, 0 if accepted.duplicate else table.num_rows)
             return accepted
 
@@ -231,6 +221,31 @@ class Intake:
         with self._lock:
             self.receipt.received += table.num_rows
             self._keep(table, accounts, events)
+
+    def begins(self, utc_ns: int) -> None:
+        """The first poll is due at `utc_ns`: the collector had not begun before. Told with the next batch."""
+        with self._lock:
+            self.begun_ns = utc_ns
+            detail = "the collector starting"
+            self._events.append(Event("starting", self._made_ns, utc_ns, detail=detail))
+
+    def due(self) -> int:
+        """How many polls were due by now, but for one that the end cuts; in the collector's event loop."""
+        counted = self.receipt.counted["due"]
+        if self.polling is None:
+            return counted
+        return due_at_the_end(counted, *self.polling, asyncio.get_running_loop().time())
+
+    def ends(self, accounts: Sequence[Account] = ()) -> None:
+        """Keeps the last accounts, and what is still to be told: it was stopped now."""
+        with self._lock:
+            event = Event("ending", time.time_ns(), detail="the collector was stopped")
+            self._keep(_NONE, accounts, [event], at_once=True)
+
+    def tell(self) -> None:
+        """Keeps what is still to be told: intervals of series, and what was refused."""
+        with self._lock:
+            self._keep(_NONE, list(self._accounts.values()), at_once=True)
 
     def refuse(self, reason: str, what: str, count: int = 1) -> None:
         """Counts what was refused before it could be read."""
@@ -256,11 +271,53 @@ class Intake:
         if points:
             self.receipt.refused["malformed"] += points
 
+    def _of_series(self, names: Sequence[tuple[str, str]]) -> list[Account]:
+        if self._interval_ns is None:
+            return []
+        printable = [(m, s) for m, s in names if m.isprintable() and s.isprintable()]
+        return [Account(m, s, self._interval_ns) for m, s in printable]
+
+    def _new_accounts(self) -> list[Account]:
+        """Of series that came for the first time."""
+        if self._interval_ns is None or self._reader.known == self._known:
+            return []
+        new = self._of_series(self._reader.known_from(self._known))
+        self._known = self._reader.known
+        self._accounts |= {(a.metric, a.labels): a for a in new}
+        return new
+
+    def _refusals(self) -> list[Event]:
+        """What was refused since it was told last. A point that was there already is no loss."""
+        new = self.receipt.refused - self._refused_told
+        now = time.time_ns()
+        said = "; ".join(self.receipt.told[self._said : self._said + _MOST_SAID])
+        detail = f": {said}"[:_LONGEST_SAID] if said else ""
+        return [
+            Event("refused", now, now, detail=why + detail, count=n)
+            for why, n in sorted(new.items())
+            if why not in NO_LOSS
+        ]
+
+    def _told(self) -> None:
+        self._refused_told = self.receipt.refused.copy()
+        self._said = len(self.receipt.told)
+        self._refused_at_s = time.monotonic()
+
     def _keep(
-        self, table: pa.Table, accounts: Sequence[Account] = (), events: Sequence[Event] = ()
+        self,
+        table: pa.Table,
+        accounts: Sequence[Account] = (),
+        events: Sequence[Event] = (),
+        *,
+        at_once: bool = False,
     ) -> None:
-        if not (table.num_rows or accounts or events):
+        refusals: list[Event] = []
+        if at_once or time.monotonic() - self._refused_at_s >= _TELL_S:
+            refusals = self._refusals()
+        if not (table.num_rows or accounts or events or refusals):
             return
+        waiting = len(self._events)
+        events = [*self._events, *events, *refusals]
         if not self._told_anew:
             detail = f"the collector began anew after batch {self._number - 1}"
             events = [*events, Event("restart", time.time_ns(), detail=detail)]
@@ -270,66 +327,20 @@ class Intake:
         except BaseException:
             # what is sent again is not to be taken for a second value of its time
             self._reader = native.PointReader(in_order=self._in_order)
+            self._known = 0
             self.receipt.received -= table.num_rows
             raise
         self._number += 1
         self._told_anew = True
+        del self._events[:waiting]
+        if refusals:
+            self._told()
         self._count(accepted, table.num_rows)
 
     def _count(self, accepted: Accepted, rows: int) -> None:
         self.receipt.batches += 1
         self.receipt.repeated += accepted.duplicate
         self.receipt.stored += 0 if accepted.duplicate else rows
-
-
-#: a message, its bytes, and who waits for it
-_Waiting = tuple[tuple[Any, ...], int, asyncio.Future[dict[str, int]]]
-#: bytes of messages that are kept together: at six a point, no more points than a batch may have
-TOGETHER_BYTES = 8 << 20
-
-
-class Together:
-    """Messages of many connections into one intake, from one event loop: those that come during a write share
-    the next, and its sync."""
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-        self._waiting: deque[_Waiting] = deque()
-        self._at_work: asyncio.Task[None] | None = None
-
-    async def read(self, protocol: str, message: bytes, *words: Any) -> dict[str, int]:
-        """As `Intake.read`."""
-        done: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(((protocol, message, *words), len(message), done))
-        if self._at_work is None or self._at_work.done():
-            self._at_work = asyncio.create_task(self._work())
-        return await done
-
-    async def stop(self) -> None:
-        """Returns once nothing waits any more."""
-        if self._at_work is not None:
-            await self._at_work
-
-    async def _work(self) -> None:
-        while self._waiting:
-            taken: list[_Waiting] = []
-            size = 0
-            while self._waiting and (not taken or size + self._waiting[0][1] <= TOGETHER_BYTES):
-                taken.append(self._waiting.popleft())
-                size += taken[-1][1]
-            found: Sequence[dict[str, int] | BaseException]
-            try:
-                messages = [message for message, _, _ in taken]
-                found = await asyncio.to_thread(self._intake.read_all, messages)
-            except Exception as error:
-                found = [error] * len(taken)
-            for (_, _, done), what in zip(taken, found, strict=True):
-                if done.done():  # its connection is gone
-                    continue
-                if isinstance(what, BaseException):
-                    done.set_exception(what)
-                else:
-                    done.set_result(what)
 
 
 def setting(
@@ -348,8 +359,34 @@ def setting(
     return found
 
 
+def interval_of(
+    name: str, settings: Mapping[str, Any], default_s: float = 1.0, least_s: float = 0.1
+) -> float:
+    """The setting `interval_s`, `least_s` to a day. BadInput."""
+    interval_s = float(setting(name, settings, "interval_s", (int, float), default_s))
+    if not least_s <= interval_s <= 86400:
+        raise BadInput(f"{name}: found interval_s {interval_s:g}; expected {least_s:g} to 86400")
+    return interval_s
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Ends what a collector does, and waits for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 def only(name: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
     """BadInput for a setting that there is not."""
     strange = [key for key in settings if key not in known]
     if strange:
         raise BadInput(f"{name}: found {', '.join(map(str, strange))}; expected {', '.join(known)}")
+
+
+def told_interval_ns(name: str, settings: Mapping[str, Any]) -> int | None:
+    """The setting `interval_s` of who waits for what comes: how often a point of each series is due [ns]."""
+    found: float | None = setting(name, settings, "interval_s", (int, float), None)
+    if found is None:
+        return None
+    if not 0.001 <= found <= 86400:
+        raise BadInput(f"{name}: found interval_s {found:g}; expected 0.001 to 86400")
+    return round(found * 1e9)

@@ -3,12 +3,13 @@
     gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
     gathering.soon()               # after an experiment began
     gathering.look()               # now and then
-    gathering.end(experiment)      # before it ends
+    receipts = gathering.end(experiment)      # before it ends
     gathering.close()
 
 What polls (a scraper, SNMP) is started for each experiment anew, so that its first poll is the experiment's
 beginning. What listens at a port runs once, from the first experiment to the last, and each of them gets what
-comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names.
+comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names, `begun` for those
+that were begun through this server alone (`here`, the default) or for all (`anywhere`).
 """
 
 from __future__ import annotations
@@ -22,35 +23,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.observe.monitor.collectors.collector import Receipt
+from penstock.observe.monitor.collectors.configured import BEGUN, checked_collectors, own_settings
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.collectors.switching import Part, joined, tell
 from penstock.observe.monitor.experiments import Experiment, Experiments
-from penstock.observe.monitor.points import Accepted, Batch, Closed, Sink
-from penstock.observe.monitor.spool import Holding
+from penstock.observe.monitor.points import Accepted, Batch, Closed, Event, Sink, points
+from penstock.observe.monitor.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
-MOST_COLLECTORS = 100
+#: observers, whose receipts bear their names
+_OBSERVERS = ("monitor", "trace", "layers")
 #: how long a receiver may gather what came before it hands it on, and a little more [s]
 _GATHERED_S = 0.3
-
-
-def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
-    """Settings of collectors by name. BadInput for what is none, with what was found and expected."""
-    if not isinstance(wanted, Mapping) or not all(isinstance(s, Mapping) for s in wanted.values()):
-        raise BadInput("found collectors of another form; expected an object of settings by name")
-    if len(wanted) > MOST_COLLECTORS:
-        raise BadInput(f"found {len(wanted)} collectors; expected {MOST_COLLECTORS} at most")
-    for name, settings in wanted.items():
-        pattern = settings.get("experiments", "*")
-        if not isinstance(pattern, str) or not 0 < len(pattern) <= 500:
-            raise BadInput(f"{name}: found experiments {pattern!r}; expected a pattern of names")
-        collectors_of({name: _own(settings)})
-    return {name: dict(settings) for name, settings in wanted.items()}
-
-
-def _own(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != "experiments"}
 
 
 class Fan:
@@ -119,8 +105,11 @@ class Gathering:
         wanted: Mapping[str, Mapping[str, Any]],
         store: Callable[[], Experiments],
         tell: Callable[[str], None] = lambda _: None,
+        server: str = "",
     ) -> None:
+        """`server`: what experiments that are begun here are begun through (`Experiments.start`)."""
         self._wanted = checked_collectors(wanted)
+        self.server = server
         self._store = store
         self._tell = tell
         self._told: set[str] = set()
@@ -130,6 +119,15 @@ class Gathering:
         self._listening: dict[str, Collecting] = {}
         #: by experiment and collector: what has the source to itself meanwhile
         self._held: dict[tuple[Path, str], Holding] = {}
+        #: of what is shared, what it had done, and its processor time, when an experiment began to get it
+        self._before: dict[tuple[Path, str], tuple[Receipt, int]] = {}
+        #: what each has handed on since it was last switched on, those that are off, and receipts until then
+        self._parts: dict[tuple[Path, str], Part] = {}
+        self._off: set[tuple[Path, str]] = set()
+        self._receipts: dict[tuple[Path, str], dict[str, Any]] = {}
+        #: of experiments that run: the server that they were begun through; those that are being ended
+        self._through: dict[Path, str] = {}
+        self._ending: set[Path] = set()
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "gathering")
 
@@ -165,18 +163,41 @@ class Gathering:
             }
             for path in {p for p, _ in self._held} - running.keys():
                 self._end(path)
-            for experiment in running.values():
+            self._ending &= running.keys()
+            self._through = {p: t for p, t in self._through.items() if p in running}
+            for experiment in (e for p, e in running.items() if p not in self._ending):
                 for name, settings in self._wanted.items():
-                    if fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+                    if self._is_for(store, experiment, settings):
                         self._begin(store, experiment, name, settings)
 
-    def end(self, experiment: Experiment) -> None:
-        """Ends what is collected for an experiment, before it is stopped itself."""
+    def _is_for(
+        self, store: Experiments, experiment: Experiment, settings: Mapping[str, Any]
+    ) -> bool:
+        if not fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+            return False
+        if settings.get("begun", BEGUN[0]) != BEGUN[0]:
+            return True
+        if experiment.path not in self._through:
+            self._through[experiment.path] = store.begun_through(experiment)
+        return self._through[experiment.path] == self.server
+
+    def end(self, experiment: Experiment) -> dict[str, Any]:
+        """Ends what is collected for an experiment, before it is stopped itself; gives receipts by collector.
+
+        Where it is not stopped then, `go_on` says so.
+        """
         shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
         if shared:
             time.sleep(_GATHERED_S)
         with self._lock:
-            self._end(experiment.path)
+            self._ending.add(experiment.path)
+            return self._end(experiment.path)
+
+    def go_on(self, experiment: Experiment) -> None:
+        """After `end`: it was not stopped after all, and what is collected begins anew."""
+        with self._lock:
+            self._ending.discard(experiment.path)
+        self.soon()
 
     def close(self) -> None:
         """Ends all; the experiments go on."""
@@ -197,55 +218,123 @@ class Gathering:
             if (path, name) not in self._held:
                 self._held[path, name] = store.sink(experiment).hold(name)
             sink = self._held[path, name]
+            if not self._is_on(path, name, store.sink(experiment), sink):
+                return
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
-                    one = Collecting(collectors_of({name: _own(settings)}), sink)
+                    part = self._parts[path, name] = Part(name, sink, self._parts.get((path, name)))
+                    one = Collecting(collectors_of({name: own_settings(settings)}), part)
                     self._polling[path, name] = one.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
-            fan.add(path, sink)
+            if path not in fan.places:
+                if sink.next_number(name) == 0:
+                    sink.write(_starting(name, experiment.start_ns))
+                fan.add(path, sink)
             if name not in self._listening:
-                one = Collecting(collectors_of({name: _own(settings)}), fan)
+                one = Collecting(collectors_of({name: own_settings(settings)}), fan)
                 self._listening[name] = one.start()
+            if (path, name) not in self._before:
+                one = self._listening[name]
+                intake = getattr(one.collectors[name], "intake", None)
+                done = Receipt(name) if intake is None else intake.receipt.copy()
+                self._before[path, name] = done, one.cpu_ns()
+        except Closed:
+            # it ended meanwhile
+            self._free(path, name)
         except PenstockError as error:
             self._say(f"{name}: {error}")
             if name in self._fans:
                 self._fans[name].remove(path)
             self._free(path, name)
 
+    def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
+        """Whether a collector is to work for an experiment; ends it where it was switched off."""
+        word, at_ns = spool.switched(name)
+        if word == "off" and (path, name) not in self._off:
+            if (path, name) in self._parts:
+                self._parts[path, name].goes_on = True
+            self._pause(path, name)
+            tell(name, sink, "disabled", at_ns)
+            self._off.add((path, name))
+        elif word == "on":
+            tell(name, sink, "enabled", time.time_ns())
+            spool.forget_switch(name)
+            self._off.discard((path, name))
+        return word != "off"
+
+    def _pause(self, path: Path, name: str) -> None:
+        """Ends a collector's work for an experiment; adds its receipt to those of before."""
+        said: dict[str, Any] | None = None
+        one = self._polling.pop((path, name), None)
+        if one is not None:
+            said = self._stopped(one, name)
+        fan = self._fans.get(name)
+        if fan is not None and path in fan.places:
+            before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
+            shared = self._listening.get(name)
+            if fan.places == {path}:
+                said = self._quiet(name, before, cpu_ns)
+            elif shared is not None:
+                said = self._so_far(shared, name, before, cpu_ns)
+            fan.remove(path)
+        if said is not None:
+            self._receipts[path, name] = joined(self._receipts.get((path, name)), said)
+
     def _free(self, path: Path, name: str) -> None:
         held = self._held.pop((path, name), None)
         if held is not None:
             held.release()
 
-    def _end(self, path: Path) -> None:
-        for key in [k for k in self._polling if k[0] == path]:
-            with contextlib.suppress(Closed):
-                self._stopped(self._polling.pop(key), key[1])
-        for name, fan in self._fans.items():
-            if fan.places == {path}:
-                self._quiet(name)
-            fan.remove(path)
+    def _end(self, path: Path) -> dict[str, Any]:
+        receipts: dict[str, Any] = {}
+        for name in self._wanted:
+            self._pause(path, name)
+            receipts[name] = self._receipts.pop((path, name), None)
+            self._parts.pop((path, name), None)
+            self._off.discard((path, name))
         for key in [k for k in self._held if k[0] == path]:
             self._free(*key)
+        named = {n: r for n, r in receipts.items() if r}
+        return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in named.items()}
 
-    def _quiet(self, name: str) -> None:
+    def _quiet(
+        self, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
         one = self._listening.pop(name, None)
-        if one is not None:
-            with contextlib.suppress(Closed):
-                self._stopped(one, name)
+        return None if one is None else self._stopped(one, name, before, cpu_ns)
 
-    def _stopped(self, one: Collecting, name: str) -> None:
+    def _so_far(
+        self, one: Collecting, name: str, before: Receipt, cpu_ns: int
+    ) -> dict[str, Any] | None:
+        """Of what goes on for other experiments, what it did for one that ends."""
+        intake = getattr(one.collectors[name], "intake", None)
+        if intake is None:
+            return None
+        try:
+            intake.tell()
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+        said: dict[str, Any] = intake.receipt.document(before)
+        return said | {"cpu_ns": one.cpu_ns() - cpu_ns}
+
+    def _stopped(
+        self, one: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
         try:
             one.stop()
         except Closed:
-            raise
+            pass  # it ended by another way
         except PenstockError as error:
             self._say(f"{name}: {error}")
-        for receipt in one.receipts.values():
-            said = _trouble(receipt)
-            if said:
-                self._tell(f"{name}: {receipt.stored} points; {said}")
+        intake = getattr(one.collectors[name], "intake", None)
+        receipt = one.receipts.get(name) or (intake.receipt if intake is not None else None)
+        if receipt is None:
+            return None
+        if said := _trouble(receipt):
+            self._tell(f"{name}: {receipt.stored} points; {said}")
+        made: dict[str, Any] = receipt.document(before)
+        return made | {"cpu_ns": one.cpu_ns() - cpu_ns}
 
     def _say(self, what: str) -> None:
         if what not in self._told and len(self._told) < 1000:
@@ -258,3 +347,9 @@ def _trouble(receipt: Receipt) -> str:
     counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
     parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
     return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")
+
+
+def _starting(name: str, start_ns: int) -> Batch:
+    """That a receiver began to listen for an experiment now: nothing could come before."""
+    event = Event("starting", start_ns, time.time_ns(), detail="the collector starting")
+    return Batch(name, 0, points(metric=[]), events=[event])

@@ -1,18 +1,25 @@
 """Graphite's own protocols: lines over TCP and UDP, pickles over TCP. collectd needs only host and port.
 
 Settings: `port` (2003), `pickle_port` (2004, null is off), `udp` (true), `host`, `open`, `units` (metric →
-unit), `in_order` (true).
+unit), `in_order` (true), `interval_s` (how often a point of each series is due).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    only,
+    setting,
+    told_interval_ns,
+)
 from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener
 from penstock.observe.monitor.points import Closed, Sink
 
@@ -31,7 +38,7 @@ class GraphiteReceiver:
     listens = True
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order")
+        known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order", "interval_s")
         only(name, settings, known)
         self.name = name
         self._door = Door.of(name, settings, 2003, tokens=False)
@@ -42,6 +49,7 @@ class GraphiteReceiver:
         self._udp = setting(name, settings, "udp", bool, True)
         self._units = setting(name, settings, "units", Mapping, {})
         self._in_order = setting(name, settings, "in_order", bool, True)
+        self._interval_ns = told_interval_ns(name, settings)
         self._gathered = bytearray()
         self._room = asyncio.Event()
         self._lines: Listener | None = None
@@ -60,10 +68,28 @@ class GraphiteReceiver:
         assert self._pickles is not None
         return self._pickles.address
 
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at free ports."""
+        return {"port": 0, "pickle_port": 0, **settings}
+
+    def reached(self) -> dict[str, str]:
+        """Where a command reaches it, and where its pickles are taken."""
+        ways = {"": self._lines, "PICKLE": self._pickles}
+        return {
+            way: "{}:{}".format(*listener.address)
+            for way, listener in ways.items()
+            if listener is not None
+        }
+
     async def start(self, sink: Sink) -> None:
         unit = {str(m): str(u) for m, u in self._units.items()}
         self.intake = Intake(
-            self.name, sink, in_order=self._in_order, unit=lambda metric: unit.get(metric, "")
+            self.name,
+            sink,
+            in_order=self._in_order,
+            unit=lambda metric: unit.get(metric, ""),
+            interval_ns=self._interval_ns,
         )
         self._room.set()
         self._ending = False
@@ -98,6 +124,8 @@ class GraphiteReceiver:
         await self._close()
         self._ending = True
         await self._keeping
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.tell)
         return self.intake.receipt
 
     async def _close(self) -> None:

@@ -2,13 +2,16 @@
 remote write (`/api/v1/write`).
 
 A request is answered once its points are kept. A sender that numbers its batches (`X-Penstock-Batch: SOURCE
-NUMBER`) may send one again: it changes nothing. Settings: `port`, `host`, `token`, `open`, `in_order` (true).
+NUMBER`) may send one again: it changes nothing. Settings: `port`, `host`, `token`, `open`, `in_order` (true),
+`interval_s` (how often a point of each series is due).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import secrets
 import time
 import zlib
 from collections.abc import Mapping
@@ -19,14 +22,14 @@ import cramjam
 
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import (
+    NO_LOSS,
     Intake,
     Receipt,
-    Together,
-    no_unit,
     only,
     setting,
-    unit_of,
+    told_interval_ns,
 )
+from penstock.observe.monitor.collectors.columns import no_unit, unit_of
 from penstock.observe.monitor.collectors.listening import (
     MOST_BODY,
     Answer,
@@ -34,6 +37,7 @@ from penstock.observe.monitor.collectors.listening import (
     HttpListener,
     Request,
 )
+from penstock.observe.monitor.collectors.together import Together
 from penstock.observe.monitor.points import Closed, Held, Sink
 
 #: of `precision`, one unit [ns]
@@ -50,7 +54,7 @@ PRECISIONS = {
     "h": 3_600_000_000_000,
 }
 #: a point that is there already is no mistake of a sender that tries again
-FORGIVEN = {"duplicate"}
+FORGIVEN = NO_LOSS
 
 
 class _Push:
@@ -62,10 +66,11 @@ class _Push:
     units = staticmethod(no_unit)
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        only(name, settings, ("host", "port", "token", "open", "in_order"))
+        only(name, settings, ("host", "port", "token", "open", "in_order", "interval_s"))
         self.name = name
         self._door = Door.of(name, settings, self.port, tokens=True)
         self._in_order = setting(name, settings, "in_order", bool, True)
+        self._interval_ns = told_interval_ns(name, settings)
         self._listener: HttpListener | None = None
 
     @property
@@ -74,8 +79,27 @@ class _Push:
         assert self._listener is not None
         return self._listener.address
 
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at a free port, for who has a token that is the run's own."""
+        own = {"port": 0, **settings}
+        return own if own.get("open") else {"token": secrets.token_urlsafe(24), **own}
+
+    def reached(self) -> dict[str, str]:
+        """Where, and by which token, a command reaches it."""
+        host, port = self.address
+        name = f"[{host}]" if ":" in host else host
+        token = {} if self._door.token is None else {"TOKEN": self._door.token}
+        return {"": f"http://{name}:{port}", **token}
+
     async def start(self, sink: Sink) -> None:
-        self.intake = Intake(self.name, sink, in_order=self._in_order, unit=self.units)
+        self.intake = Intake(
+            self.name,
+            sink,
+            in_order=self._in_order,
+            unit=self.units,
+            interval_ns=self._interval_ns,
+        )
         self._together = Together(self.intake)
         self._listener = HttpListener(self._door, self.answer)
         await self._listener.start()
@@ -84,6 +108,8 @@ class _Push:
         assert self._listener is not None
         await self._listener.stop()
         await self._together.stop()
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.tell)
         if self._listener.dropped:
             self.intake.receipt.counted["connections dropped"] = self._listener.dropped
         return self.intake.receipt

@@ -56,12 +56,17 @@ class Door:
         return cls(host, number, token)
 
 
+def most_connections() -> int:
+    """Connections of one port, by how many files a process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(MOST_CONNECTIONS, soft // 4))
+
+
 class Listener:
     """A TCP server whose connections are bounded in number."""
 
     def __init__(self, door: Door, handle: Handle) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(8, min(MOST_CONNECTIONS, soft // 4))
+        self._most = most_connections()
         self._door, self._handle = door, handle
         self._open: OrderedDict[asyncio.StreamWriter, asyncio.Task[None] | None] = OrderedDict()
         self._server: asyncio.Server | None = None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Coroutine, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from penstock.errors import BadInput
@@ -29,6 +32,26 @@ def collectors_of(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Collecto
     return made
 
 
+class _Counting(ThreadPoolExecutor):
+    """Threads whose processor time is counted."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="collecting")
+        self.used_ns = 0
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        def counted() -> T:
+            before = time.thread_time_ns()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                with self._lock:
+                    self.used_ns += time.thread_time_ns() - before
+
+        return super().submit(counted)
+
+
 class Collecting:
     """Collectors at work on one sink:
 
@@ -48,9 +71,20 @@ class Collecting:
             target=self._loop.run_forever, name="collectors", daemon=True
         )
         self._started: list[str] = []
+        self._threads = _Counting()
+        self._loop_ns = 0
+
+    def cpu_ns(self) -> int:
+        """Processor time of its threads, without that of programs that they started [ns]."""
+        if self._thread.is_alive() and self._thread.ident is not None:
+            with contextlib.suppress(OSError):
+                clock = time.pthread_getcpuclockid(self._thread.ident)
+                self._loop_ns = time.clock_gettime_ns(clock)
+        return self._loop_ns + self._threads.used_ns
 
     def start(self) -> Collecting:
         """Starts all of them."""
+        self._loop.set_default_executor(self._threads)
         self._thread.start()
         try:
             for name, collector in self.collectors.items():
@@ -70,6 +104,7 @@ class Collecting:
                 self.receipts[name] = self._do(self.collectors[name].stop())
             except Exception as error:
                 failed.append(error)
+        self.cpu_ns()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -6,7 +6,8 @@ begin in its interval is counted as missed and never made up for. Of each scrape
 points bear the time when their scrape began.
 
 Settings: `targets`, a list of URLs or of {url, interval_s, instance}; `interval_s` (1, from 0.01 on),
-`timeout_s`, `own_times` (false).
+`timeout_s`, `own_times` (false); `keep` and `drop`, patterns of series of which only the first, or all but
+the second, are kept.
 """
 
 from __future__ import annotations
@@ -14,25 +15,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.collectors.choice import Choice
 from penstock.observe.monitor.collectors.collector import (
     Intake,
     Receipt,
+    due_at_the_end,
+    interval_of,
     only,
     setting,
-    table_of,
-    unit_of,
 )
+from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.getting import FailedError, Talk
-from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink, points
+from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -43,8 +47,22 @@ GATHERED_S = 0.2
 MOST_TARGETS = 10_000
 #: of all targets
 MOST_SHOWN_SERIES = 2_000_000
+_TYPED = re.compile(rb"^# TYPE ([^\s]{1,500}) (counter|histogram|summary)\s*$", re.MULTILINE)
 #: targets whose scrapes are spread over a second
 _A_SECOND = 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A series of a target: how many scrapes were due before its first, when that was due, whether it only
+    grows.
+
+    What a target shows when it answers for the first time is expected from its first scrape on.
+    """
+
+    before: int
+    since_ns: int
+    counter: bool
 
 
 @dataclass
@@ -61,8 +79,11 @@ class Target:
     missed: int = 0
     failed: int = 0
     late: int = 0
-    #: series by metric and labels, and how many scrapes had been due when each was first seen
-    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    succeeded: int = 0
+    #: when the first scrape was due
+    begun_ns: int = 0
+    #: series by metric and labels
+    seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
     talk: Talk | None = None
 
     def close(self) -> None:
@@ -75,8 +96,9 @@ class Scraper:
     """Scrapes targets of its own."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        only(name, settings, ("targets", "interval_s", "timeout_s", "own_times"))
+        only(name, settings, ("targets", "interval_s", "timeout_s", "own_times", "keep", "drop"))
         self.name = name
+        self._choice = Choice(name, settings)
         self._own_times = setting(name, settings, "own_times", bool, False)
         asked = setting(name, settings, "targets", list, ...)
         if not 0 < len(asked) <= MOST_TARGETS:
@@ -97,11 +119,7 @@ class Scraper:
             host, port, parts = None, 0, urlsplit("")
         if parts.scheme != "http" or not host or not url.isprintable() or " " in url:
             raise BadInput(f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH")
-        interval_s = float(setting(self.name, both, "interval_s", (int, float), 1.0))
-        if not SHORTEST_S <= interval_s <= 86400:
-            raise BadInput(
-                f"{self.name}: found interval_s {interval_s:g}; expected {SHORTEST_S:g} to 86400"
-            )
+        interval_s = interval_of(self.name, both, least_s=SHORTEST_S)
         timeout_s = float(
             setting(self.name, both, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
         )
@@ -161,6 +179,10 @@ class Scraper:
             late_s = max(0.0, began - due)
             target.late += late_s > target.interval_s / 2
             utc_ns = time.monotonic_ns() + self._utc_ns
+            if not target.begun_ns:
+                target.begun_ns = utc_ns
+                if self.intake.begun_ns is None:
+                    self.intake.begins(utc_ns)
             success = 0
             try:
                 # not wait_for, which may take a cancellation for its own
@@ -168,6 +190,12 @@ class Scraper:
                     body, open_metrics = await self._get(target)
                 self._take(target, body, utc_ns, open_metrics, self._own_times)
                 success = 1
+                target.succeeded += 1
+            except asyncio.CancelledError:
+                due_by_now = due_at_the_end(target.due, t0, target.interval_s, loop.time())
+                target.missed += due_by_now - (target.due - 1)
+                target.due = due_by_now
+                raise
             except (FailedError, OSError, TimeoutError) as error:
                 target.close()
                 target.failed += 1
@@ -210,10 +238,14 @@ class Scraper:
         for line, what in said["told"][:1]:
             self._tell(f"{target.instance}: line {line}: found {what}")
         if self._reader.known > self._known:
+            counters = _counters(text)
+            later = target.succeeded > 0
+            before, since_ns = (target.due - 1, utc_ns) if later else (0, target.begun_ns)
             for metric, labels in self._reader.known_from(self._known):
-                if metric.isprintable() and labels.isprintable():
-                    target.seen[metric, labels] = target.due - 1
-                    self._new.append(Account(metric, labels, round(target.interval_s * 1e9)))
+                if metric.isprintable() and labels.isprintable() and self._choice(metric, labels):
+                    seen = Seen(before, since_ns, metric in counters)
+                    target.seen[metric, labels] = seen
+                    self._new.append(_account(target, metric, labels, seen))
             self._known = self._reader.known
 
     async def _keep(self) -> None:
@@ -229,7 +261,7 @@ class Scraper:
                     await asyncio.to_thread(self.intake.keep, waiting[0], new)
                     del waiting[0], self._new[: len(new)]
                 if ending:
-                    await asyncio.to_thread(self.intake.keep, points(metric=[]), self._accounts())
+                    await asyncio.to_thread(self.intake.ends, self._accounts())
                     return
             except Closed:
                 self.intake.refuse("after the end", "found scrapes after the experiment's end")
@@ -249,20 +281,19 @@ class Scraper:
         whole, odd = table_of(columns, unit_of)
         if odd:
             self.intake.refuse("malformed", "found a name that cannot be printed", odd)
+        whole = self._choice.of(whole)
         return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:
         return tuple(
-            Account(
-                metric,
-                labels,
-                round(target.interval_s * 1e9),
+            replace(
+                _account(target, metric, labels, seen),
                 # of what was due before a restart nobody knows: all the experiment counts then
-                expected=None if self.intake.began_anew else target.due - before,
+                expected=None if self.intake.began_anew else target.due - seen.before,
                 late=target.late,
             )
             for target in self.targets
-            for (metric, labels), before in target.seen.items()
+            for (metric, labels), seen in target.seen.items()
         )
 
     async def _get(self, target: Target) -> tuple[bytes, bool]:
@@ -284,3 +315,19 @@ class Scraper:
         if shown.kind.startswith("text/html"):
             raise FailedError("found a page in HTML; expected metrics")
         return shown.body, "openmetrics" in shown.kind
+
+
+def _account(target: Target, metric: str, labels: str, seen: Seen) -> Account:
+    interval_ns = round(target.interval_s * 1e9)
+    return Account(metric, labels, interval_ns, since_ns=seen.since_ns, counter=seen.counter)
+
+
+def _counters(text: bytes) -> set[str]:
+    """Names of the series of an exposition that only grow, by its `# TYPE` lines."""
+    found: set[str] = set()
+    for name, kind in _TYPED.findall(text):
+        base = name.decode("utf-8", "replace")
+        found |= {base, f"{base}_total"} if kind == b"counter" else set()
+        if kind in (b"histogram", b"summary"):
+            found |= {f"{base}_{part}" for part in ("count", "sum", "bucket")}
+    return found

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 MOST_OUTLETS = 100
@@ -35,9 +43,7 @@ class SnmpPoller:
             setting(name, settings, "port", int, 161),
         )
         self._community = setting(name, settings, "community", str, "public")
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        self._interval_s = interval_of(name, settings)
         self._timeout_s = float(
             setting(name, settings, "timeout_s", (int, float), min(5.0, self._interval_s))
         )
@@ -85,20 +91,20 @@ class SnmpPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        polls = self.intake.due()
+        await ended(self._task)
         self._engine.close_dispatcher()
         interval_ns = round(self._interval_s * 1e9)
         accounts = [
-            Account(metric, labels, interval_ns, expected=self.intake.receipt.counted["due"])
-            for metric, labels, _, _ in self._series
+            Account(m, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
+            for m, s, _, _ in self._series
         ]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), accounts)
+        await asyncio.to_thread(self.intake.ends, accounts)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             try:
                 await self._keep(utc_ns, await self._values())
             except PenstockError as error:

@@ -18,7 +18,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, due, only, setting
+from penstock.observe.monitor.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
 from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 METRIC = "swift_bandwidth"
@@ -49,9 +57,7 @@ class SwiftPoller:
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("servers", "interval_s", "timeout_s", "token"))
         self.name = name
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        self._interval_s = interval_of(name, settings)
         default_s = min(5.0, self._interval_s)
         self._timeout_s = float(setting(name, settings, "timeout_s", (int, float), default_s))
         self._token = setting(name, settings, "token", str, "")
@@ -78,16 +84,18 @@ class SwiftPoller:
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        interval_ns, polls = round(self._interval_s * 1e9), self.intake.receipt.counted["due"]
-        told = [Account(METRIC, s, interval_ns, expected=polls) for s in sorted(self._seen)]
-        await asyncio.to_thread(self.intake.keep, points(metric=[]), told)
+        interval_ns, polls = round(self._interval_s * 1e9), self.intake.due()
+        await ended(self._task)
+        told = [
+            Account(METRIC, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
+            for s in sorted(self._seen)
+        ]
+        await asyncio.to_thread(self.intake.ends, told)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
-        async for utc_ns in due(self._interval_s, receipt):
+        async for utc_ns in due(self._interval_s, self.intake):
             found = await asyncio.gather(
                 *(asyncio.to_thread(self._ask, url) for url, _ in self._servers)
             )

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.observe.monitor.collectors.collector import only, unit_of
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.collector import only
+from penstock.observe.monitor.collectors.columns import unit_of
 from penstock.observe.monitor.points import canonical_labels, points
 from penstock.observe.monitor.servers.reader import Kept, Server, check_window
 
 #: points of one series that Prometheus answers with, both ends counted
 MOST_POINTS = 11_000
+#: of one range
+MOST_REQUESTS = 2_000
 
 
 def ranges(start_ns: int, end_ns: int, step_ns: int) -> Iterator[tuple[int, int]]:
@@ -42,9 +46,15 @@ class PrometheusReader:
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
         """As `ServerReader.read`; points bear the metric's name, or the query where it has none."""
         check_window(start_ns, end_ns, step_ns)
+        if (end_ns - start_ns) // step_ns >= MOST_REQUESTS * MOST_POINTS:
+            raise BadInput(
+                f"found {(end_ns - start_ns) // step_ns} steps of {step_ns / 1e9:g} s; expected a longer "
+                f"step, {MOST_REQUESTS * MOST_POINTS:,} of them at most"
+            )
         before = self._server.requests
         tables = []
-        for first, last in ranges(start_ns, end_ns, step_ns):
+        asked = tuple(ranges(start_ns, end_ns, step_ns))
+        for first, last in asked:
             found = self._server.ask(
                 "/api/v1/query_range",
                 query=query,
@@ -58,7 +68,7 @@ class PrometheusReader:
                 self._series(one, query, (first, last, step_ns)) for one in self._matrix(found)
             ]
         whole = pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
-        return Kept(whole, query, self._server.requests - before)
+        return Kept(whole, query, self._server.requests - before, asked)
 
     def _matrix(self, found: Any) -> list[Any]:
         try:

@@ -6,24 +6,32 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import pyarrow as pa
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, NoAnswer, Upstream, printable
+from penstock.observe.monitor.targets import shown
 
-#: of one answer [bytes], and how long one may take [s]
+#: of one answer [bytes], how long it may take to reach the server and to hear of it [s]
 MOST_ANSWER = 256 << 20
+REACH_S = 5.0
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a server had: points, and what it was asked: the query as sent, the number of requests."""
+    """What a server had: points, and what it was asked: the query as sent, the number of requests.
+
+    `ranges`: the first and the last step of each request [UTC ns], where points lie on steps; none where they
+    have the server's own times.
+    """
 
     points: pa.Table
     query: str
     requests: int
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 class ServerReader(Protocol):
@@ -35,7 +43,7 @@ class ServerReader(Protocol):
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
         """Points from start to end, both counted [UTC ns]. A step without a value is no point.
 
-        BadInput where the server refuses the query, PenstockError where it does not answer as it should.
+        BadInput where the server refuses the query, Upstream where it does not answer as it should.
         """
 
 
@@ -44,10 +52,22 @@ class Server:
 
     def __init__(self, url: str, *, user: str | None = None, password: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
-            raise BadInput(f"found server {url!r}; expected http://HOST:PORT")
-        auth = (user, password or "") if user else None
-        self.url = url.rstrip("/")
-        self._client = httpx.Client(timeout=PATIENCE_S, auth=auth, follow_redirects=False)
+            raise BadInput(f"found server {shown(url)!r}; expected http://HOST:PORT")
+        try:
+            parts = urlsplit(url)
+            user = user or unquote(parts.username or "")
+            password = password or unquote(parts.password or "")
+            auth = (user, password) if user else None
+            #: as it is told: without a password
+            self.url = shown(url)
+            self._client = httpx.Client(
+                base_url=self.url,
+                timeout=httpx.Timeout(PATIENCE_S, connect=REACH_S),
+                auth=auth,
+                follow_redirects=False,
+            )
+        except (ValueError, httpx.InvalidURL) as error:
+            raise BadInput(f"found server {shown(url)!r} ({error}); expected a URL") from None
         self.requests = 0
 
     def ask(self, path: str, **words: str) -> Any:
@@ -59,27 +79,30 @@ class Server:
                 for part in answer.iter_bytes():
                     body += part
                     if len(body) > MOST_ANSWER:
-                        raise PenstockError(f"{self.url}: found more than {MOST_ANSWER} bytes")
+                        raise Upstream(f"{self.url}: found more than {MOST_ANSWER} bytes")
                 status = answer.status_code
-        except httpx.HTTPError as error:
-            raise PenstockError(f"{self.url}: {error or type(error).__name__}") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            what = printable(str(error) or type(error).__name__)
+            raise NoAnswer(f"{self.url} does not answer: {what}") from None
+        except UnicodeError:
+            raise BadInput(f"{self.url}: found a query that is no text; expected one") from None
         try:
             found = json.loads(bytes(body))
         except (ValueError, RecursionError):
-            began = bytes(body[:60]).decode("utf-8", "replace")
-            raise PenstockError(
+            began = printable(bytes(body[:60]).decode("utf-8", "replace"))
+            raise Upstream(
                 f"{self.url}: found status {status} and {began!r}; expected JSON"
             ) from None
         if status in (400, 422):
             what = found.get("error", found) if isinstance(found, dict) else found
             raise BadInput(f"{self.url}: found {words.get('query', words)!r}; it says {what}")
         if status != 200:
-            raise PenstockError(f"{self.url}: found status {status}; expected 200")
+            raise Upstream(f"{self.url}: found status {status}; expected 200")
         return found
 
-    def strange(self, what: str) -> PenstockError:
+    def strange(self, what: str) -> Upstream:
         """The error of an answer that has not the form that it should."""
-        return PenstockError(f"{self.url}: found an answer without {what}")
+        return Upstream(f"{self.url}: found an answer without {what}")
 
 
 def check_window(start_ns: int, end_ns: int, step_ns: int) -> None:

@@ -1,0 +1,158 @@
+"""How long 10 M points of an experiment take to a file, by `penstock monitor get` and `penstock export`.
+
+An experiment of 10 M points is made, once of one series and once of 100 with the same times. Each command
+is run on it as a user would run it, and timed from its start to the end of its process. Read back, each file
+must have every point; planted is a file without its last row. Status 1 where a bar is missed, a point is
+missing, or the plant is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from bench import record
+from penstock.archive.catalogue import Catalogue, local_user
+from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.points import Batch, canonical_labels, points
+
+POINTS = 10_000_000
+#: for 10 M points [s]
+MOST_S = 10.0
+T0_NS, STEP_NS = 1_700_000_000_000_000_000, 10_000_000
+EACH = 1_000_000
+
+
+def make(home: Path, name: str, series: int, total: int) -> None:
+    """An experiment of so many points in all, values of six digits as a disk's would be."""
+    store = Experiments(Catalogue(home / "archive.sqlite"), home / "experiments")
+    (home / "experiments").mkdir(mode=0o700, exist_ok=True)
+    rows = total // series
+    begun = store.start(name, local_user(), at_ns=T0_NS)
+    rng = np.random.default_rng(1)
+    number = 0
+    for one in range(series):
+        labels = canonical_labels({"node": f"n{one:03d}"})
+        for low in range(0, rows, EACH):
+            at = np.arange(low, min(rows, low + EACH), dtype=np.int64)
+            values = np.round(rng.uniform(0, 100, len(at)), 4)
+            table = points(
+                metric="disk_busy",
+                labels=labels,
+                unit="%",
+                utc_ns=T0_NS + at * STEP_NS,
+                float=values,
+            )
+            store.sink(begun).write(Batch("nodes", number, table))
+            number += 1
+    store.stop(begun, at_ns=T0_NS + rows * STEP_NS)
+
+
+def of_csv(path: Path) -> int:
+    """Cells with a value, but for the first column."""
+    table = pyarrow.csv.read_csv(path)
+    return sum(len(c) - c.null_count for c in table.columns[1:])
+
+
+def of_parquet(path: Path) -> int:
+    table = pq.read_table(path)
+    return sum(len(c) - c.null_count for c in table.columns[1:])
+
+
+def of_share(path: Path) -> int:
+    """Points of the one file."""
+    with tempfile.TemporaryDirectory(prefix="penstock-export-", dir=path.parent) as place:
+        plain = Path(place) / "it.tar"
+        subprocess.run(["zstd", "-qd", str(path), "-o", str(plain)], check=True)
+        with tarfile.open(plain) as packed:
+            (name,) = (n for n in packed.getnames() if n.endswith("/points.parquet"))
+            packed.extract(name, place, filter="data")
+        return pq.read_metadata(Path(place) / name).num_rows
+
+
+def without_last_row(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content[:-1].rfind(b"\n") + 1])
+
+
+#: what is measured → words of the command, its file, how many points are in it
+Way = tuple[Callable[[str, Path], list[str]], str, Callable[[Path], int]]
+WAYS: dict[str, Way] = {
+    "monitor get, CSV": (
+        lambda x, f: ["monitor", "get", x, "-m", "disk_busy", "-o", str(f)],
+        "x.csv",
+        of_csv,
+    ),
+    "monitor get, Parquet": (
+        lambda x, f: ["monitor", "get", x, "-m", "disk_busy", "--format", "parquet", "-o", str(f)],
+        "x.parquet",
+        of_parquet,
+    ),
+    "export, a directory of CSV": (
+        lambda x, f: ["export", x, "csv", "-o", str(f)],
+        "x",
+        lambda f: of_csv(f / "disk_busy.csv"),
+    ),
+    "export, one file of everything": (
+        lambda x, f: ["export", x, str(f)],
+        "x.tar.zst",
+        of_share,
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="1 M points, bars a tenth")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    asked = parser.parse_args()
+    total = POINTS // 10 if asked.quick else POINTS
+    rows, planted = [], {}
+    with tempfile.TemporaryDirectory(prefix="penstock-export-") as scratch:
+        home = Path(scratch)
+        environment = {**os.environ, "PENSTOCK_STATE": scratch}
+        for name in ("PENSTOCK_ARCHIVE", "PENSTOCK_CATALOGUE", "PENSTOCK_SERVER"):
+            environment.pop(name, None)
+        for series in (1, 100):
+            make(home, f"x{series}", series, total)
+            for way, (words, file, counted) in WAYS.items():
+                times_s = []
+                for repeat in range(asked.repeats):
+                    place = home / f"out{series}-{repeat}"
+                    place.mkdir(exist_ok=True)
+                    line = [sys.executable, "-m", "penstock", *words(f"x{series}", place / file)]
+                    began = time.monotonic()
+                    subprocess.run(line, env=environment, check=True, stdout=subprocess.DEVNULL)
+                    times_s.append(time.monotonic() - began)
+                found = counted(home / f"out{series}-0" / file)
+                case = f"{total / 1e6:g} M points in {series} series: {way}"
+                made = record.row(case, "penstock", "wall time", times_s, "s")
+                # a tenth of the points has what a process takes to begin all the same
+                most = MOST_S / 10 + 2 if asked.quick else MOST_S
+                rows.append(record.at_most(made, most))
+                planted[f"{case}: every point is there"] = found == total
+            without_last_row(home / f"out{series}-0" / "x.csv")
+            short = of_csv(home / f"out{series}-0" / "x.csv") == total
+            planted[f"{series} series: a file without its last row"] = not short
+    status = record.told(rows, planted, as_json=asked.json)
+    record.keep(asked.record, rows, planted)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The designs that a purpose could take: treatments of each, what it cannot tell, and whether it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.design import model as models
+from penstock.design.claims import check
+from penstock.design.generators import (
+    NoFraction,
+    choose_generators,
+    defining_relation,
+    largest_fraction,
+    resolution,
+)
+from penstock.design.kinds import full
+from penstock.design.kinds.base import Asked, Model, Numbers, numeric
+from penstock.design.order import AUTO
+from penstock.errors import PenstockError
+from penstock.plugins import DESIGNS
+from penstock.spec.study import DesignSpec, Study
+
+#: levels of a factor at most for a design that is optimal for a surface
+MOST_SURFACE = 6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A design that a purpose could take: how the study would say it, and what it cannot tell."""
+
+    name: str
+    kind: str
+    cannot: str
+    treatments: int
+    options: Mapping[str, Any]
+    fraction: int = 0
+    effective: float | None = None
+    #: coefficients of its model, the mean included; None: as many as treatments
+    coefficients: int | None = None
+    #: why it does not serve the purpose; empty where it does
+    unfit: str = ""
+
+    def freedom(self, design: DesignSpec) -> Callable[[int], int]:
+        """Degrees of freedom of the error by the number of replicates, where no setting is kept."""
+        from penstock.design.orders import PASSES
+        from penstock.design.power import error_df
+
+        passes = design.order == AUTO or design.order in PASSES
+        return lambda replicates: error_df(
+            self.treatments, replicates, passes=passes, coefficients=self.coefficients
+        )
+
+    def spec(self, design: DesignSpec, replicates: int) -> DesignSpec:
+        """The design as if the study had said it."""
+        return design.model_copy(
+            update={
+                "kind": self.kind,
+                "options": dict(self.options),
+                "fraction": self.fraction,
+                "replicates": replicates,
+            }
+        )
+
+
+def candidates(study: Study, purpose: str) -> Iterator[Candidate]:
+    """What there is, cheap and coarse first; those that do not serve `purpose` say why."""
+    asked = Asked(study.factors, {}, study.design.seed, study.design.forbidden)
+    if all(n == 2 for n in asked.levels) and not asked.forbidden:
+        yield from _two_level(asked, purpose)
+    else:
+        yield from _mixed(asked, purpose)
+
+
+def _two_level(asked: Asked, purpose: str) -> Iterator[Candidate]:
+    count = len(asked.factors)
+    grades: dict[int, int] = {}
+    for added in range(1, largest_fraction(count) + 1):
+        try:
+            chosen_ = choose_generators(count, added)
+        except NoFraction:
+            break
+        grade = resolution(defining_relation(g.relation for g in chosen_)) or 0
+        grades[grade] = added
+    quadratic = any(numeric(f) is not None for f in asked.factors)
+    last = ""
+    if 5 <= count <= 20:
+        yield from _of_kind(
+            asked,
+            "plackett-burman",
+            {},
+            "each main effect is mixed in part with many interactions of two",
+            "" if purpose == "screen" and max(grades, default=9) < 4 else _unfit(purpose, 3),
+        )
+    for grade, added in sorted(grades.items()):
+        cannot = {
+            3: "main effects are mixed with interactions of two",
+            4: "interactions of two are mixed with each other; main effects are clear of them",
+        }.get(
+            grade,
+            "interactions of two are clear; longer ones are mixed with each other and with them",
+        )
+        yield Candidate(
+            f"2^({count}-{added}) resolution {_ROMAN.get(grade, str(grade))}",
+            "full",
+            cannot,
+            1 << (count - added),
+            {},
+            added,
+            unfit=_unfit(purpose, grade),
+        )
+    if purpose == "optimise" and quadratic:
+        last = "; two levels show no curvature: give quantitative factors a third"
+    if (1 << count) <= full.MOST:
+        yield Candidate(
+            f"full 2^{count}",
+            "full",
+            "nothing is mixed; nothing between or outside of the levels is said" + last,
+            1 << count,
+            {},
+        )
+
+
+_ROMAN = {3: "III", 4: "IV", 5: "V", 6: "VI", 7: "VII", 8: "VIII"}
+
+
+def _unfit(purpose: str, grade: int) -> str:
+    if purpose == "compare":
+        return "leaves treatments out"
+    if purpose == "screen":
+        return "main effects not clear" if grade < 4 else ""
+    return "interactions of two not clear" if grade < 5 else ""
+
+
+def _mixed(asked: Asked, purpose: str) -> Iterator[Candidate]:
+    leaves = "leaves treatments out" if purpose == "compare" else ""
+    main_only = leaves or ("no interactions" if purpose != "screen" else "")
+    if not asked.forbidden:
+        told = "interactions are not estimated, and main effects not free of them"
+        yield from _of_kind(asked, "orthogonal-array", {}, told, main_only)
+        curved = main_only if purpose != "optimise" else "interactions of two mixed in part"
+        told = "only a few interactions and curvatures can be told, mixed in part with each other"
+        yield from _of_kind(asked, "definitive-screening", {}, told, curved)
+    told = "interactions are not estimated, and main effects not free of them"
+    yield from _optimal(asked, "d-optimal", "main", told, main_only)
+    told = "interactions of three or more are taken as 0"
+    no_curve = "no curvature" if purpose == "optimise" and _curved(asked) else ""
+    serving = list(_optimal(asked, "d-optimal", "pairs", told, leaves or no_curve))
+    if purpose == "optimise" and _curved(asked):
+        told = "cubes and interactions of three or more are taken as 0"
+        if not asked.forbidden:
+            serving += _of_kind(asked, "central-composite", {}, told, "")
+        # the best surface of numbers of many levels never runs most of them
+        if max(asked.levels) <= MOST_SURFACE:
+            serving += _optimal(asked, "i-optimal", "quadratic", told, "")
+    yield from serving
+    whole = asked.combinations <= full.MOST
+    if not whole and purpose != "compare" and all(one.unfit for one in serving):
+        yield from _filling(asked, purpose)
+    if whole:
+        rows = full.treatments(asked)
+        if len(rows):
+            model = full.claim(asked).model if asked.forbidden else None
+            yield Candidate(
+                "full" + (" but for forbidden ones" if asked.forbidden else ""),
+                "full",
+                "nothing is mixed; nothing outside of the levels is said"
+                if not asked.forbidden
+                else "effects are correlated by what is left out",
+                len(rows),
+                {},
+                effective=_effective(asked, model or "main", rows),
+                coefficients=models.coefficients(asked.factors, model) if model else None,
+            )
+
+
+def _filling(asked: Asked, purpose: str) -> Iterator[Candidate]:
+    """Points that fill the space of numbers, enough for a surface of second order."""
+    if any(numeric(f) is None and len(f.levels) > 2 for f in asked.factors):
+        return
+    least, most = models.coefficients(asked.factors, "quadratic"), max(asked.levels)
+    runs = -(-3 * least // (2 * most)) * most
+    for _ in range(3):
+        told = "levels are not told apart one by one: numbers have a line, a curvature and products"
+        found = list(_of_kind(asked, "latin-hypercube", {"runs": runs}, told, ""))
+        if any(one.coefficients == least for one in found):
+            yield from found
+            return
+        runs *= 2
+
+
+def _curved(asked: Asked) -> bool:
+    return any(len(f.levels) > 2 and numeric(f) is not None for f in asked.factors)
+
+
+def _optimal(asked: Asked, kind: str, model: Model, cannot: str, unfit: str) -> Iterator[Candidate]:
+    least = models.coefficients(asked.factors, model)
+    runs = min(asked.combinations, least + max(3, round(0.2 * least)))
+    words = {"main": "main effects", "pairs": "products of two", "quadratic": "curvature"}[model]
+    if runs < asked.combinations:
+        options = {"model": model, "runs": runs}
+        yield from _of_kind(asked, kind, options, cannot, unfit, f"{kind} for {words}")
+
+
+def _of_kind(
+    asked: Asked,
+    kind: str,
+    options: dict[str, Any],
+    cannot: str,
+    unfit: str,
+    name: str = "",
+) -> Iterator[Candidate]:
+    """The kind, if it can be made for these factors."""
+    wanted = Asked(asked.factors, options, asked.seed, asked.forbidden)
+    row = DESIGNS.load(kind)
+    if row.fault(wanted):
+        return
+    try:
+        claim = row.claim(wanted)
+        rows = check(wanted, row.treatments(wanted), claim)
+        effective = _effective(wanted, claim.model or "main", rows)
+    except (PenstockError, ValueError):
+        return
+    least = models.coefficients(asked.factors, claim.model) if claim.model else None
+    yield Candidate(name or kind, kind, cannot, len(rows), options, 0, effective, least, unfit)
+
+
+def _effective(asked: Asked, model: Model, rows: Numbers) -> float:
+    from penstock.design.power import effective_runs
+
+    return effective_runs(asked.factors, model, rows)

@@ -1,0 +1,264 @@
+"""What of a series is there and what is missing: how many points it should have, its holes, and the verdict.
+
+A series of times is held against the interval that its source told, else against one that is inferred from
+its points; with neither it is `unknown` how complete it is. It is looked at from when its first point was due
+(`Account.since_ns`) to when its collector was stopped: the experiment's marks, where nobody told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.observe.monitor.points import Account, Event
+
+Ints = npt.NDArray[np.int64]
+Verdict = Literal["complete", "unknown", "partial", "unusable"]
+Gap = dict[str, Any]
+
+#: a series is complete with so many of its points, and no gap over so many intervals
+COMPLETE_SHARE = 0.99
+LONGEST_GAP = 5
+#: these do not enter an analysis by default
+REFUSED = ("partial", "unusable")
+#: version of these rules
+RULES = 2
+#: a hole between two points is a gap from so many intervals on
+_GAP = 1.5
+#: points from which on an interval is inferred, the share of their spacings that must be near the median, and
+#: how near that is
+LEAST_POINTS, _ALIKE, _NEAR = 10, 0.5, 0.25
+#: a collector that takes longer to begin, or is gone for longer before the end, was away [ns]
+AWAY_NS = 5_000_000_000
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a source was at work [ns since 1970 UTC]: `since` its first poll was due, `until` it was stopped.
+
+    `start_ns` and `end_ns` are the experiment's marks, `off` when it was switched off.
+    """
+
+    start_ns: int
+    end_ns: int
+    since_ns: int
+    until_ns: int
+    off: Sequence[tuple[int, int, Event]] = ()
+
+    @classmethod
+    def of(cls, events: Sequence[Event], start_ns: int, end_ns: int) -> Life:
+        """By what a source told."""
+        told = sorted(
+            (e.utc_ns if e.kind == "ending" else e.end_utc_ns or e.utc_ns, e.kind)
+            for e in events
+            if e.kind in ("starting", "ending")
+        )
+        since, until = start_ns, end_ns
+        if told and told[0][1] == "starting":
+            since = max(start_ns, told[0][0])
+        if told and told[-1][1] == "ending":
+            until = min(end_ns, told[-1][0])
+        return cls(start_ns, end_ns, since, until, _stretches(events, end_ns))
+
+    def off_ns(self, low: int, high: int, account: Account) -> int:
+        """How much of a stretch of time a series was switched off."""
+        total = 0
+        for start, end, event in self.off:
+            if event.metric in (None, account.metric) and event.labels in (None, account.labels):
+                total += max(0, min(high, end) - max(low, start))
+        return total
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Of one series: its interval and where that is from (`told`, `inferred`, or empty), its expected points,
+    those that are missing in its gaps, and the verdict."""
+
+    interval_ns: int | None
+    interval_from: str
+    expected: int | None
+    lost: int
+    longest_gap_ns: int
+    verdict: Verdict
+    gaps: list[Gap] = field(default_factory=list)
+
+
+def worst(verdicts: Iterable[str]) -> Verdict:
+    """What is to be said of several series together."""
+    found = set(verdicts)
+    order: tuple[Verdict, ...] = ("unusable", "partial", "unknown")
+    return next((v for v in order if v in found), "complete")
+
+
+def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int) -> Judged:
+    """A series by its places: indices, or times [ns]; `holes`: stretches of batches that never came."""
+    stored = len(places)
+    if sequence:
+        made = max(int(places[-1]) + 1, account.produced or 0)
+        gaps = _of_sequence(places, account.produced)
+        lost = sum(g["missing"] for g in gaps)
+        said = verdict(stored, made, 0, None, holes)
+        return Judged(account.interval_ns, _from(account), made, lost, 0, said, gaps)
+    inside = places[(places >= life.start_ns) & (places <= life.end_ns)]
+    step, origin = account.interval_ns, _from(account)
+    if step is None and account.expected is None and not account.free:
+        step = inferred_interval(inside)
+        origin = "inferred" if step else ""
+    if step is None:
+        return _without_interval(account, stored, len(inside), life, holes)
+    told = account.expected
+    begin = account.since_ns if account.since_ns is not None else life.since_ns
+    end, away_ns = life.until_ns, AWAY_NS
+    if origin == "inferred":
+        begin, end, away_ns = int(inside[0]), int(inside[-1]), LONGEST_GAP * step
+        away = [(life.start_ns, begin), (end + 1, life.end_ns)]
+    else:
+        away = [(life.start_ns, life.since_ns), (life.until_ns, life.end_ns)]
+    gaps = _of_times(inside, step, account, life, max(begin, life.start_ns), end)
+    lacking = sum(g["missing"] for g in gaps)
+    on = end - max(begin, life.start_ns) - life.off_ns(begin, end, account)
+    short = max(0, on) // step - len(inside) - lacking
+    if told is not None:
+        _limit(gaps, max(0, told - stored))
+        short = max(0, told - stored) - sum(g["missing"] for g in gaps)
+    elif short <= 1 + len(life.off):  # at an end of it, and of what was off, one may be due or not
+        short = 0
+    if short:
+        gaps.append(_somewhere(begin, end, short))
+    gaps += [g for g in (_away(a, b, step, account, life) for a, b in away if b - a > away_ns) if g]
+    gaps = [g for g in gaps if g["missing"] or g["kind"] == "disabled"]
+    lost = sum(g["missing"] for g in gaps if g["kind"] == "lost")
+    longest = max(
+        (
+            g["end_utc_ns"] - g["start_utc_ns"]
+            for g in gaps
+            if g["kind"] == "lost" and not g.get("detail")
+        ),
+        default=0,
+    )
+    there = stored if told is not None else len(inside)
+    said = verdict(there, there + lost, longest, step, holes)
+    if stored and not len(inside):
+        said = "unusable"
+    return Judged(step, origin, there + lost, lost, longest, said, gaps)
+
+
+def inferred_interval(times: Ints) -> int | None:
+    """The median spacing of ten or more points [ns]; None where fewer than half are within a quarter of it:
+    what happens now and then is due at no time."""
+    if len(times) < LEAST_POINTS:
+        return None
+    spacing = np.diff(times)
+    median = float(np.median(spacing))
+    alike = np.abs(spacing - median) <= _NEAR * median
+    return round(median) if median > 0 and alike.mean() >= _ALIKE else None
+
+
+def _from(account: Account) -> str:
+    return "told" if account.interval_ns else ""
+
+
+def verdict(
+    stored: int, expected: int | None, longest_gap_ns: int, interval_ns: int | None, holes: int
+) -> Verdict:
+    """`complete` from 99 % on, where no gap is longer than five intervals."""
+    if stored == 0 or (stored < 2 and (expected or 0) >= 2):
+        return "unusable"
+    if expected is None:
+        return "partial" if holes else "unknown"
+    short = interval_ns is None or longest_gap_ns <= LONGEST_GAP * interval_ns
+    return "complete" if stored >= COMPLETE_SHARE * expected and short else "partial"
+
+
+def _without_interval(account: Account, stored: int, inside: int, life: Life, holes: int) -> Judged:
+    expected = account.expected
+    lost = max(0, (expected or 0) - stored)
+    said = verdict(stored, expected, 0, None, holes)
+    if stored and not inside:
+        said = "unusable"
+    gaps = [_somewhere(life.since_ns, life.until_ns, lost)] if lost else []
+    return Judged(None, "", expected, lost, 0, said, gaps)
+
+
+def _of_sequence(places: Ints, produced: int | None) -> list[Gap]:
+    around = np.concatenate([[-1], places])
+    if produced is not None:
+        around = np.append(around, max(produced, int(places[-1]) + 1))
+    return [
+        {
+            "kind": "lost",
+            "start_index": int(around[i]) + 1,
+            "end_index": int(around[i + 1]) - 1,
+            "missing": int(around[i + 1] - around[i]) - 1,
+        }
+        for i in np.flatnonzero(np.diff(around) > 1)
+    ]
+
+
+def _of_times(
+    inside: Ints, step: int, account: Account, life: Life, begin: int, end: int
+) -> list[Gap]:
+    """Holes between points; before the first and after the last a point may be one interval away."""
+    first, last = begin - step // 2 - 1, end + step // 2 - 1
+    if len(inside):
+        first, last = min(first, int(inside[0])), max(last, int(inside[-1]))
+    around = np.concatenate([[first], inside, [last]])
+    spacing = np.diff(around)
+    found: list[Gap] = []
+    for i in np.flatnonzero(spacing > _GAP * step):
+        low, high = max(int(around[i]), begin), min(int(around[i + 1]), end)
+        was_off = life.off_ns(low, high, account)
+        # on both sides of what was off a point may be one interval away
+        missing = max(0, round((spacing[i] - was_off) / step) - (2 if was_off else 1))
+        # one that came late, and the next in time again: nothing is missing
+        if missing and i + 2 < len(spacing) and spacing[i + 1] < step / 2:
+            missing -= 1
+        kind = "disabled" if was_off and missing == 0 else "lost"
+        found.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
+    return found
+
+
+def _limit(gaps: list[Gap], most: int) -> None:
+    """Leaves no more missing than there are by the collector's own count: the longest holes first."""
+    for gap in sorted(gaps, key=lambda g: g["start_utc_ns"] - g["end_utc_ns"]):
+        gap["missing"] = min(gap["missing"], most)
+        most -= gap["missing"]
+
+
+def _somewhere(begin: int, end: int, missing: int) -> Gap:
+    said = "points that are missing somewhere in between"
+    return {
+        "kind": "lost",
+        "start_utc_ns": begin,
+        "end_utc_ns": end,
+        "missing": missing,
+        "detail": said,
+    }
+
+
+def _away(low: int, high: int, step: int, account: Account, life: Life) -> Gap | None:
+    """Before a collector began, or after it was gone, for long."""
+    missing = max(0, high - low - life.off_ns(low, high, account)) // step
+    if not missing:
+        return None
+    return {"kind": "lost", "start_utc_ns": low, "end_utc_ns": high, "missing": missing}
+
+
+def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Event]]:
+    """When something was switched off."""
+    found: list[tuple[int, int, Event]] = []
+    # one that a kill had told twice is one
+    for event in sorted(set(events), key=lambda e: e.utc_ns):
+        if event.kind == "disabled":
+            end = event.end_utc_ns
+            if end is None:
+                back = [
+                    e.utc_ns for e in events if e.kind == "enabled" and e.utc_ns >= event.utc_ns
+                ]
+                end = min(back, default=end_ns)
+            found.append((event.utc_ns, end, event))
+    return found

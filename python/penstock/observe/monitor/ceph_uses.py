@@ -1,0 +1,89 @@
+"""Rates and latencies of Ceph's daemons from their counters, as dashboards of volumes show them.
+
+The counters are those of the collector `ceph`, or of Ceph's own exporter of Prometheus, which calls them the
+same. A counter that went back gives no value, and where nothing was done there is no latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+KIND = "ceph"
+#: of counters: a metric here, and its unit
+_RATES = {
+    "ceph_osd_op_r": ("osd_reads", "1/s"),
+    "ceph_osd_op_w": ("osd_writes", "1/s"),
+    "ceph_osd_op_r_out_bytes": ("osd_read_rate", "B/s"),
+    "ceph_osd_op_w_in_bytes": ("osd_write_rate", "B/s"),
+    "ceph_mds_request": ("mds_requests", "1/s"),
+    "ceph_objecter_op_r": ("client_reads", "1/s"),
+    "ceph_objecter_op_w": ("client_writes", "1/s"),
+    "ceph_librbd_rd": ("client_reads", "1/s"),
+    "ceph_librbd_wr": ("client_writes", "1/s"),
+}
+#: of averages [s]: what was counted between two samples. Commit and apply are what `ceph osd perf` calls so
+#: (the stores' `get_cur_stats`)
+_MEANS = {
+    "ceph_osd_op_r_latency": "osd_read_latency",
+    "ceph_osd_op_w_latency": "osd_write_latency",
+    "ceph_bluestore_commit_lat": "commit_latency",
+    "ceph_bluestore_txc_commit_lat": "commit_latency",
+    "ceph_filestore_journal_latency": "commit_latency",
+    "ceph_filestore_apply_latency": "apply_latency",
+    "ceph_mds_reply_latency": "mds_latency",
+    "ceph_client_rdlat": "client_read_latency",
+    "ceph_client_wrlat": "client_write_latency",
+    "ceph_librbd_rd_latency": "client_read_latency",
+    "ceph_librbd_wr_latency": "client_write_latency",
+}
+_SUM, _COUNT = "_sum", "_count"
+
+
+def is_ceph(metric: str) -> bool:
+    """Whether a series is a counter of Ceph's, shown or not."""
+    return metric.startswith("ceph_")
+
+
+def entity_of(labels: Mapping[str, str]) -> str:
+    """The daemon, and what of it the counter is of: empty for the cluster as a whole."""
+    daemon = labels.get("daemon") or labels.get("ceph_daemon", "")
+    more = [labels[k] for k in ("process", "entity") if labels.get(k)]
+    return " ".join([daemon, *more]) if daemon else ""
+
+
+def ceph_uses(entity: str, series: Mapping[str, pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Rows of `uses.py` but for their host, of one daemon's series by metric: `utc_ns` and `value`."""
+    for metric, (name, unit) in _RATES.items():
+        # daemons have an objecter, too, for what they do among themselves
+        mine = name.startswith("client_") and not entity.startswith("client.")
+        if metric in series and not mine:
+            yield _rows(entity, name, unit, _rate(_ordered(series[metric])))
+    for metric, name in _MEANS.items():
+        total, count = series.get(metric + _SUM), series.get(metric + _COUNT)
+        if total is not None and count is not None:
+            yield _rows(entity, name, "s", _mean(_ordered(total), _ordered(count)))
+
+
+def _ordered(frame: pd.DataFrame) -> pd.Series[float]:
+    one = frame.drop_duplicates("utc_ns", keep="last").set_index("utc_ns")["value"]
+    return one.sort_index().astype(float)
+
+
+def _rate(counter: pd.Series[float]) -> pd.Series[float]:
+    step_s = np.diff(counter.index.to_numpy(np.int64)) / 1e9
+    found = counter.diff().iloc[1:]
+    return (found / step_s)[found >= 0]
+
+
+def _mean(total: pd.Series[float], count: pd.Series[float]) -> pd.Series[float]:
+    both = pd.DataFrame({"total": total, "count": count}).dropna().diff().iloc[1:]
+    both = both[(both["count"] > 0) & (both["total"] >= 0)]
+    return both["total"] / both["count"]
+
+
+def _rows(entity: str, metric: str, unit: str, values: pd.Series[float]) -> pd.DataFrame:
+    found = pd.DataFrame({"utc_ns": values.index.to_numpy(np.int64), "value": values.to_numpy()})
+    return found.assign(kind=KIND, entity=entity, metric=metric, unit=unit)

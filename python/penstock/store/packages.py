@@ -1,0 +1,19 @@
+"""Engines that Debian packages: whether their programs are here, and how they come."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from penstock.host.spawner import PATH
+
+
+def missing(programs: Iterable[str], packages: str) -> str:
+    """Which program a node would not find, with the command that installs all; empty if none."""
+    lacking = [program for program in programs if shutil.which(program, path=PATH) is None]
+    return absent(lacking[0], packages) if lacking else ""
+
+
+def absent(what: str, packages: str) -> str:
+    """That it is not here, with the command that installs it."""
+    return f"no {what} here; `apt-get install {packages}`"

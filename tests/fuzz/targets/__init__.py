@@ -1,0 +1,27 @@
+"""What is fuzzed: one row per reader of what others write, with the errors that it may answer with.
+
+A file for each family of readers, whose `targets` has their rows.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz.drive import Target
+from tests.fuzz.targets import (
+    archives,
+    ceph,
+    checks,
+    commands,
+    files,
+    points,
+    reports,
+    spools,
+    traces,
+    words,
+)
+
+_FAMILIES = (traces, spools, reports, files, checks, words, points, ceph, archives, commands)
+
+
+def all_targets() -> list[Target]:
+    """Every target that can be fuzzed here."""
+    return [target for family in _FAMILIES for target in family.targets()]

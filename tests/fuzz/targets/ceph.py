@@ -1,0 +1,57 @@
+"""What daemons of Ceph answer at their admin sockets, and their counters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import numpy as np
+
+from penstock.observe.monitor.collectors import admin_socket
+from penstock.observe.monitor.collectors.perf_counters import USUAL, Counters
+from tests.fuzz import mutate as of
+from tests.fuzz.drive import Target, plain
+
+_SCHEMA = {
+    "osd": {"op_w": {"type": 10, "units": "none"}, "op_w_latency": {"type": 5}},
+    "librbd-1-rbd-disk": {"wr_bytes": {"type": 10}, "hist": {"type": 26}},
+}
+_DUMP = {
+    "osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}},
+    "librbd-1-rbd-disk": {"wr_bytes": 4096},
+}
+_SAID = [json.dumps(one).encode() for one in (_SCHEMA, _DUMP)]
+_FRAMED = [len(said).to_bytes(4, "big") + said for said in _SAID]
+
+
+def _answer(data: bytes) -> None:
+    """What an admin socket sends, and then the end of its connection."""
+
+    async def read() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        said = await admin_socket.answer(reader)
+        assert len(said) <= len(data) - 4
+
+    asyncio.run(read())
+
+
+def _counters(data: bytes) -> None:
+    """A schema, or a dump, beside sound ones."""
+    for schema, dump in ((data, _SAID[1]), (_SAID[0], data), (data, data)):
+        with contextlib.suppress(ValueError):
+            for chosen in (USUAL, ["all"]):
+                found, _ = Counters(schema, chosen).read(dump)
+                names = [text for s, _ in found for text in (s.metric, s.entity)]
+                assert all(text.isprintable() and len(text) <= 200 + 8 for text in names)
+                assert all(np.isfinite(value) for _, value in found)
+
+
+def targets() -> list[Target]:
+    """Rows of this family."""
+    return [
+        plain("ceph-answer", of.of_bytes(*_FRAMED), _answer, admin_socket.FailedError, cost=5),
+        plain("ceph-counters", of.of_json(_SCHEMA, _DUMP), _counters, cost=30),
+    ]

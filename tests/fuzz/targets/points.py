@@ -1,0 +1,191 @@
+"""What comes over the network, or is pushed: points, metrics that are shown, collectors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import io
+import json
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.columns import table_of, unit_of
+from penstock.observe.monitor.collectors.configured import checked_collectors
+from penstock.observe.monitor.collectors.getting import FailedError, Talk
+from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
+from penstock.observe.monitor.collectors.swift import rates
+from penstock.observe.monitor.points import Batch, checked
+from penstock.observe.monitor.pushing import batches_of, column_of, parsed, rows_where
+from penstock.observe.monitor.swift_bandwidth import Bandwidth
+from tests.fuzz import mutate as of
+from tests.fuzz.drive import Target, plain
+
+_native: Any = importlib.import_module("penstock._native")
+
+_OBJECT_PATHS = (b"/sdb1/12/AUTH_a/c/gr\xc3\xbcn.dat", b"/sdb1/12/a/c/o/\xff?x", b"/bwinfo")
+
+
+def _object_request(content: bytes) -> bool:
+    """A request of an object server with our filter: what it tells then is JSON, whatever was asked."""
+    path = content.decode("latin-1")
+    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_RANGE": path, "REMOTE_ADDR": path}
+
+    def app(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [b"x"]
+
+    one = Bandwidth(app, {})
+    b"".join(one(asked, lambda *_: None))
+    told = one({**asked, "PATH_INFO": "/osinfo", "REMOTE_ADDR": "127.0.0.1"}, lambda *_: None)
+    return bool(json.loads(b"".join(told)))
+
+
+_LINES = (
+    b'disk,host=a,dev=sd\\ a busy=0.5,ops=3i,name="a \\"b\\", c",up=t 1700000000123456789\n'
+    b"# a comment\npower,outlet=1 value=1.5\n\npower,outlet=1 watts=2.5,volts=230i 1700000003000000000\n",
+)
+
+_GRAPHITE = (b"a.b 1.5 1700000000\na.b;host=x;dev=y 2 1700000000.25\nc 3 -1\nd nan 5\n",)
+
+_SHOWN = (
+    b'# HELP a b\n# TYPE a counter\na{x="1",y="a\\"b}\\n",} 3 1700000000123\nb 4\nc{z=""} +Inf\n',
+    b'a_bucket{le="1"} 17 1700000000.5 # {id="x"} 0.3 170\nb 2\n# EOF\n',
+)
+
+_PICKLES = [
+    pickle.dumps([("a.b", (1700000000 + n, n / 2)) for n in range(4)] + [["c", [1, "2"]]], protocol)
+    for protocol in range(5)
+]
+
+
+def _points(protocol: str, *words: Any) -> Any:
+    """All that a receiver does with a message, down to a table that a sink takes."""
+
+    def feed(data: bytes) -> None:
+        reader = _native.PointReader(most_series=50)
+        for _ in range(2):
+            getattr(reader, protocol)(data, *words)
+            table, _ = table_of(reader.take(), unit_of)
+            checked(Batch("fuzzed", 0, table))
+
+    return feed
+
+
+def _http_answer(data: bytes) -> None:
+    """What a target of the scraper answers, in two packets, and then the end of its connection."""
+    loop = asyncio.new_event_loop()
+    try:
+        talk = Talk()
+        talk._waits = waits = loop.create_future()
+        for part in (data[: len(data) // 3], data[len(data) // 3 :]):
+            talk.data_received(part)
+        talk.connection_lost(None)
+        assert waits.done()
+        if not isinstance(waits.exception(), FailedError | EOFError | None):
+            raise AssertionError from waits.exception()
+    finally:
+        loop.close()
+
+
+_ANSWERS = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\na 1\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\na 1\n\r\n0\r\nX: y\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 500\r\nConnection: close\r\n\r\nno",
+)
+
+
+def _pushed(ending: str) -> Any:
+    """All that is done with a file that is pushed, down to batches that a sink takes."""
+
+    def feed(data: bytes) -> bool:
+        table = parsed(io.BytesIO(data), ending, "fuzzed")
+        made = 0
+        for name in table.column_names[:5]:
+            with contextlib.suppress(BadInput):
+                values = column_of(rows_where(table, {}), name)
+                for batch in batches_of(values, metric="m", labels={}, each=2):
+                    checked(batch)
+                    made += 1
+        return made > 0
+
+    return feed
+
+
+def _parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", None]}), sink)
+    return sink.getvalue()
+
+
+def _collectors(data: bytes) -> bool:
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return bool(checked_collectors(said))
+
+
+def _remote_write(data: bytes) -> None:
+    _points("remote_write")(unsnapped(data))
+
+
+def _remote_writes() -> list[bytes]:
+    message = _native.remote_write_message(
+        [("m", {"a": "b"}), ("n_bytes", {})], [[(1, 0.5), (2, 1.5)], [(3, 7.0)]]
+    )
+    return [bytes(message)]
+
+
+def targets() -> list[Target]:
+    """Rows of this family."""
+    return [
+        plain("http-answer", of.of_text(*_ANSWERS), _http_answer),
+        plain("line-protocol", of.of_text(*_LINES), _points("line_protocol", 5, 1)),
+        plain("graphite-lines", of.of_text(*_GRAPHITE), _points("graphite", 5)),
+        plain("graphite-pickle", of.of_bytes(*_PICKLES), _points("pickle", 5), ValueError),
+        *(
+            plain(
+                f"shown-metrics-{n}",
+                of.of_text(text),
+                _points("exposition", 5, bool(n), True, {"i": "n"}),
+            )
+            for n, text in enumerate(_SHOWN)
+        ),
+        plain("remote-write", of.of_bytes(*_remote_writes()), _points("remote_write"), ValueError),
+        plain(
+            "remote-write-packed",
+            of.of_bytes(*(snapped(one) for one in _remote_writes())),
+            _remote_write,
+            ValueError,
+            BadInput,
+        ),
+        plain(
+            "swift-bwinfo",
+            of.of_json({"sdb1": {"insta": 1.5, "mean1min": 2}, "sdb2": {"insta": None}}),
+            lambda d: bool(rates(d)),
+            BadInput,
+        ),
+        plain("swift-request", of.of_text(*_OBJECT_PATHS), _object_request),
+        *(
+            plain(f"push-{ending}", make(*seeds), _pushed(f".{ending}"), BadInput, cost=8)
+            for ending, make, seeds in (
+                ("csv", of.of_text, (b"a,b,c\n1,x,0.5\n2,y,1.5\n", b"t,v\n1,\n2,3\n")),
+                ("jsonl", of.of_text, (b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n',)),
+                ("parquet", of.of_bytes, (_parquet(),)),
+            )
+        ),
+        plain(
+            "collectors",
+            of.of_text(
+                b'{"d": {"type": "scrape", "targets": ["http://h:1/m"], "experiments": "x*"}}',
+                b'{"snmp": {"host": "h", "outlets": [{"oid": "1.3.6.1", "metric": "m"}]}}',
+            ),
+            _collectors,
+            BadInput,
+        ),
+    ]

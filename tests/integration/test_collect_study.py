@@ -1,0 +1,196 @@
+"""A study whose runs have collectors: an exporter's process is scraped, the command pushes line protocol, a
+simulated power unit is polled; a node reaches a receiver by its network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.archive.runs import bundles
+from penstock.observe.monitor.simulated_pdu import OUTLET
+
+from .node_ground import NODES, Ground, one_ground
+
+__all__ = ["one_ground"]  # a fixture
+
+pytestmark = [*NODES, pytest.mark.flaky(reruns=0)]
+
+EXPORTER = """
+import http.server, itertools
+shown = itertools.count(1)
+class Mine(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(f"shown_total {next(shown)}\\n".encode())
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+#: 20 steps of 0.1 s, each pushed, the last one twice
+PUSHES = """
+import os, sys, time, urllib.request
+to, token = (os.environ["PENSTOCK_COLLECT_STEPS" + end] for end in ("", "_TOKEN"))
+def push(step):
+    text = f"step,size=s{sys.argv[1]} done={step}i {time.time_ns()}".encode()
+    for _ in range(1 + (step == 19)):
+        asked = urllib.request.Request(to + "/write", text, {"Authorization": "Token " + token})
+        urllib.request.urlopen(asked).close()
+for step in range(20):
+    push(step)
+    time.sleep(0.1)
+"""
+STUDY = """
+penstock: 1
+name: collected
+question: Do collectors work in the runs of a study?
+factors: {size: {levels: [1, 2]}}
+design: {replicates: 1}
+platform: {nodes: [{name: n}]}
+workload: {command: "PYTHON PUSHES {size}"}
+observers:
+  monitor: {interval: 200ms}
+  collect:
+    shown:
+      type: scrape
+      interval_s: 0.1
+      targets: [{url: "http://127.0.0.1:EXPORTER/metrics", instance: it}]
+    steps: {type: influxdb}
+    power:
+      type: snmp
+      host: 127.0.0.1
+      port: UNIT
+      interval_s: 0.2
+      outlets: [{oid: OID, metric: simulated_power, labels: {outlet: "0"}, unit: W, scale: 0.1}]
+    nobody: {type: scrape, interval_s: 0.1, targets: ["http://127.0.0.1:9/metrics"]}
+responses: {t: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+@contextlib.contextmanager
+def saying(words: list[str]) -> Iterator[str]:
+    """A process, and the line that it says first."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def ran(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "penstock", *words]
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=280)
+
+
+def test_the_runs_of_a_study_have_collectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = sorted(p.name for p in Path("/sys/class/block").iterdir() if (p / "stat").exists())[0]
+    unit = [sys.executable, "-m", "penstock.observe.monitor.simulated_pdu", "--disk", disk]
+    env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
+    (tmp_path / "pushes.py").write_text(PUSHES)
+    out = tmp_path / "out"
+    with saying([sys.executable, "-c", EXPORTER]) as exporter, saying(unit) as said:
+        words = {
+            "PYTHON": sys.executable,
+            "PUSHES": str(tmp_path / "pushes.py"),
+            "EXPORTER": exporter.strip(),
+            "UNIT": str(json.loads(said)["port"]),
+            "OID": f'"{".".join(map(str, (*OUTLET, 0)))}"',
+        }
+        text = re.sub(r"\b[A-Z]{3,}\b", lambda m: words.get(m[0], m[0]), STUDY)
+        (tmp_path / "s.study.yaml").write_text(text)
+        done = ran(["run", str(tmp_path / "s.study.yaml"), "-o", str(out), "--json"], env)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["planned_runs"], result["valid_runs"]) == (2, 2), result["left_out"]
+
+    told = [f["statement"] for f in result["findings"] if f["code"] == "collected-incomplete"]
+    assert sum("The collector nobody did not bring" in statement for statement in told) == 1
+    assert not any("The collector steps" in statement for statement in told)
+    monkeypatch.setenv("PENSTOCK_STATE", env["PENSTOCK_STATE"])
+    for bundle in bundles(out):
+        account = bundle.manifest["receipts"]["collect"]
+        assert account["cpu_ns"] > 0
+        verdicts = {n: one["verdict"] for n, one in account["collectors"].items()}
+        assert verdicts["steps"] == "complete"
+        assert verdicts["nobody"] == "unusable"
+        # each step once, in order, by size: what came twice is refused as that
+        name = f"{bundle.manifest['study_id']}/{bundle.manifest['run_id']}"
+        steps = penstock.series(name, "step_done", labels=["size"])
+        size = f"s{bundle.manifest['levels']['size']}"
+        assert [size in c for c in steps.columns] == [True]
+        assert steps.iloc[:, 0].tolist() == list(range(20))
+        assert account["collectors"]["steps"]["refused"] == {"duplicate": 1}
+        # the exporter counted each time that it was asked
+        shown = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()
+        assert (shown.diff().dropna() >= 1).all()
+        assert len(shown) >= 5
+        power = penstock.series(name, "simulated_power", partial=True).iloc[:, 0].dropna()
+        assert power.between(100, 170).all()
+        assert len(power) >= 2
+        # and what the monitor sampled of the same run, on the same clock
+        cpu = penstock.series(name, "cpu_user", partial=True)
+        assert cpu.index.min() <= steps.index.max()
+        assert steps.index.min() <= cpu.index.max()
+        token = re.compile(r"PENSTOCK_COLLECT|Token ")
+        assert not token.search((bundle.path / "manifest.json").read_text())
+
+    svg = tmp_path / "steps.svg"
+    words_of = ["plot", f"{out}:r001", "lines", "--series", "step_done*", "-o", str(svg)]
+    refused = ran(words_of, env)
+    assert refused.returncode == 2
+    assert "nobody is unusable" in refused.stderr
+    drawn = ran([*words_of, "--partial"], env)
+    assert drawn.returncode == 0, drawn.stderr
+    assert svg.stat().st_size > 0
+
+
+NODE_STUDY = """
+penstock: 1
+name: nodes
+question: Does a node reach a receiver?
+factors: {size: {levels: [1, 2]}}
+design: {replicates: 1}
+platform:
+  nodes: [{name: a, interfaces: [{network: watch}]}, {name: b, interfaces: [{network: watch}]}]
+  networks: [{name: watch, host: true, subnet: 10.203.7.0/24}]
+workload: {command: "{python} {study_dir}/pushes.py {size}-{node}", on: all}
+observers:
+  monitor: null
+  collect: {steps: {type: influxdb, host: 10.203.7.254}}
+responses: {t: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+def test_nodes_push_to_a_receiver_by_the_network_of_the_host(ground: Ground) -> None:
+    (ground.where / "pushes.py").write_text(PUSHES)
+    (ground.where / "n.study.yaml").write_text(NODE_STUDY)
+    out = ground.where / "out"
+    done = ran(
+        ["run", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"], ground.environment
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["valid_runs"] == 2, result["left_out"]
+    for bundle in bundles(out):
+        points = pq.read_table(bundle.path / "points.parquet")
+        rows = pq.read_table(bundle.path / "series.parquet").to_pylist()
+        assert {r["metric"] for r in rows} == {"step_done"}
+        # each node pushes all steps, under its own label
+        assert len(rows) == 2
+        assert points.num_rows == 40

@@ -1,0 +1,200 @@
+"""Adding to designs of more than two levels: what is added, what it tells, and that stages are blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.analyse.aliased import Open
+from penstock.analyse.augment_text import augment_json, augment_text
+from penstock.analyse.effects import effects, fitted, usable
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import analyse
+from penstock.design.augment_levels import coded_of, level_step, numbers_of, tells
+from penstock.design.plan import Plan, make_plan
+from penstock.design.stages import designed, stage_of, with_stages
+from penstock.errors import BadInput
+from penstock.study.load import load_study
+from tests.unit.recorded_study import record, study_text
+
+LEVELS = {"jobs": "{levels: [1, 8, 64]}", "disk": "{levels: [hdd, ssd]}"}
+FOUR = {**LEVELS, "fs": "{levels: [ext4, xfs, btrfs]}", "sync": "{levels: [a, b]}"}
+OPTIMAL = "{kind: {d-optimal: {model: main, runs: 12}}, replicates: 2"
+
+
+def extended(
+    place: Path, factors: dict[str, str], design: str, *kinds: str, again: bool = False
+) -> Plan:
+    source = place / "recorded.study.yaml"
+    source.write_text(study_text(factors, design))
+    study = load_study(source, [], False)
+    first = plan = make_plan(study)
+    stages = []
+    for kind in kinds:
+        coded, labels = designed(plan, stages)
+        step = level_step(
+            kind, plan.factors, plan.model, coded, labels,
+            seed=plan.seed, forbidden=study.design.forbidden, again=again,
+        )  # fmt: skip
+        stages.append(stage_of(step, plan, "more", again=again))
+        plan = with_stages(first, study, stages)
+    return plan
+
+
+def runs_of(plan: Plan, seed: int = 1) -> pd.DataFrame:
+    draws = np.random.default_rng(seed)
+    rows = [{"run_id": r.run_id, "replicate": r.replicate, **r.levels} for r in plan.rows]
+    return pd.DataFrame(rows).assign(valid=True, y=10 + draws.normal(size=len(plan.rows)))
+
+
+def test_replicates_of_a_full_design_are_runs_and_blocks_more(tmp_path: Path) -> None:
+    plan = extended(tmp_path, LEVELS, "{kind: full, replicates: 2}", "replicates:3")
+    assert len(plan.rows) == 30
+    assert {r.block for r in plan.rows} == {1, 2, 3, 4, 5}
+    assert [r.replicate for r in plan.rows if r.treatment_id == "t01"] == [1, 2, 3, 4, 5]
+    table = effects(runs_of(plan), plan, "y").set_index("term")
+    assert table.loc["block", "df"] == 4
+    assert table.loc["residual", "df"] == plan.power["degrees_of_freedom"] == 5 * 4
+
+
+@pytest.mark.parametrize("kinds", [("optimal:4",), ("optimal:9", "replicates:1"), ("optimal:20",)])
+@pytest.mark.parametrize("again", [False, True])
+def test_optimal_treatments_keep_what_was_made_and_leave_out_what_is_forbidden(
+    tmp_path: Path, kinds: tuple[str, ...], again: bool
+) -> None:
+    forbidden = ", forbidden: [{jobs: 64, disk: hdd, fs: xfs}]}"
+    first = extended(tmp_path, FOUR, OPTIMAL + forbidden)
+    plan = extended(tmp_path, FOUR, OPTIMAL + forbidden, *kinds, again=again)
+    assert plan.rows[: len(first.rows)] == first.rows
+    added = int(kinds[0].partition(":")[2])
+    assert plan.treatments == 12 + added
+    assert not any(
+        r.levels["jobs"] == "64" and r.levels["disk"] == "hdd" and r.levels["fs"] == "xfs"
+        for r in plan.rows
+    )
+    data = runs_of(plan)
+    table = effects(data, plan, "y").set_index("term")
+    assert table["p_value"].drop(["residual"]).notna().all()
+    assert table.loc["residual", "df"] == plan.power["degrees_of_freedom"]
+    assert ("jobs:disk" in table.index) == (plan.model == "pairs") == (added == 20)
+
+
+def test_a_drift_between_stages_is_no_effect_in_the_tables_of_a_study(tmp_path: Path) -> None:
+    """The tables that are written and the residuals are of the blocks that were executed."""
+    text = study_text(FOUR, OPTIMAL + "}").replace(
+        "better: lower}", "better: lower, scale: linear}"
+    )
+    draws = np.random.default_rng(3)
+    out = record(tmp_path, text, lambda r: {"y": 100 + draws.normal()})
+    analyse(out, report=False)
+    plan = extended(tmp_path, FOUR, OPTIMAL + "}", "optimal:8")
+    runs = runs_of(plan, 2)
+    late = runs["run_id"].map({r.run_id: r.stage == 2 for r in plan.rows}).to_numpy()
+    before = effects(runs, plan, "y")
+    after = effects(runs.assign(y=runs["y"] + 1000.0 * late), plan, "y")
+    columns = ["sum_of_squares", "p_value"]
+    mine = ~before["term"].eq("block")
+    pd.testing.assert_frame_equal(before.loc[mine, columns], after.loc[mine, columns], rtol=1e-5)
+    fit = fitted(runs, plan, "y")
+    assert fit.blocks.stop - fit.blocks.start == 3
+    assert len(usable(runs, plan, "y")) == len(fit.y) == len(plan.rows)
+    assert (
+        float(fit.residuals @ fit.residuals)
+        == before.set_index("term").loc["residual", "sum_of_squares"]
+    )
+
+
+def test_larger_models_are_told_where_treatments_tell_them() -> None:
+    from tests.unit.test_design_purpose import levels
+
+    factors = levels(3, 3, 2, 2)
+    every = np.array(list(itertools.product(range(3), range(3), range(2), range(2))))
+    assert np.array_equal(numbers_of(factors, coded_of(factors, every)), every)
+    assert tells(factors, "pairs", every, [1] * 36)
+    # 20 coefficients: 28 treatments are less than half as many again, however often they are made
+    few = np.vstack([every[:28], every[:28]])
+    assert not tells(factors, "pairs", few, [1] * 28 + [2] * 28)
+    assert tells(factors, "main", few, [1] * 28 + [2] * 28)
+    # a stage that is the level of a factor cannot be told from it
+    assert not tells(factors, "main", every, [1 + int(r[3]) for r in every])
+
+
+def test_what_cannot_be_added_is_one_clear_error(tmp_path: Path) -> None:
+    for factors, design, kind, says in (
+        (LEVELS, "{kind: full}", "optimal:1", "all of these treatments are in the plan already"),
+        (LEVELS, "{kind: full}", "foldover", r"expected optimal:ROWS or replicates:NUMBER"),
+        (LEVELS, "{kind: full}", "best", r"expected optimal:ROWS or replicates:NUMBER"),
+        (LEVELS, "{kind: full}", "replicates:0", "a number from 1 to 1000"),
+        (FOUR, OPTIMAL + "}", "optimal:25", "only 24 treatments have not been run"),
+        (FOUR, OPTIMAL + "}", "optimal:x", "a number from 1 to"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            extended(tmp_path, factors, design, kind)
+
+
+def test_what_could_be_added_is_listed(tmp_path: Path) -> None:
+    draws = np.random.default_rng(4)
+    out = record(tmp_path, study_text(FOUR, OPTIMAL + "}"), lambda _: {"y": 9 + draws.normal()})
+    analyse(out, report=False)
+    found = Open.of(Outcome.read(out))
+    proposals = found.proposals()
+    assert [p.step.kind for p in proposals] == [
+        "optimal:4",
+        "optimal:6",
+        "optimal:12",
+        "replicates:1",
+    ]
+    assert [p.runs for p in proposals] == [8, 12, 24, 12]
+    text = augment_text(found, proposals)
+    assert "Rivals of effects are told for two-level factors alone" in text
+    assert max(map(len, text.splitlines())) <= 100
+    told = augment_json(found, proposals)
+    assert (told["stop"], told["recommended"]) == (False, None)
+
+
+def test_a_step_of_two_levels_runs_nothing_forbidden(tmp_path: Path) -> None:
+    two = dict.fromkeys("abcd", "{levels: [x, z]}")
+    design = "{kind: {d-optimal: {model: main, runs: 8}}, replicates: 2, forbidden: [{a: x, b: x}]}"
+    draws = np.random.default_rng(5)
+    out = record(tmp_path, study_text(two, design), lambda _: {"y": 9 + draws.normal()})
+    analyse(out, report=False)
+    found = Open.of(Outcome.read(out), None, 2)
+    with pytest.raises(BadInput, match=r"design\.forbidden leaves out"):
+        found.proposal("foldover")
+    for proposal in found.proposals():
+        rows = numbers_of(found.plan.factors, proposal.step.rows)
+        assert not (rows[:, :2] == 0).all(axis=1).any()
+    assert dataclasses.asdict(found.proposal("replicates:1"))["runs"] == 8
+
+
+@pytest.mark.parametrize("order", ["split-plot", "split-plot-random", "strip-plot"])
+def test_settings_are_kept_in_the_stages_that_are_added(tmp_path: Path, order: str) -> None:
+    dear = {
+        "os": "{levels: [a, b, c], change: redeploy}",
+        "fs": "{levels: [x, z], change: reformat}",
+        "jobs": "{levels: [1, 8]}",
+    }
+    design = f"{{kind: full, replicates: 2, order: {order}}}"
+    plan = extended(tmp_path, dear, design, "replicates:2")
+    whole = extended(tmp_path, dear, design.replace("2", "4"))
+    for attribute in ("whole_plot", "strip"):
+        of = [getattr(r, attribute) for r in plan.rows]
+        assert sorted(of) == sorted(getattr(r, attribute) for r in whole.rows)
+        first = {w for w, r in zip(of, plan.rows, strict=True) if r.stage == 1 and w}
+        assert first.isdisjoint(w for w, r in zip(of, plan.rows, strict=True) if r.stage == 2)
+    for number in {r.whole_plot for r in plan.rows}:
+        mine = [r for r in plan.rows if r.whole_plot == number]
+        assert len({tuple(r.levels[n] for n in plan.whole_plot_factors) for r in mine}) == 1
+        assert [r.run_order for r in mine] == list(
+            range(mine[0].run_order, mine[0].run_order + len(mine))
+        )
+    ours, theirs = (effects(runs_of(p), p, "y").set_index("term")["df"] for p in (plan, whole))
+    if order != "split-plot-random":
+        pd.testing.assert_series_equal(ours, theirs)
+    else:  # the stage is a block
+        assert ours["whole_plot"] == theirs["whole_plot"] - 1

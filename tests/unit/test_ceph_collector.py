@@ -1,0 +1,360 @@
+"""The poller of Ceph's counters against daemons that say, or do not say, what real ones said."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.admin_socket import MOST_BYTES
+from penstock.observe.monitor.collectors.ceph import CephPoller
+from penstock.observe.monitor.collectors.ceph_daemon import labels_of
+from penstock.observe.monitor.collectors.perf_counters import MOST_COUNTERS, USUAL, Counters
+from penstock.testing import check_collector
+from tests.unit.ceph_socket import FakeDaemon, Run, daemon, done, framed, said
+
+SMALL: dict[str, Any] = {
+    "perf schema": {"osd": {"op_w": {"type": 10}, "op_w_latency": {"type": 5}}},
+    "perf dump": {"osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}}},
+}
+
+
+@pytest.fixture
+def osd(tmp_path: Path) -> Iterator[FakeDaemon]:
+    with daemon(tmp_path / "ceph-osd.0.asok", copy.deepcopy(SMALL)) as one:
+        yield one
+
+
+def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
+    # would break with a part of an average left out, a unit taken for another, or the schema asked each time
+    answers = said("osd")
+    labels = '{"daemon":"osd.0","host":"n1"}'
+    run = Run(tmp_path, labels={"host": "n1"})
+    with daemon(tmp_path / "ceph-osd.0.asok", answers) as one:
+        poller = run.until(lambda p: len(run.values("ceph_osd_op_w", labels)) >= 3)
+    counted = answers["perf dump"]["osd"]
+    assert counted["op_w"] > 0
+    expected = {
+        "ceph_osd_op_w": (counted["op_w"], ""),
+        "ceph_osd_op_w_in_bytes": (counted["op_w_in_bytes"], "B"),
+        "ceph_osd_op_w_latency_sum": (counted["op_w_latency"]["sum"], "s"),
+        "ceph_osd_op_w_latency_count": (counted["op_w_latency"]["avgcount"], ""),
+        "ceph_bluestore_commit_lat_sum": (
+            answers["perf dump"]["bluestore"]["commit_lat"]["sum"],
+            "s",
+        ),
+        "ceph_osd_stat_bytes": (counted["stat_bytes"], "B"),
+        "ceph_success": (1, ""),
+    }
+    for metric, (value, unit) in expected.items():
+        assert set(run.values(metric, labels)) == {value}, metric
+        assert run.series(metric)["unit"] == unit, metric
+    assert {r["labels"] for r in run.sink.rows()} == {labels}
+    assert one.asked[:2] == ["perf schema", "perf dump"]
+    assert set(one.asked[2:]) == {"perf dump"}
+    receipt = poller.intake.receipt
+    assert (receipt.counted["failed"], receipt.told) == (0, [])
+    for row in run.made().series.to_pylist():
+        assert row["expected"] - row["stored"] == receipt.counted["missed"], row["metric"]
+        assert row["resets"] == row["restarts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "metrics"),
+    [
+        ("mds", {"ceph_mds_request", "ceph_mds_reply_latency_count", "ceph_objecter_op_w"}),
+        ("mon", {"ceph_paxos_commit", "ceph_cluster_num_osd_up", "ceph_mon_num_sessions"}),
+        ("client", {"ceph_client_wrlat_sum", "ceph_objecter_op_w", "ceph_client_rdlat_count"}),
+        ("osd", {"ceph_osd_op_r_latency_sum", "ceph_bluestore_kv_flush_lat_count"}),
+    ],
+)
+def test_each_daemon_has_what_is_usual_of_it_and_more_on_request(
+    kind: str, metrics: set[str]
+) -> None:
+    answers = {name: json.dumps(answer).encode() for name, answer in said(kind).items()}
+    usual = Counters(answers["perf schema"], USUAL)
+    found, strange = usual.read(answers["perf dump"])
+    assert not strange
+    assert metrics <= {s.metric for s, _ in found}
+    every = Counters(answers["perf schema"], ["all"])
+    more, _ = every.read(answers["perf dump"])
+    assert {s for s, _ in found} < {s for s, _ in more}
+    few, _ = Counters(answers["perf schema"], [f"{kind}.*"]).read(answers["perf dump"])
+    assert {s.collection for s, _ in few} == {kind}
+    # a number of its dump is a point, but for averages over all time and histograms
+    dump = said(kind)["perf dump"]
+    numbers = sum(
+        2 if isinstance(value, dict) else 1 for own in dump.values() for value in own.values()
+    )
+    assert len(more) == numbers
+
+
+def test_of_collections_that_there_are_several_of_each_is_told_apart() -> None:
+    schema = {"throttle-a": {"val": {"type": 2}}, "throttle-b-c": {"val": {"type": 2}}}
+    counters = Counters(json.dumps(schema).encode(), ["throttle-*"])
+    dump = {"throttle-a": {"val": 1}, "throttle-b-c": {"val": 2}}
+    found, _ = counters.read(json.dumps(dump).encode())
+    assert [(s.metric, s.entity, v) for s, v in found] == [
+        ("ceph_throttle_val", "a", 1.0),
+        ("ceph_throttle_val", "b-c", 2.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"", "found 0 bytes and the end; expected the 4 of a length"),
+        (framed(b"{}" * 100)[:50], "found 46 bytes and the end; expected 200"),
+        ((MOST_BYTES + 1).to_bytes(4, "big"), f"expected {MOST_BYTES} at most"),
+        (framed(b"ERROR: (2) No such file"), "no JSON"),
+        (framed(b"[1]"), "found a list and no object"),
+        (framed(b"[" * 1_000_000), "too deep"),
+        (framed(b"9" * 100_000), "no JSON"),
+        (framed(b"\xff\xfe{}"), "no JSON"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_point_that_is_lost(
+    answer: bytes, told: str, tmp_path: Path, osd: FakeDaemon
+) -> None:
+    run = Run(tmp_path)
+    poller = run.until(
+        run.polls(2),
+        done(lambda: setattr(osd, "answer", lambda _: answer)),
+        run.polls(4),
+        done(lambda: setattr(osd, "answer", osd.recorded)),
+        lambda _: run.values("ceph_success")[-1] == 1.0,
+    )
+    receipt = poller.intake.receipt
+    assert any(told in one for one in receipt.told), receipt.told
+    failed = run.values("ceph_success").count(0.0)
+    assert failed == receipt.counted["failed"] > 0
+    row = run.series("ceph_osd_op_w")
+    assert row["expected"] - row["stored"] == failed + receipt.counted["missed"]
+    assert any(told in one for one in run.gaps("lost"))
+    assert row["restarts"] == row["resets"] == 0
+
+
+def test_a_daemon_that_hangs_holds_up_no_other(tmp_path: Path, osd: FakeDaemon) -> None:
+    osd.answer = lambda _: None
+    with daemon(tmp_path / "ceph-osd.1.asok", SMALL):
+        run = Run(tmp_path, timeout_s=0.2)
+        other = '{"daemon":"osd.1"}'
+        poller = run.until(lambda _: len(run.values("ceph_osd_op_w", other)) >= 2)
+    assert set(run.values("ceph_success")) == {0.0}
+    assert set(run.values("ceph_success", other)) == {1.0}
+    assert poller.intake.receipt.told == ["osd.0: no answer in 0.2 s"]
+
+
+def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemon) -> None:
+    # would break if what was switched off counted as lost, or a new process's counters as the old one's
+    run = Run(tmp_path)
+    anew: list[FakeDaemon] = []
+    small = copy.deepcopy(SMALL)
+    small["perf dump"]["osd"]["op_w"] = 1
+    poller = run.until(
+        run.polls(2),
+        done(osd.end),
+        run.polls(8),
+        done(lambda: anew.append(FakeDaemon(osd.path, small))),
+        lambda _: run.values("ceph_osd_op_w")[-1] == 1.0,
+    )
+    anew[0].end()
+    assert "osd.0: its socket is gone" in poller.intake.receipt.told
+    row = run.series("ceph_osd_op_w")
+    # a poll may have found the socket while it was being bound, or unlinked
+    assert row["expected"] - row["stored"] <= 2 + poller.intake.receipt.counted["missed"]
+    assert (row["restarts"], row["resets"]) == (1, 0)
+    assert run.gaps("restart") == ["osd.0 began anew"] * 1
+    rows = run.made().gaps.to_pylist()
+    assert [g for g in rows if g["kind"] == "disabled" and g["series_id"] == row["series_id"]]
+    assert run.values("ceph_success").count(0.0) >= 7
+
+
+def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
+    run = Run(tmp_path)
+    poller = run.until(run.polls(2), done(osd.kill), run.polls(8))
+    assert "osd.0: nobody listens at its socket" in poller.intake.receipt.told
+    row = run.series("ceph_osd_op_w")
+    assert row["expected"] - row["stored"] >= 7
+    assert row["verdict"] == "partial"
+    assert "osd.0: nobody listens at its socket" in run.gaps("lost")
+
+
+def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDaemon) -> None:
+    # as those of librados' programs that end without taking theirs with them
+    path = tmp_path / "client.admin.31.asok"
+    FakeDaemon(path, SMALL).kill()
+    FakeDaemon(tmp_path / "client.admin.32.asok", SMALL).kill()
+    run = Run(tmp_path)
+    other = '{"daemon":"client.admin","process":"31"}'
+    late: list[FakeDaemon] = []
+    poller = run.until(
+        run.polls(8),
+        done(lambda: late.append(FakeDaemon(path, SMALL))),
+        lambda _: len(run.values("ceph_success", other)) >= 3,
+    )
+    late[0].end()
+    (told,) = poller.intake.receipt.told
+    assert re.fullmatch(r"client.admin 3\d: nobody listens at its socket, and at 1 more", told)
+    assert poller.intake.receipt.counted["failed"] == 0
+    rows = [r for r in run.made().series.to_pylist() if r["labels"] == other]
+    assert {r["expected"] - r["stored"] for r in rows} == {0}
+    ids = {r["series_id"] for r in rows}
+    assert {g["kind"] for g in run.made().gaps.to_pylist() if g["series_id"] in ids} == {"disabled"}
+
+
+def test_one_that_comes_later_lacks_nothing(tmp_path: Path, osd: FakeDaemon) -> None:
+    run = Run(tmp_path)
+    other = '{"daemon":"client.admin","process":"12.94"}'
+    late: list[FakeDaemon] = []
+    poller = run.until(
+        run.polls(8),
+        done(lambda: late.append(FakeDaemon(tmp_path / "ceph-client.admin.12.94.asok", SMALL))),
+        lambda _: len(run.values("ceph_osd_op_w", other)) >= 3,
+    )
+    late[0].end()
+    found = {
+        r["labels"]: r for r in run.made().series.to_pylist() if r["metric"] == "ceph_osd_op_w"
+    }
+    lacking = found[other]["expected"] - found[other]["stored"]
+    assert lacking <= 1 + poller.intake.receipt.counted["missed"]
+    assert found[other]["restarts"] == 0
+    kinds = {
+        g["kind"]
+        for g in run.made().gaps.to_pylist()
+        if g["series_id"] == found[other]["series_id"]
+    }
+    assert kinds == {"disabled"}
+
+
+def test_counters_that_are_reset_are_told(tmp_path: Path, osd: FakeDaemon) -> None:
+    # as by `perf reset all`; sums and gauges may fall
+    run = Run(tmp_path)
+
+    def reset() -> None:
+        own = osd.answers["perf dump"]["osd"]
+        own["op_w"], own["op_w_latency"]["sum"] = 2, 0.1
+
+    poller = run.until(run.polls(2), done(reset), lambda _: run.values("ceph_osd_op_w")[-1] == 2.0)
+    assert run.series("ceph_osd_op_w")["resets"] == 1
+    assert run.series("ceph_osd_op_w_latency_sum")["resets"] == 0
+    assert run.gaps("reset") == ["osd.0: ceph_osd_op_w went back from 7 to 2"]
+    assert poller.intake.receipt.counted["failed"] == 0
+
+
+def test_an_image_that_is_opened_later_is_counted_from_then_on(
+    tmp_path: Path, osd: FakeDaemon
+) -> None:
+    run = Run(tmp_path)
+
+    def opened() -> None:
+        osd.answers["perf schema"]["librbd-1-rbd-disk"] = {"wr": {"type": 10}}
+        osd.answers["perf dump"]["librbd-1-rbd-disk"] = {"wr": 5}
+        # of what the schema never has, it is asked once
+        osd.answers["perf dump"]["secret"] = {"wr": 6}
+
+    image = '{"daemon":"osd.0","entity":"1-rbd-disk"}'
+    run.until(run.polls(2), done(opened), lambda _: len(run.values("ceph_librbd_wr", image)) >= 3)
+    assert osd.asked.count("perf schema") == 2
+    row = run.series("ceph_librbd_wr")
+    assert row["expected"] == row["stored"]
+    assert not [s for s in run.made().series.to_pylist() if "secret" in s["metric"]]
+
+
+def test_names_that_nobody_should_have(tmp_path: Path, osd: FakeDaemon) -> None:
+    osd.answers["perf schema"] = {
+        "osd": {"op_w\n": {"type": 10}, "op\u202ew": {"type": 2}, "x" * 300: {"type": 2}},
+        "a-\x1b[2J": {"val": {"type": 2}},
+        "b": {"odd": {"type": "10"}, "none": 3, "wide": {"type": 2}, "not": {"type": 2}},
+        "many": {f"c{n}": {"type": 2} for n in range(MOST_COUNTERS + 10)},
+    }
+    osd.answers["perf dump"] = {
+        "osd": {"op_w\n": 1, "op\u202ew": 2, "x" * 300: 3},
+        "a-\x1b[2J": {"val": 1},
+        "b": {"odd": 1, "none": 1, "wide": 10**400, "not": float("nan")},
+        "many": {f"c{n}": n for n in range(MOST_COUNTERS + 10)},
+    }
+    run = Run(tmp_path, counters=["all"])
+    poller = run.until(lambda _: len(run.values("ceph_success")) >= 2)
+    metrics = {r["metric"] for r in run.sink.rows()}
+    assert {m for m in metrics if "many" not in m} == {
+        "ceph_success",
+        "ceph_osd_op_w",
+        "ceph_osd_op_w_",
+    }
+    assert len(metrics) <= MOST_COUNTERS
+    assert "counters more than 5000" in " ".join(poller.intake.receipt.told)
+
+
+@pytest.mark.parametrize(
+    ("path", "labels"),
+    [
+        ("/var/run/ceph/ceph-osd.12.asok", {"daemon": "osd.12"}),
+        ("/run/penstock-ceph/osd.0.4711.asok", {"daemon": "osd.0"}),
+        ("/var/run/ceph/my-cluster-mon.node1.example.asok", {"daemon": "mon.node1.example"}),
+        ("/var/run/ceph/mds.a.55.asok", {"daemon": "mds.a"}),
+        (
+            "/var/run/ceph/ceph-client.admin.7.9435.asok",
+            {"daemon": "client.admin", "process": "7.9435"},
+        ),
+        ("/x/client.admin.31.asok", {"daemon": "client.admin", "process": "31"}),
+        ("/x/mine.sock", {"daemon": "mine.sock"}),
+    ],
+)
+def test_daemons_are_called_by_their_sockets(path: str, labels: dict[str, str]) -> None:
+    assert labels_of(path) == labels
+
+
+def test_of_two_sockets_of_one_daemon_the_newer_is_asked(tmp_path: Path) -> None:
+    FakeDaemon(tmp_path / "osd.0.10.asok", SMALL).kill()
+    with daemon(tmp_path / "osd.0.9.asok", SMALL):
+        run = Run(tmp_path)
+        poller = run.until(lambda _: len(run.values("ceph_osd_op_w")) >= 2)
+    assert set(run.values("ceph_success")) == {1.0}
+    assert poller.intake.receipt.told == []
+
+
+def test_where_there_is_no_socket_it_waits(tmp_path: Path) -> None:
+    (tmp_path / "file.asok").touch()
+    run = Run(tmp_path, sockets=[str(tmp_path / "*.asok"), str(tmp_path / "none-*")])
+    poller = run.until(lambda p: p.intake.receipt.counted["due"] >= 3)
+    assert not run.sink.rows()
+    assert any("found no socket" in told for told in poller.intake.receipt.told)
+
+
+def test_points_that_cannot_be_kept_are_lost_and_it_lives(tmp_path: Path, osd: FakeDaemon) -> None:
+    run = Run(tmp_path)
+    run.sink.fails = 2
+    poller = run.until(lambda _: len(run.values("ceph_success")) >= 3)
+    assert poller.intake.receipt.counted["failed"] == 2
+    row = run.series("ceph_osd_op_w")
+    assert row["expected"] - row["stored"] == 2 + poller.intake.receipt.counted["missed"]
+
+
+def test_it_keeps_to_the_protocol_and_wrong_settings_are_told(
+    tmp_path: Path, osd: FakeDaemon
+) -> None:
+    check_collector(CephPoller, {"sockets": [str(osd.path)], "interval_s": 0.1})
+    wrong: dict[str, object]
+    for wrong in (
+        {"sockets": []},
+        {"sockets": "/x"},
+        {"sockets": ["x.asok"]},
+        {"sockets": [3]},
+        {"sockets": [{"labels": {}}]},
+        {"sockets": [{"path": "/x", "host": "a"}]},
+        {"counters": []},
+        {"counters": ["a\0"]},
+        {"counters": [1]},
+        {"interval_s": 0},
+        {"timeout_s": 0},
+        {"labels": 3},
+    ):
+        with pytest.raises(BadInput, match="expected"):
+            CephPoller("ceph", wrong)

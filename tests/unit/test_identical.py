@@ -1,0 +1,110 @@
+"""Studies of identical treatments by a study's own plan: rates, and a planted false judge that they find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from penstock.analyse import identical as module
+from penstock.analyse.finding import Finding
+from penstock.analyse.identical import (
+    ANSWER,
+    HOLM,
+    SINGLE,
+    WORSE,
+    Identical,
+    Rate,
+    identical,
+    identical_lines,
+    names_difference,
+)
+from penstock.cli import _build
+from penstock.design.plan import make_plan
+from penstock.errors import BadInput
+from penstock.study.load import load_study
+from tests.unit.recorded_study import study_text
+
+TWO = "{levels: [x, z]}"
+
+
+def simulated(place: Path, design: str, studies: int, **factors: str) -> Identical:
+    source = place / "recorded.study.yaml"
+    source.write_text(study_text(factors, design))
+    study = load_study(source, [], False)
+    return identical(study, make_plan(study), studies)
+
+
+def test_two_identical_systems_are_called_different_one_time_in_twenty(tmp_path: Path) -> None:
+    found = simulated(tmp_path, "{kind: full, replicates: 20}", 150, system=TWO)
+    of = {r.name: r for r in found.rates}
+    assert of[HOLM].asked == of[ANSWER].asked == of[WORSE].asked == 150
+    # one term: by itself and with all others is the same
+    assert (of[SINGLE].said, of[SINGLE].asked) == (of[HOLM].said, 150)
+    assert of[HOLM].said <= 15  # 99.7 % of binomial(150, 5 %)
+    lines = list(identical_lines(found))
+    assert max(map(len, lines)) <= 100
+    assert "150 studies of identical treatments" in lines[0]
+
+
+def test_a_judge_that_errs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: p-values that are halved twice over."""
+    real = module.effects
+
+    def rash(*args: object, **more: object) -> object:
+        table = real(*args, **more)  # type: ignore[arg-type]
+        return table.assign(p_holm=table["p_holm"] / 8)
+
+    monkeypatch.setattr(module, "effects", rash)
+    found = simulated(tmp_path, "{kind: full, replicates: 4}", 60, a=TWO)
+    assert not found.holds
+    assert "More than 5 % of studies" in list(identical_lines(found))[-1]
+
+
+def test_settings_that_are_kept_vary_together(tmp_path: Path) -> None:
+    source = tmp_path / "recorded.study.yaml"
+    dear = "{levels: [x, z], change: redeploy}"
+    source.write_text(
+        study_text({"a": dear, "b": TWO}, "{kind: full, replicates: 400, order: split-plot}")
+    )
+    plan = make_plan(load_study(source, [], False))
+    z = module._standard(plan, np.random.default_rng(1))
+    pairs = z.reshape(-1, 2)  # two runs of each whole plot, one after the other
+    assert z.var() == pytest.approx(1, abs=0.15)
+    assert np.corrcoef(pairs.T)[0, 1] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_rate_has_an_interval() -> None:
+    assert Rate("x", 0, 100).interval == pytest.approx((0.0, 0.0362), abs=1e-4)
+    assert Rate("x", 5, 100).interval == pytest.approx((0.0164, 0.1128), abs=1e-4)
+    assert Rate("x", 9, 9).interval[1] == 1.0
+
+
+def test_what_says_that_treatments_differ() -> None:
+    def cell(low: float, high: float) -> dict[str, object]:
+        middle = (low * high) ** 0.5
+        bounds = {"ratio": middle, "low": low, "high": high}
+        return {"where": {}, **bounds, "n": 4, "at_level": 1.0, "at_other": 1.0}
+
+    for cells, differs in (
+        ([cell(0.9, 1.2)], False),
+        ([cell(0.9, 1.2), cell(1.05, 1.3)], True),
+        ([cell(1.01, 1.04)], False),  # told as the same within 4 %
+    ):
+        finding = Finding("cost", "info", "", {"cells": cells})
+        assert names_difference(None, finding) is differs  # type: ignore[arg-type]
+    for code, differs in (("effect-dominant", True), ("not-known", False), ("why", False)):
+        assert names_difference(None, Finding(code, "info", "", {})) is differs  # type: ignore[arg-type]
+
+
+def test_the_command_and_its_errors(tmp_path: Path) -> None:
+    source = tmp_path / "recorded.study.yaml"
+    source.write_text(study_text({"a": TWO}, "{kind: full, replicates: 3}"))
+    ran = CliRunner().invoke(_build(), ["plan", str(source), "--identical", "5", "--json"])
+    assert ran.exit_code == 0
+    assert '"studies": 5' in ran.stdout
+    study = load_study(source, [], False)
+    with pytest.raises(BadInput, match="expected at most"):
+        identical(study, make_plan(study), 10_000_000)

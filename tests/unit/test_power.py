@@ -1,0 +1,239 @@
+"""Promised power: with the degrees of freedom of the analysis, and found by that analysis on made-up runs."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.analyse.effects import effects
+from penstock.design.plan import Plan
+from penstock.design.power import detectable, error_df, power, pure_df, replicates_for
+from penstock.design.show import plan_text
+from penstock.study.load import load_study
+from tests.unit.recorded_study import plan_of_text, study_text
+
+TWO = "{levels: [x, z]}"
+THREE = "{levels: [1, 2, 4]}"
+
+
+def planned(place: Path, design: str, *factors: str) -> Plan:
+    return plan_of_text(study_text(dict(zip("abcdefgh", factors, strict=False)), design), place)
+
+
+def runs_of(plan: Plan, y: np.ndarray) -> pd.DataFrame:
+    rows = [{"run_id": r.run_id, "replicate": r.replicate, **r.levels} for r in plan.rows]
+    return pd.DataFrame(rows).assign(valid=True, y=y)
+
+
+def found(plan: Plan, factor: str, delta: float, studies: int, seed: int) -> float:
+    """Share of made-up studies whose analysis calls the factor's difference of levels `delta` an effect."""
+    names = [level.name for level in next(f for f in plan.factors if f.name == factor).levels]
+    shift = delta * np.array([r.levels[factor] == names[-1] for r in plan.rows], dtype=float)
+    draws = np.random.default_rng(seed)
+    hits = 0
+    for _ in range(studies):
+        drift = 3 * draws.normal(size=len(plan.rows) + 1)  # of passes, which are blocks
+        blocks = np.array([drift[r.block] for r in plan.rows])
+        table = effects(runs_of(plan, shift + blocks + draws.normal(size=len(shift))), plan, "y")
+        hits += float(table.set_index("term").loc[factor, "p_value"]) < 0.05
+    return hits / studies
+
+
+@pytest.mark.parametrize(
+    ("design", "factors"),
+    [
+        ("{kind: full, replicates: 3}", [TWO]),
+        ("{kind: full, replicates: 3, order: random}", [TWO]),
+        ("{kind: full, replicates: 2}", [TWO] * 3),
+        ("{kind: full, replicates: 2}", [THREE, TWO]),
+        ("{kind: {fraction: 3}, replicates: 2}", [TWO] * 6),
+        ("{kind: {plackett-burman: {}}, replicates: 2}", [TWO] * 7),
+        ("{kind: {d-optimal: {model: main, runs: 9}}, replicates: 1}", [THREE, TWO, TWO]),
+        ("{kind: {d-optimal: {model: main, runs: 9}}, replicates: 2}", [THREE, TWO, TWO]),
+        ("{kind: {d-optimal: {model: pairs, runs: 11}}, replicates: 3}", [THREE, TWO, TWO]),
+        ("{kind: {i-optimal: {model: quadratic, runs: 10}}, replicates: 2}", [THREE, THREE, TWO]),
+    ],
+)
+def test_the_plan_counts_the_degrees_of_freedom_that_the_analysis_has(
+    tmp_path: Path, design: str, factors: list[str]
+) -> None:
+    plan = planned(tmp_path, design, *factors)
+    y = np.random.default_rng(1).normal(size=len(plan.rows))
+    table = effects(runs_of(plan, y), plan, "y").set_index("term")
+    assert plan.power["degrees_of_freedom"] == table.loc["residual", "df"] > 0
+
+
+@pytest.mark.parametrize(
+    ("order", "design"),
+    [
+        ("split-plot", "full"),
+        ("split-plot-random", "full"),
+        ("strip-plot", "full"),
+        ("split-plot", "{d-optimal: {model: main, runs: 12}}"),
+        ("split-plot-random", "{d-optimal: {model: main, runs: 12}}"),
+    ],
+)
+def test_orders_that_keep_settings_count_as_their_strata_do(
+    tmp_path: Path, order: str, design: str
+) -> None:
+    dear = "{levels: [x, y, z], change: redeploy}"
+    less = "{levels: [1, 2, 3], change: reformat, change_cost: 1s}"
+    plan = planned(
+        tmp_path, f"{{kind: {design}, replicates: 3, order: {order}}}", dear, less, TWO, TWO
+    )
+    option = next(
+        o
+        for o in plan.orders
+        if (o["order"], o["hard"], o["strips"])
+        == (order, plan.whole_plot_factors, plan.strip_factors)
+    )
+    y = np.random.default_rng(2).normal(size=len(plan.rows))
+    if design != "full":  # out of balance: settings and runs share what is left
+        kept = option["df"][plan.whole_plot_factors[0]]
+        assert kept + option["df"]["d"] == len(plan.rows) - 7 - 2 * (order == "split-plot")
+        return
+    table = effects(runs_of(plan, y), plan, "y").set_index("term")
+    for term, stratum in (("a", "whole_plot"), ("b", "strip"), ("d", "residual")):
+        if stratum in table.index:
+            assert option["df"][term] == table.loc[stratum, "df"]
+    worst = max(option["detectable"], key=lambda n: option["detectable"][n])
+    assert plan.power["factor"] == worst
+    assert plan.power["degrees_of_freedom"] == option["df"][worst]
+    assert plan.power["detectable_sigma_80"] == pytest.approx(option["detectable"][worst])
+
+
+@pytest.mark.parametrize(
+    ("design", "factors", "seed"),
+    [
+        ("{kind: full, replicates: 3}", [TWO], 1),
+        ("{kind: full, replicates: 5}", [TWO], 2),
+        ("{kind: full, replicates: 2}", [TWO, TWO], 3),
+        ("{kind: full, replicates: 3, order: random}", [TWO], 4),
+        ("{kind: {plackett-burman: {}}, replicates: 1}", [TWO] * 7, 5),
+    ],
+)
+def test_what_is_promised_at_80_percent_is_found_by_the_analysis(
+    tmp_path: Path, design: str, factors: list[str], seed: int
+) -> None:
+    plan = planned(tmp_path, design, *factors)
+    share = found(plan, "a", plan.power["detectable_sigma_80"], 900, seed)
+    assert 0.75 < share < 0.85  # 3.7 standard errors
+
+
+def test_detect_is_kept_by_the_replicates_that_it_gives(tmp_path: Path) -> None:
+    """Two systems at 4 standard deviations: three replicates would find it with 70 %."""
+    plan = planned(tmp_path, "{purpose: compare, detect: 20%, noise: 5%}", TWO)
+    assert plan.replicates == 4
+    assert power(4, 2, 4, df=3) > 0.8 > power(4, 2, 3, df=2) > 0.7
+    assert found(plan, "a", 4.0, 400, 6) > 0.8
+    unblocked = planned(tmp_path, "{purpose: compare, detect: 20%, noise: 5%, order: random}", TWO)
+    assert unblocked.replicates == 3
+
+
+def test_one_plan_holds_one_answer(tmp_path: Path) -> None:
+    """Power of the plan, the list of what there is for the purpose, and the table of orders."""
+    dear = "{levels: [x, z], change: restart}"
+    for design in (
+        "{purpose: compare, detect: 15%, order: interleaved}",
+        "{purpose: screen, replicates: 2, order: interleaved}",
+    ):
+        plan = planned(tmp_path, design, dear, TWO, THREE)
+        assert plan.choice is not None
+        taken = next(o for o in plan.choice["alternatives"] if o["chosen"])
+        order = next(o for o in plan.orders if o["order"] == plan.order)
+        small = plan.power["detectable_sigma_80"]
+        assert taken["detectable_share_80"] == pytest.approx(small * 0.05)
+        assert max(order["detectable"].values()) == pytest.approx(small)
+        assert min(order["df"].values()) == plan.power["degrees_of_freedom"]
+
+
+def test_two_systems_of_the_study_that_promised_too_much(tmp_path: Path) -> None:
+    four = planned(tmp_path, "{kind: full, replicates: 4}", TWO)
+    assert four.power["degrees_of_freedom"] == 3
+    assert four.power["detectable_share_80"] == pytest.approx(0.1505, abs=5e-4)
+    two = planned(tmp_path, "{kind: full, replicates: 2}", TWO)
+    assert two.power["degrees_of_freedom"] == 1
+    assert two.power["detectable_sigma_80"] == pytest.approx(detectable(0.8, 2, 2, df=1))
+    assert two.power["detectable_sigma_80"] > 12
+
+
+def test_replicates_by_the_degrees_of_freedom_are_the_fewest() -> None:
+    for runs, delta in itertools.product((2, 4, 8), (4, 3, 2, 1.5, 1)):
+
+        def freedom(r: int, runs: int = runs) -> int:
+            return error_df(runs, r, passes=True)
+
+        r = replicates_for(delta, runs, freedom=freedom)
+        assert r is not None
+        assert power(delta, runs, r, df=freedom(r)) >= 0.8
+        assert r == 2 or power(delta, runs, r - 1, df=freedom(r - 1)) < 0.8
+
+
+def test_degrees_of_freedom_of_repeated_runs_are_those_of_the_rank() -> None:
+    draws = np.random.default_rng(7)
+    for _ in range(60):
+        n = int(draws.integers(2, 40))
+        treatment, block = draws.integers(0, 9, n), draws.integers(0, 6, n)
+        columns = np.hstack([np.eye(9)[treatment], np.eye(6)[block]])
+        assert pure_df(treatment, block) == n - np.linalg.matrix_rank(columns)
+
+
+def test_what_is_asked_to_be_found_and_is_not_is_said(tmp_path: Path) -> None:
+    missed = planned(tmp_path, "{kind: full, replicates: 2, detect: 1%}", TWO, TWO)
+    assert any("design.detect asks for 1.0 %" in c for c in missed.cautions)
+    kept = planned(tmp_path, "{kind: full, detect: 5%}", TWO, TWO)
+    assert not any("design.detect" in c for c in kept.cautions)
+
+
+# ---------------------------------------------------------------- the order that is chosen
+
+
+def test_settings_made_in_one_random_order_are_among_what_is_chosen_from(tmp_path: Path) -> None:
+    text = study_text(
+        {
+            "os": "{levels: [a, b], change: redeploy, change_cost: 10min}",
+            "fs": "{levels: [x, y, z], change: reformat, change_cost: 5min}",
+            "q": "{levels: [1, 2]}",
+        },
+        "{kind: full, replicates: 3}",
+    )
+    plan = plan_of_text(text, tmp_path)
+    assert plan.order == "split-plot-random"
+    price = {
+        (o["order"], *o["hard"]): o["seconds"] * max(o["detectable"].values()) ** 2
+        for o in plan.orders
+    }
+    mine = price[plan.order, "os", "fs"]
+    assert mine < 0.8 * price["interleaved",]
+    less = 1 - mine / price["interleaved",]
+    assert f"take {100 * less:.0f} % less" in plan.order_why
+    shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
+    assert "> split-plot-random" in shown
+
+
+@pytest.mark.parametrize("cost_s", [1, 3, 10, 30, 100, 300])
+def test_the_reason_for_an_order_agrees_with_its_table(tmp_path: Path, cost_s: int) -> None:
+    change = f"change: redeploy, change_cost: {cost_s}s"
+    plan = planned(
+        tmp_path, "{kind: full, replicates: 4}", f"{{levels: [a, b, c, d], {change}}}", TWO
+    )
+    price = {
+        o["order"]: o["seconds"] * max(o["detectable"].values()) ** 2
+        for o in plan.orders
+        if None not in o["detectable"].values()
+    }
+    plain = price["interleaved"]
+    kept = {"split-plot": 1.0, "split-plot-random": 0.9}  # drift is in no block
+    worth = {o: price[o] / part for o, part in kept.items()}
+    if plan.order == "interleaved":
+        assert min(worth.values()) > 0.9 * plain
+        best = min(worth, key=lambda o: worth[o])
+        assert f"{price[best] / plain:.0%}".replace("%", " %") in plan.order_why
+    else:
+        assert plan.order == min(worth, key=lambda o: worth[o])
+        assert worth[plan.order] <= 0.9 * plain
+        assert f"{1 - price[plan.order] / plain:.0%} less".replace("%", " %") in plan.order_why

@@ -1,0 +1,150 @@
+"""Checks of residuals: they warn of what is planted, in passes and of two runs, and seldom of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from penstock.analyse.effects import fitted, usable
+from penstock.analyse.residuals import CHECK_LEVEL, checks, holm
+from penstock.analyse.scale import scaled
+from penstock.design.plan import Plan
+from tests.unit.recorded_study import plan_of_text, study_text
+
+LEVELS = "{levels: [x, z]}"
+DEAR = "{levels: [x, z], change: redeploy}"
+DESIGNS = {
+    "two x20": (["a"], "{kind: full, replicates: 20}"),
+    "2^4 r=2": (list("abcd"), "{kind: full, replicates: 2}"),
+    "2^(6-2) r=2": (list("abcdef"), "{kind: {fraction: 2}, replicates: 2}"),
+    "2^3 r=3": (list("abc"), "{kind: full, replicates: 3}"),
+    "split-plot": (list("wab"), "{kind: full, replicates: 6, order: split-plot}"),
+}
+Noise = Callable[[np.random.Generator, pd.DataFrame], Any]
+
+
+def plan(name: str, place: Path) -> Plan:
+    names, design = DESIGNS[name]
+    factors = {n: DEAR if n == "w" else LEVELS for n in names}
+    return plan_of_text(study_text(factors, design), place)
+
+
+def runs_of(made: Plan) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "run_id": r.run_id,
+                "run_order": r.run_order,
+                "replicate": r.replicate,
+                "treatment_id": r.treatment_id,
+                "whole_plot": r.whole_plot,
+                **r.levels,
+                "valid": True,
+            }
+            for r in made.rows
+        ]
+    )
+
+
+def failed(made: Plan, noise: Noise, seed: int) -> set[str]:
+    runs = runs_of(made)
+    draws = np.random.default_rng([17, seed])
+    runs = runs.assign(y=100 + noise(draws, runs))
+    fit = fitted(runs, made, "y")
+    found = checks(fit, usable(runs, made, "y"), [f.name for f in made.factors])
+    return {c.name for c in found if not c.holds}
+
+
+def even(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
+    found = draws.normal(0, 5, len(runs)) + 20 * (runs["replicate"] % 2)
+    return found + draws.normal(0, 8, int(runs["whole_plot"].max()) + 1)[runs["whole_plot"]]
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_normal_noise_is_seldom_warned_of(name: str, tmp_path: Path) -> None:
+    made, studies = plan(name, tmp_path), 150
+    false = sum(bool(failed(made, even, seed)) for seed in range(studies))
+    low = stats.beta.ppf(0.005, false, studies - false + 1) if false else 0.0
+    assert low <= CHECK_LEVEL
+
+
+def tails(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
+    return draws.standard_t(1.2, len(runs))
+
+
+def wide(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
+    return draws.normal(0, 1, len(runs)) * np.where(runs["b"] == "z", 12, 1)
+
+
+def late(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
+    """Each pass drifts by itself; what passes have in common does not."""
+    inside = runs["run_order"] - runs.groupby("replicate")["run_order"].transform("mean")
+    return draws.normal(0, 1, len(runs)) + 0.6 * inside
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "expected"),
+    [
+        ("two x20", tails, "normal"),
+        ("2^4 r=2", wide, "spread-b"),
+        ("2^(6-2) r=2", wide, "spread-b"),
+        ("2^3 r=3", wide, "spread-b"),
+        ("2^4 r=2", late, "drift"),
+    ],
+)
+def test_planted_faults_are_found_in_passes(
+    name: str, noise: Noise, expected: str, tmp_path: Path
+) -> None:
+    made = plan(name, tmp_path)
+    found = sum(expected in failed(made, noise, seed) for seed in range(20))
+    # by chance one of 20; these faults are found in about half of so small studies
+    assert found >= 8, f"{expected}: {found} of 20"
+
+
+def test_what_passes_of_two_make_alike_is_not_tested(tmp_path: Path) -> None:
+    """Both runs of a pass have one residual but for its sign: their spreads cannot differ."""
+    made = plan("two x20", tmp_path)
+    runs = runs_of(made).assign(y=np.random.default_rng(2).normal(100, 5, 40))
+    names = {c.name for c in checks(fitted(runs, made, "y"), usable(runs, made, "y"), ["a"])}
+    assert "spread-a" not in names
+    assert {"normal", "neighbours", "drift"} <= names
+
+
+def test_holms_step() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def test_a_box_cox_power_is_chosen_beside_the_model(tmp_path: Path) -> None:
+    """Levels of 10 and 100 with equal spread are no reason for logarithms."""
+    made = plan("two x20", tmp_path)
+    draws = np.random.default_rng(0)
+    runs = runs_of(made)
+    values = np.where(runs["a"] == "z", 100, 10) + draws.normal(0, 2, len(runs))
+    fit = fitted(runs.assign(y=values), made, "y", "box-cox")
+    alone = scaled(values, "box-cox")
+    powers = np.linspace(-1, 2, 301)
+
+    def nearest(transformed: Any) -> float:
+        return float(
+            min(powers, key=lambda p: np.abs(scaled(values, "box-cox", p) - transformed).max())
+        )
+
+    assert nearest(fit.y) == pytest.approx(1, abs=0.25)
+    assert abs(nearest(alone)) < 0.3
+
+
+def test_the_power_of_single_runs_is_chosen_beside_main_effects(tmp_path: Path) -> None:
+    names = dict.fromkeys("abc", LEVELS)
+    made = plan_of_text(study_text(names, "{kind: full, replicates: 1}"), tmp_path)
+    runs = runs_of(made)
+    draws = np.random.default_rng(3)
+    log = 1 + 2.0 * (runs["a"] == "z") + (runs["b"] == "z") + draws.normal(0, 0.05, len(runs))
+    fit = fitted(runs.assign(y=np.exp(log)), made, "y", "box-cox")
+    assert np.corrcoef(fit.y, log)[0, 1] > 0.99

@@ -1,0 +1,313 @@
+"""What the answer says of studies of known truth: nothing of identical treatments, and what there is.
+
+The tables are made, no run is; the answer is that of `penstock analyse`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+from penstock.analyse import significance
+from penstock.analyse.aliased import active_terms
+from penstock.analyse.costs import factor_cost
+from penstock.analyse.effect_findings import costs
+from penstock.analyse.effect_findings import effects as of_effects
+from penstock.analyse.effects import effects
+from penstock.analyse.findings import answering, findings
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import is_sure, limits, of_pairs, of_several
+from penstock.analyse.study_findings import best
+from penstock.design.plan import Plan, plan_from_json
+from penstock.report import figures
+from penstock.report.methods import methods
+from tests.unit.recorded_study import record, study_text
+
+LEVELS = "{levels: [x, z]}"
+Draws = np.random.Generator
+#: log of a run's value by its levels
+Truth = Callable[[dict[str, str]], float]
+NOISE = 0.05
+#: what names a difference, as the first words of a sentence
+LEADS = ("Yes:", "It depends:", "A little:", "What matters most", "Choose ", "The effects of")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of study: its factors and design, and what it asks."""
+
+    name: str
+    factors: dict[str, str]
+    design: str
+    question: str = "Does a cost anything?"
+
+
+KINDS = [
+    Kind("2^3 r=3", dict.fromkeys("abc", LEVELS), "{kind: full, replicates: 3}"),
+    Kind("2^4 r=2", dict.fromkeys("abcd", LEVELS), "{kind: full, replicates: 2}"),
+    Kind("2^(6-2) r=2", dict.fromkeys("abcdef", LEVELS), "{kind: {fraction: 2}, replicates: 2}"),
+    Kind(
+        "3x2 r=3", {"a": "{levels: [p, q, s]}", "b": LEVELS}, "{kind: full, replicates: 3}",
+        "Which is fastest?",
+    ),
+    Kind("two x20", {"a": LEVELS}, "{kind: full, replicates: 20}", "Does a make any difference?"),
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A study with a plan whose runs can be made up."""
+
+    outcome: Outcome
+    plan: Plan
+
+    def study(self, seed: int, truth: Truth | None = None, noise: float = NOISE) -> Outcome:
+        """The study with values drawn anew."""
+        draws = np.random.default_rng([20261126, seed])
+        runs = self.outcome.runs
+        assert runs is not None
+        level = [truth(row) if truth else 0.0 for row in runs.to_dict("records")]
+        made = runs.assign(y=100 * np.exp(np.array(level) + draws.normal(0, noise, len(runs))))
+        return dataclasses.replace(
+            self.outcome, runs=made, effects=effects(made, self.plan, "y"), memory={}
+        )
+
+
+def made(kind: Kind, place: Path) -> Made:
+    text = study_text(kind.factors, kind.design).replace(
+        "question: Which?", f"question: {kind.question}"
+    )
+    out = record(place, text, lambda row: {"y": 100.0 + row.run_order})
+    from penstock.campaign.analysis import analyse
+
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    return Made(outcome, plan_from_json(outcome.plan))
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=[k.name for k in KINDS])
+def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(request.param, tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def two_cubed(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(KINDS[0], tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def two_to_the_fourth(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(KINDS[1], tmp_path_factory.mktemp("made"))
+
+
+def said(outcome: Outcome) -> list[str]:
+    """The answer but for what only tables of runs tell: the same order and choice as the report's."""
+    found = [*costs(outcome), *best(outcome), *of_effects(outcome)]
+    return [f.statement for f in answering(outcome, found)]
+
+
+def leads(outcome: Outcome) -> list[str]:
+    """What of the answer names a difference; and treatments that are called worse."""
+    found = [s for s in said(outcome) if s.startswith(LEADS)]
+    worse = ranking(outcome, outcome.responses[0]).of("worse")
+    return [*found, *(f"worse: {t.treatment_id}" for t in worse)]
+
+
+def at_most(hits: int, total: int, share: float) -> bool:
+    """Whether so many of all do not speak against a share (99 %, Clopper and Pearson)."""
+    return not hits or float(stats.beta.ppf(0.005, hits, total - hits + 1)) <= share
+
+
+def test_of_identical_treatments_nothing_is_said(study: Made) -> None:
+    studies = 300
+    false = sum(bool(leads(study.study(seed))) for seed in range(studies))
+    assert at_most(false, studies, significance.LEVEL)
+    # planted: each term by itself names more, where there are several
+    raw = sum(bool((study.study(seed).effects["p_value"] < 0.05).any()) for seed in range(60))
+    assert len(study.plan.factors) < 3 or not at_most(raw, 60, significance.LEVEL)
+
+
+def test_a_whole_answer_is_the_same_as_the_part_that_is_judged_here(two_cubed: Made) -> None:
+    outcome = two_cubed.study(1, lambda v: 0.4 * (v["a"] == "z"))
+    whole = [f.statement for f in answering(outcome, findings(outcome))]
+    assert [s for s in whole if s.startswith(LEADS)] == [
+        s for s in said(outcome) if s.startswith(LEADS)
+    ]
+
+
+def test_a_planted_effect_is_found_as_often_as_its_power_says(two_to_the_fourth: Made) -> None:
+    """One effect of 2^4 with two passes: 15 degrees of freedom, level 0.05 / 15."""
+    runs, df, terms = 32, 15, 15
+    size = 4.5  # standard errors of the effect
+    effect = size * 2 * NOISE / np.sqrt(runs)
+    limit = stats.t.ppf(1 - 0.05 / (2 * terms), df)
+    power = stats.nct.sf(limit, df, size) + stats.nct.cdf(-limit, df, size)
+    assert 0.6 < power < 0.9
+    studies = 200
+    found = 0
+    for seed in range(studies):
+        outcome = two_to_the_fourth.study(seed, lambda v: effect * (v["a"] == "z"))
+        answer = said(outcome)
+        # below a tenth it is "A little"; the response is a time, so that more is worse
+        found += answer[0].startswith(("Yes:", "A little:", "It depends:"))
+    error = np.sqrt(power * (1 - power) / studies)
+    assert abs(found / studies - power) < 3.5 * error + 0.02
+
+
+def test_what_is_large_is_told_everywhere(study: Made) -> None:
+    """Ten standard deviations of a run, in every kind of study and every sentence."""
+    for seed in range(20):
+        levels = study.outcome.factor("a").levels
+        outcome = study.study(seed, lambda v, last=levels[-1]: 0.5 * (v["a"] == last))  # type: ignore[misc]
+        assert leads(outcome)
+        assert ranking(outcome, outcome.responses[0]).of("worse")
+        assert "a" in significance.sure_terms(outcome, "y")
+
+
+def near_the_limit(made: Made, studies: int) -> Iterator[Outcome]:
+    """Studies whose effect is found about every second time."""
+    for seed in range(studies):
+        yield made.study(seed, lambda v: 0.066 * (v["a"] == "z"))
+
+
+def test_no_sentence_contradicts_another(two_cubed: Made, two_to_the_fourth: Made) -> None:
+    seen: set[bool] = set()
+    for outcome in [*near_the_limit(two_cubed, 40), *near_the_limit(two_to_the_fourth, 40)]:
+        shows = significance.shows(outcome, "y")
+        seen.add(bool(shows))
+        codes = {f.code for f in of_effects(outcome)}
+        answer = " ".join(said(outcome))
+        assert ("effect-none" in codes) is not shows
+        assert bool(active_terms(outcome, "y")) is shows
+        counted = len(significance.sure_terms(outcome, "y"))
+        paragraph = methods(outcome)[1]
+        assert f"terms {counted} are significant at 5 %, all judged together (Holm)" in paragraph
+        if not shows:
+            assert not leads(outcome)
+            assert "removes it" not in answer
+        else:
+            assert "may differ by chance alone" not in answer
+        cost = factor_cost(outcome, outcome.responses[0], "a")
+        assert cost is not None
+        assert cost.average.sure is bool(significance.term_is_sure(outcome, "y", "a"))
+        if cost.average.sure:
+            assert "do not tell: " not in answer
+    assert seen == {True, False}
+
+
+def test_pareto_and_half_normal_draw_the_line_of_the_words(two_to_the_fourth: Made) -> None:
+    several = 0
+    for seed in range(30):
+        outcome = two_to_the_fourth.study(
+            seed, lambda v: 0.08 * (v["a"] == "z") + 0.06 * (v["b"] == "z")
+        )
+        table = outcome.effects
+        assert table is not None
+        terms = table[outcome.is_effect(table["term"])]
+        beyond = terms["effect"].abs() > limits(terms)
+        assert (beyond == is_sure(terms)).all()
+        several += int(is_sure(terms).sum() > 1)
+        if seed:
+            continue
+        for kind in ("pareto", "half-normal"):
+            fig: Figure = figures.draw(outcome, kind, 7.2)
+            (axes,) = fig.axes
+            (line,) = [k for k in axes.lines if str(k.get_label()).startswith("limit")]
+            expected = 1.0 if kind == "half-normal" else float(limits(terms).iloc[0])
+            assert line.get_xdata()[0] == pytest.approx(expected)
+    assert several
+
+
+def test_without_replicates_lenths_simultaneous_margin_is_the_line(tmp_path: Path) -> None:
+    single = made(
+        Kind("2^4 r=1", dict.fromkeys("abcd", LEVELS), "{kind: full, replicates: 1}"), tmp_path
+    )
+    outcome = single.study(3, lambda v: 0.7 * (v["a"] == "z"))
+    table = outcome.effects
+    assert table is not None
+    terms = table[outcome.is_effect(table["term"])]
+    from penstock.analyse.effects import lenth
+
+    sme = lenth(terms["effect"].tolist()).sme
+    assert limits(terms).to_numpy() == pytest.approx(sme)
+    assert list(is_sure(terms)) == list(terms["effect"].abs() > sme)
+    assert "a" in set(terms.loc[is_sure(terms), "term"])
+
+
+def test_effects_of_two_strata_have_a_limit_each(tmp_path: Path) -> None:
+    split = made(
+        Kind(
+            "split-plot",
+            {"w": "{levels: [x, z], change: redeploy}", "a": LEVELS, "b": LEVELS},
+            "{kind: full, replicates: 6, order: split-plot}",
+        ),
+        tmp_path,
+    )
+    outcome = split.study(2, lambda v: 0.3 * (v["a"] == "z"))
+    table = outcome.effects
+    assert table is not None
+    terms = table[outcome.is_effect(table["term"])].set_index("term")
+    assert (terms["effect"].abs() > limits(terms)).equals(is_sure(terms))
+    assert limits(terms)["w"] != pytest.approx(limits(terms)["a"])
+    fig = figures.draw(outcome, "pareto", 7.2)
+    assert any(k.get_label() == "limit of each" for k in fig.axes[0].collections)
+
+
+def test_passes_are_not_in_the_error_of_treatments(tmp_path: Path) -> None:
+    """What a pass has in common is no reason not to tell two systems apart, nor to tell equals apart."""
+    pair = made(KINDS[-1], tmp_path)
+    drift = {str(i): 0.4 * np.sin(i) for i in range(1, 21)}
+    outcome = pair.study(4, lambda v: drift[str(v["replicate"])] + 0.08 * (v["a"] == "z"))
+    assert ranking(outcome, outcome.responses[0]).of("worse")
+    same = pair.study(4, lambda v: drift[str(v["replicate"])])
+    assert not ranking(same, same.responses[0]).of("worse")
+
+
+def test_treatments_of_unequal_spread_are_compared_each_by_its_own(tmp_path: Path) -> None:
+    """Pooled, the wide one would take the difference of the narrow two, or lend it to itself."""
+    three = made(
+        Kind("three", {"a": "{levels: [p, q, s]}"}, "{kind: full, replicates: 12}", "Which?"),
+        tmp_path,
+    )
+    runs = three.outcome.runs
+    assert runs is not None
+    draws = np.random.default_rng(1)
+    spread = runs["a"].map({"p": 0.002, "q": 0.002, "s": 0.4}).to_numpy(float)
+    shift = runs["a"].map({"p": 0.0, "q": 0.02, "s": 0.9}).to_numpy(float)
+    values = runs.assign(y=100 * np.exp(shift + spread * draws.normal(size=len(runs))))
+    outcome = dataclasses.replace(
+        three.outcome, runs=values, effects=effects(values, three.plan, "y"), memory={}
+    )
+    ranked = ranking(outcome, outcome.responses[0])
+    assert ranked.differences.unequal
+    by_level = {t.levels["a"]: t.verdict for t in ranked.treatments}
+    assert by_level == {"p": "best", "q": "worse", "s": "worse"}
+
+
+def test_quantiles() -> None:
+    """Tukey's table (3 means, 10 degrees of freedom: 3.877), and Šidák's bound."""
+    assert of_pairs(3, 10) * np.sqrt(2) == pytest.approx(3.877, abs=1e-3)
+    assert of_pairs(2, 10) == pytest.approx(stats.t.ppf(0.975, 10))
+    assert of_several(1, 10) == pytest.approx(stats.t.ppf(0.975, 10))
+    draws = np.random.default_rng(1)
+    t = draws.normal(size=(200_000, 8)) / np.sqrt(draws.chisquare(16, 200_000) / 16)[:, None]
+    beyond = float((np.abs(t).max(axis=1) > of_several(8, 16)).mean())
+    assert 0.044 < beyond < 0.051
+
+
+def test_terms_without_adjusted_values_are_adjusted() -> None:
+    """An older table says no more than its own p-values."""
+    table = pd.DataFrame({"term": ["a", "b", "c"], "p_value": [0.02, 0.001, np.nan]})
+    assert list(is_sure(table)) == [True, True, False]
+    assert list(is_sure(table.assign(p_value=[0.03, 0.026, 0.4]))) == [False, False, False]
+    told: dict[str, Any] = dict(zip(table["term"], significance.adjusted(table), strict=True))
+    assert told["b"] == pytest.approx(0.002)
