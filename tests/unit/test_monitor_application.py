@@ -161,6 +161,10 @@ def test_what_is_owed_of_processes_files_and_commands() -> None:
         ("file_up", of["never"]): 10,
         ("file_value", of["q"]): 7,
         ("command_value", of["n"]): 2,
+        # what is not told in each sample: as many as there are
+        ("command_up", of["n"]): 2,
+        ("process_cpu_time", labels_of_entity("pid=7 comm=x")): 2,
+        ("sampler_source_up", labels_of_entity("source=cpu")): 2,
     }
 
 
