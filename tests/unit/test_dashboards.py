@@ -267,6 +267,30 @@ def test_a_run_of_a_study_says_how_good_it_was(tmp_path: Path) -> None:
     assert run_uses(experiment(phases=()), empty, None).empty
 
 
+def test_the_busiest_processes_of_a_run() -> None:
+    rows = [
+        row("process_cpu_time", [0, 5e8, 5e8, 0, 1e9], pid="7", comm="fio"),
+        row("process_cpu_time", [0] * 5, pid="8", comm="idle", node="n1"),
+        *[row("process_cpu_time", [0, k], pid=f"{k}", comm="x") for k in range(100, 111)],
+        row("process_written_bytes", [0, 4096], pid="7", comm="fio"),
+    ]
+    table = points(
+        metric=[r["metric"] for r in rows for _ in r["values"]],
+        labels=[r["labels"] for r in rows for _ in r["values"]],
+        utc_ns=[T0 + k * S for r in rows for k, _ in enumerate(r["values"])],
+        float=[float(v) for r in rows for v in r["values"]],
+        unit=["" for r in rows for _ in r["values"]],
+    )
+    made = recorded([Batch("samples", 0, table, [])], T0, T0 + 10 * S)
+    found = of_run(run_uses(experiment(phases=()), made, None))
+    # none across the counter that went back: another process has the same number and name
+    assert found["processes"]["fio 7"] == ([1, 2, 4], [0.5, 0.0, 1.0])
+    assert len(found["processes"]) == 12
+    assert "n1 idle 8" not in found["processes"]
+    assert found["process-bytes"] == {"fio 7 written": ([1], [4096.0])}
+    assert found["latency"] == {}
+
+
 def test_the_same_windows_for_any_disk() -> None:
     read = row("disk_read_rate", [float(k) * 1e6 for k in range(360)], entity="vda")
     written = row("disk_write_rate", [1e6] * 360, entity="vda")

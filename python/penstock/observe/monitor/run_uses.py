@@ -19,6 +19,7 @@ from penstock.archive.bundle import Bundle
 from penstock.observe.monitor.dashboards import OF_RUN
 from penstock.observe.monitor.door import CLOCK, CLOCK_BOUND
 from penstock.observe.monitor.experiments import Experiment
+from penstock.observe.monitor.process_uses import of_processes
 from penstock.observe.monitor.recorded import Recorded, labels_of
 from penstock.observe.monitor.uses import COLUMNS, HOST_LABELS, is_of_host
 
@@ -35,7 +36,7 @@ _Stretch = tuple[str, str, str, str, Any, Any]
 
 
 def run_uses(found: Experiment, made: Recorded, bundle: Bundle | None) -> pd.DataFrame:
-    """Rows of kinds `phase`, `program`, `recorded`, `clock`, `certificate` and `observer`."""
+    """Rows of kinds `phase`, `program`, `process`, `recorded`, `clock`, `certificate` and `observer`."""
     end_ns = found.end_ns if found.end_ns is not None else time.time_ns()
     span = np.array([found.start_ns, end_ns], np.int64)
     parts: list[_Stretch] = []
@@ -43,6 +44,7 @@ def run_uses(found: Experiment, made: Recorded, bundle: Bundle | None) -> pd.Dat
         lasts = np.array([phase.start_ns, phase.end_ns or end_ns], np.int64)
         parts.append(("phase", phase.name, "lasts", "", lasts, np.full(2, float(number))))
     parts += _of_series(made)
+    parts += of_processes(made)
     shares = dict(_completeness(made))
     if bundle is not None:
         parts += _of_bundle(bundle, shares, span)

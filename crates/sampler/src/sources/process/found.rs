@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::kept::Stat;
 use crate::config::StartRequest;
-use crate::file::{lines, number, Reread};
+use crate::file::{lines, number};
 
 /// Members of groups are looked for so often at the most, ns.
 const GROUPS_NS: i64 = 100_000_000;
@@ -24,7 +24,6 @@ pub(super) type Found = (u32, String);
 struct Members {
     node: String,
     directory: PathBuf,
-    procs: Reread,
 }
 
 /// One that was looked at and is none of ours.
@@ -58,9 +57,11 @@ impl Finder {
             .chain(of_nodes)
             .filter(|_| request.processes)
             .filter_map(|(node, groups)| {
-                let first = groups.get("unified").into_iter().chain(groups.values());
-                let directory = first
-                    .into_iter()
+                // the kernel lists members the faster in a hierarchy of version 1; `net` is no group
+                let old = groups.iter().filter(|(name, _)| *name != "unified");
+                let directory = old
+                    .map(|(_, directory)| directory)
+                    .chain(groups.get("unified"))
                     .find(|d| d.join("cgroup.procs").exists())?;
                 Some((node, directory.clone()))
             })
@@ -117,25 +118,21 @@ impl Finder {
             if self.groups.iter().any(|g| g.directory == directory) {
                 continue;
             }
-            if let Ok(procs) = Reread::open(directory.join("cgroup.procs")) {
-                self.groups.push(Members {
-                    node,
-                    directory,
-                    procs,
-                });
-            }
+            self.groups.push(Members { node, directory });
         }
     }
 
     fn members(&mut self) -> Vec<Found> {
         let mut found = Vec::new();
-        for group in &mut self.groups {
-            self.calls += 1;
-            let Ok(text) = group.procs.read() else {
+        for group in &self.groups {
+            self.calls += 4;
+            // opened anew: version 1 tells an open file the same members again and again, if it is asked often
+            // (the list of kernel/cgroup/cgroup-v1.c is kept for a second after its last use)
+            let Ok(text) = fs::read(group.directory.join("cgroup.procs")) else {
                 continue; // it was removed
             };
             // 0 is a process of a namespace above ours
-            let pids = lines(text).filter_map(number).filter(|pid| *pid > 0);
+            let pids = lines(&text).filter_map(number).filter(|pid| *pid > 0);
             found.extend(pids.map(|pid| (pid as u32, group.node.clone())));
         }
         found

@@ -130,24 +130,20 @@ impl Kept {
         Stat::parse(&text[..read])
     }
 
-    /// All values, with the processor time by its clock or, without one, by ticks. None where it has ended.
-    pub(super) fn values(&mut self, clock_ns: Option<f64>, host: Host) -> Option<Values> {
-        let mut values = [f64::NAN; 7];
-        let rest = (
-            clock_ns,
-            self.resident_bytes(host),
-            self.threads(host.clocks),
-        );
-        if let (Some(cpu_ns), Some(resident), Some(threads)) = rest {
-            (values[0], values[1], values[2]) = (cpu_ns, resident, threads);
+    /// Memory and threads and, where it has no clock, its processor time. None where it has ended.
+    pub(super) fn size(&mut self, values: &mut Values, host: Host) -> Option<()> {
+        let threads = host.clocks.then(|| self.threads()).flatten();
+        if let (Some(resident), Some(threads)) = (self.resident_bytes(host), threads) {
+            (values[1], values[2]) = (resident, threads);
         } else {
             let stat = self.stat()?;
-            values[0] = clock_ns.unwrap_or(stat.cpu_ticks as f64 * host.tick_ns);
+            if !host.clocks {
+                values[0] = stat.cpu_ticks as f64 * host.tick_ns;
+            }
             values[1] = stat.resident_pages as f64 * host.page_bytes;
             values[2] = stat.threads as f64;
         }
-        self.bytes(&mut values);
-        Some(values)
+        Some(())
     }
 
     fn resident_bytes(&mut self, host: Host) -> Option<f64> {
@@ -159,8 +155,8 @@ impl Kept {
     }
 
     /// A directory has a link for itself, one in the directory above, and one of each below it.
-    fn threads(&mut self, linked: bool) -> Option<f64> {
-        let tasks = self.tasks.as_ref().filter(|_| linked)?;
+    fn threads(&mut self) -> Option<f64> {
+        let tasks = self.tasks.as_ref()?;
         self.calls += 1;
         // SAFETY: `status` is as large as the call writes, and any bytes are numbers
         let links = unsafe {
@@ -170,7 +166,8 @@ impl Kept {
         Some(links?.checked_sub(2).filter(|n| *n > 0)? as f64)
     }
 
-    fn bytes(&mut self, values: &mut Values) {
+    /// Bytes from and to devices, and asked for by calls; as they were where it has ended.
+    pub(super) fn bytes(&mut self, values: &mut Values) {
         let Some(io) = &self.io else { return };
         let mut text = [0; FILE_BYTES];
         self.calls += 1;
@@ -217,12 +214,19 @@ mod tests {
             clocks: true,
         };
         let (mut kept, stat) = Kept::open(Path::new("/proc"), std::process::id()).unwrap();
-        let clock = kept.clock_ns();
-        assert!(clock.unwrap() > 0.0);
-        let values = kept.values(clock, host).unwrap();
-        assert!(values[1] > 1e6 && values[2] >= 1.0, "{values:?}");
-        let by_stat = kept.values(None, host).unwrap();
-        assert!((by_stat[0] - clock.unwrap()).abs() < 1e9);
+        assert!(kept.clock_ns().unwrap() > 0.0);
+        let mut values = [f64::NAN; 7];
+        kept.size(&mut values, host).unwrap();
+        kept.bytes(&mut values);
+        assert!(values[0].is_nan() && values[1] > 1e6 && values[2] >= 1.0);
+        assert!(values[5] > 0.0, "{values:?}");
+        let ticks = Host {
+            clocks: false,
+            ..host
+        };
+        kept.size(&mut values, ticks).unwrap();
+        let clock = kept.clock_ns().unwrap();
+        assert!((values[0] - clock).abs() < 1e9, "{values:?} {clock}");
         assert!(stat.start > 0);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The entity is `pid=PID comm=NAME`, of a node's process `node=NODE pid=PID comm=NAME`; one that becomes another
 //! program goes on under its new name. Processor time is that of the process's own clock; where it has not moved
-//! since the sample before, the process did nothing, and nothing more is read of it. In samples that need not
+//! since the sample before, the process did nothing, and nothing more is read of it; memory and threads are read
+//! again once it has used a millisecond of a processor, or after ten seconds. In samples that need not
 //! have everything such a process is left out; the sample before it wakes up is put then. What of a process was
 //! done after its last sample is not in its series, but in that of its control group.
 
@@ -27,9 +28,11 @@ use crate::spool::Sink;
 const MOST: usize = 512;
 /// A process may take so many names.
 const MOST_NAMES: usize = 8;
-/// All of an idle process is read anew so often, ns: the kernel may have taken its pages.
+/// Memory and threads are read anew after so much processor time, ns: with less they hardly change.
+const WORK_NS: f64 = 1e6;
+/// And after so long, ns: the kernel may have taken pages. The name is looked at so often, too.
 const AGAIN_NS: i64 = 10_000_000_000;
-/// For so long a process is young, and its name looked at in each sample that has everything, ns.
+/// For so long a process is young, and may become another program, ns.
 const YOUNG_NS: i64 = 3_000_000_000;
 
 const SOURCE: &str = "process";
@@ -63,10 +66,12 @@ struct Process {
     kept: Kept,
     first: u64,
     names: usize,
-    clock_ns: Option<f64>,
     values: Values,
     since_ns: i64,
-    read_ns: i64,
+    /// When its size was read, and what it had used until then.
+    sized_ns: i64,
+    sized_cpu_ns: f64,
+    named_ns: i64,
     told_ns: i64,
 }
 
@@ -136,10 +141,14 @@ impl Processes {
                 self.finder.forget(pid);
                 continue; // it has ended meanwhile
             };
-            let clock_ns = self.clock_of(&mut kept);
-            let Some(values) = kept.values(clock_ns, self.host) else {
+            let mut values = [f64::NAN; METRICS.len()];
+            if self.host.clocks {
+                values[0] = kept.clock_ns().unwrap_or(f64::NAN);
+            }
+            kept.bytes(&mut values);
+            if kept.size(&mut values, self.host).is_none() {
                 continue;
-            };
+            }
             let first = self.series.first(&entity(&node, pid, &comm), sink);
             put(sink, now_ns, first, &values);
             self.known.insert(pid);
@@ -151,19 +160,17 @@ impl Processes {
                 kept,
                 first,
                 names: 1,
-                clock_ns,
                 values,
                 since_ns: now_ns,
-                read_ns: now_ns,
+                // spread, so that not all are read anew in the same sample
+                sized_ns: now_ns - i64::from(pid % 10) * (AGAIN_NS / 10),
+                sized_cpu_ns: values[0],
+                named_ns: now_ns,
                 told_ns: now_ns,
             });
         }
         self.most = self.most.max(self.there.len());
         self.most_not_read = self.most_not_read.max(self.not_read);
-    }
-
-    fn clock_of(&self, kept: &mut Kept) -> Option<f64> {
-        self.host.clocks.then(|| kept.clock_ns()).flatten()
     }
 }
 
@@ -194,38 +201,42 @@ impl Process {
         sink: &mut dyn Sink,
     ) -> Option<()> {
         let now_ns = sink.time_ns();
+        let before = self.values;
         if host.clocks {
-            let clock_ns = self.kept.clock_ns()?;
-            let idle = self.clock_ns == Some(clock_ns) && now_ns - self.read_ns < AGAIN_NS;
-            self.clock_ns = Some(clock_ns);
-            if idle {
-                if sink.whole() {
-                    put(sink, now_ns, self.first, &self.values);
-                    self.told_ns = now_ns;
-                }
-                return Some(());
+            self.values[0] = self.kept.clock_ns()?;
+        }
+        let ran = self.values[0] != before[0] || !host.clocks;
+        let worked = self.values[0] - self.sized_cpu_ns >= WORK_NS;
+        if worked || now_ns - self.sized_ns >= AGAIN_NS || !host.clocks {
+            self.kept.size(&mut self.values, host)?;
+            (self.sized_ns, self.sized_cpu_ns) = (now_ns, self.values[0]);
+        }
+        if ran {
+            if self.told_ns < last_ns {
+                put(sink, last_ns, self.first, &before); // until then it was idle
+            }
+            self.kept.bytes(&mut self.values);
+            let young = now_ns - self.since_ns < YOUNG_NS;
+            if young || now_ns - self.named_ns >= AGAIN_NS || !host.clocks {
+                self.named_ns = now_ns;
+                self.rename(series, sink)?;
             }
         }
-        if self.told_ns < last_ns {
-            put(sink, last_ns, self.first, &self.values); // until then it was idle
+        if ran || sink.whole() {
+            put(sink, now_ns, self.first, &self.values);
+            self.told_ns = now_ns;
         }
-        let young = now_ns - self.since_ns < YOUNG_NS;
-        if sink.whole() && (young || now_ns - self.read_ns >= AGAIN_NS || !host.clocks) {
-            let comm = self.kept.stat()?.comm;
-            self.rename(comm, series, sink);
-        }
-        self.values = self.kept.values(self.clock_ns, host)?;
-        (self.read_ns, self.told_ns) = (now_ns, now_ns);
-        put(sink, now_ns, self.first, &self.values);
         Some(())
     }
 
-    fn rename(&mut self, comm: String, series: &mut Entities, sink: &mut dyn Sink) {
+    fn rename(&mut self, series: &mut Entities, sink: &mut dyn Sink) -> Option<()> {
+        let comm = self.kept.stat()?.comm;
         if comm != self.comm && self.names < MOST_NAMES {
             self.first = series.first(&entity(&self.node, self.pid, &comm), sink);
             self.comm = comm;
             self.names += 1;
         }
+        Some(())
     }
 }
 
