@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
 
-from penstock.analyse.effects import effects, fitted, usable
+from penstock.analyse.effects import effects
+from penstock.analyse.fit import fitted, usable
 from penstock.analyse.residuals import residual_table
 from penstock.design.plan import Plan, make_plan
 from penstock.study.load import load_study

@@ -75,7 +75,10 @@ observers:
       interval_s: 0.2
       outlets: [{oid: OID, metric: simulated_power, labels: {outlet: "0"}, unit: W, scale: 0.1}]
     nobody: {type: scrape, interval_s: 0.1, targets: ["http://127.0.0.1:9/metrics"]}
-responses: {t: {from: wall_s, unit: s, better: lower}}
+responses:
+  t: {from: wall_s, unit: s, better: lower}
+  last: {from: {series: step_done, take: last}, unit: "1", better: higher}
+  steps: {from: {series: step_done / step_done, take: sum}, unit: "1", better: higher}
 """
 
 
@@ -135,6 +138,10 @@ def test_the_runs_of_a_study_have_collectors(
         size = f"s{bundle.manifest['levels']['size']}"
         assert [size in c for c in steps.columns] == [True]
         assert steps.iloc[:, 0].tolist() == list(range(20))
+        responses = bundle.manifest["responses"]
+        assert responses["last"] == {"value": 19.0, "unit": "1"}
+        # 0 / 0 is no value
+        assert responses["steps"] == {"value": 19.0, "unit": "1"}
         assert account["collectors"]["steps"]["refused"] == {"duplicate": 1}
         # the exporter counted each time that it was asked
         shown = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()

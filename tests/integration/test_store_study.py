@@ -52,3 +52,16 @@ def test_a_study_writes_into_its_store_and_leaves_nothing(ground: Ground) -> Non
         copies[manifest["levels"]["copies"]] = (run / "stdout.txt").read_text().count("copy ")
     assert copies == {"1": 1, "2": 2}
     assert left(ground) == {"mounts": [], "processes": [], "files": []}
+
+
+def test_a_command_that_is_ended_leaves_the_store_its_daemons(ground: Ground) -> None:
+    # planted: with the command its node's manager was killed, and who unmounted waited for it without end
+    text = STUDY.replace("on: node-0", "on: head").replace("timeout: 60s", "timeout: 2s")
+    command = text[text.index("  command: >-") : text.index("  on: head")]
+    path = study(ground, text.replace(command, "  command: sleep 60\n"))
+    out = ground.where / "out"
+    done = ground.penstock("run", str(path), "-o", str(out), "--json")
+    assert done.returncode == 1, done.stderr
+    assert "timeout" in done.stderr, done.stderr
+    assert "unmounting" not in done.stderr
+    assert left(ground) == {"mounts": [], "processes": [], "files": []}

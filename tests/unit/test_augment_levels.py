@@ -12,7 +12,8 @@ import pytest
 
 from penstock.analyse.aliased import Open
 from penstock.analyse.augment_text import augment_json, augment_text
-from penstock.analyse.effects import effects, fitted, usable
+from penstock.analyse.effects import effects
+from penstock.analyse.fit import fitted, usable
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from penstock.design.augment_levels import coded_of, level_step, numbers_of, tells

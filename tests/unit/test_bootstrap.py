@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.bootstrap import wild
-from penstock.analyse.effects import effects, fitted
+from penstock.analyse.effects import effects
+from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from penstock.design.plan import Plan

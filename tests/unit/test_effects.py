@@ -13,7 +13,8 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.analyse.effects import ASSUMED, NOT_ESTIMABLE, effects, lenth
+from penstock.analyse.effects import effects, lenth
+from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.fraction import fraction_of
 from penstock.design.plan import Plan, make_plan
 from penstock.errors import PenstockError

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
-from penstock.analyse.effects import REML, effects, fitted, usable
+from penstock.analyse.effects import REML, effects
+from penstock.analyse.fit import fitted, usable
 from penstock.analyse.polynomials import contrasts, trends
 from penstock.analyse.residuals import FAR_IN_MADS, checks, residual_table, studentised
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import fitted, usable
+from penstock.analyse.fit import fitted, usable
 from penstock.analyse.residuals import CHECK_LEVEL, checks, holm
 from penstock.analyse.scale import scaled
 from penstock.design.plan import Plan

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from penstock.analyse.bootstrap import wild
-from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of, fitted, usable
+from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of
 from penstock.analyse.finding import Finding
+from penstock.analyse.fit import fitted, usable
 from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.effects import Fit
+from penstock.analyse.fit import Fit
 from penstock.analyse.residuals import leverages
 from penstock.analyse.terms import Values
 from penstock.errors import PenstockError

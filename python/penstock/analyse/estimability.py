@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from penstock.analyse.effects import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.finding import Finding
+from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.outcome import Outcome
 from penstock.design.show import MODEL_WORDS
 from penstock.text import listed, term_text

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.effects import effects, numbers
+from penstock.analyse.effects import effects
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure
+from penstock.analyse.terms import numbers
 from penstock.design.generators import (
     choose_generators,
     defining_relation,

@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock.analyse import strata
 from penstock.analyse.assumptions import scale_of_effects
-from penstock.analyse.effects import usable
 from penstock.analyse.finding import Finding
+from penstock.analyse.fit import usable
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
 from penstock.analyse.terms import design_of

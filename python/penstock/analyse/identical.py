@@ -27,6 +27,7 @@ from penstock.analyse.findings import answering, findings
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale
+from penstock.analyse.significance import is_sure
 from penstock.design.orders import SETTING_SHARE
 from penstock.design.plan import Plan
 from penstock.errors import BadInput, PenstockError
@@ -121,7 +122,7 @@ def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identica
             counts[WORSE] += any(_worse(outcome, r.name) for r in study.responses)
             if outcome.effects is not None:
                 mine = outcome.effects[outcome.is_effect(outcome.effects["term"])]
-                counts[HOLM] += bool((mine["p_holm"] < FALSE).any())
+                counts[HOLM] += bool(is_sure(mine).any())
                 single[0] += int((mine["p_value"] < FALSE).sum())
                 single[1] += int(mine["p_value"].notna().sum())
     rates = [Rate(name, said, studies) for name, said in counts.items()]
@@ -196,22 +197,14 @@ def _runs(
 
 def _standard(plan: Plan, draws: np.random.Generator) -> Any:
     """Noise of each run with variance 1, of which settings that are kept share a part."""
-    parts = [
-        labels
-        for labels in _settings(plan)
-        if np.any(labels)
-    ]  # fmt: skip
+    kept = ([r.whole_plot for r in plan.rows], [r.strip for r in plan.rows])
+    parts = [np.array(labels) for labels in kept if any(labels)]
     own = 1 - SETTING_SHARE if parts else 1.0
     found = math.sqrt(own) * draws.normal(size=len(plan.rows))
     for labels in parts:
         of_setting = draws.normal(size=int(labels.max()) + 1)
         found = found + math.sqrt(SETTING_SHARE / len(parts)) * of_setting[labels]
     return found
-
-
-def _settings(plan: Plan) -> Iterator[Any]:
-    yield np.array([r.whole_plot for r in plan.rows])
-    yield np.array([r.strip for r in plan.rows])
 
 
 def identical_lines(found: Identical) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from penstock.analyse.effects import Fit, estimate
+from penstock.analyse.fit import Fit, estimate
 from penstock.analyse.terms import Values
 from penstock.design.plan import Plan
 from penstock.spec.study import Factor

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.analyse.adjusted import holm
-from penstock.analyse.effects import Fit
+from penstock.analyse.fit import Fit
 from penstock.analyse.strata import RUN, means_of
 from penstock.analyse.terms import Values
 from penstock.spec.study import Outliers

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from penstock.analyse.adjusted import holm
+
 if TYPE_CHECKING:
     from penstock.analyse.outcome import Outcome
 
@@ -34,9 +36,8 @@ def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
     if "p_holm" in terms:
         return pd.to_numeric(terms["p_holm"], errors="coerce")
     raw = pd.to_numeric(terms["p_value"], errors="coerce")
-    order = raw.dropna().sort_values(kind="stable")
-    steps = np.minimum(order * np.arange(len(order), 0, -1), 1.0)
-    return pd.Series(np.maximum.accumulate(steps), index=order.index).reindex(terms.index)
+    tested = raw.dropna()
+    return pd.Series(holm(tested.tolist()), index=tested.index, dtype=float).reindex(terms.index)
 
 
 def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:

@@ -13,8 +13,6 @@ matrix (X'X)⁻¹X'Z of Box & Wilson (Journal of the Royal Statistical Society B
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +20,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.analyse.adjusted import holm
-from penstock.analyse.scale import LINEAR, LOG, scaled
+from penstock.analyse.designed import designed_plan, designed_stages
+from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
+from penstock.analyse.fit import Fit, usable
+from penstock.analyse.scale import LINEAR
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, constant_words
 from penstock.design.plan import Plan
-from penstock.design.stages import DESIGNED
 
 Values = NDArray[np.floating[Any]]
 
@@ -39,54 +38,21 @@ SELECTED = "least squares, selected terms"
 _TINY = 1e-8
 
 
-def designed_stages(plan: Plan) -> set[int]:
-    """The numbers of the stages whose treatments were chosen beforehand."""
-    added = {n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED}
-    return {1} | added
-
-
-def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
-    """The runs and the rows of the designed stages, with `replicate` as the block that each was made in."""
-    part = designed_plan(plan)
-    block = {r.run_id: r.block for r in part.rows}
-    data = runs[runs["run_id"].isin(list(block))].copy()
-    data["replicate"] = data["run_id"].map(block).astype("int64")
-    return data, part
-
-
-def designed_plan(plan: Plan) -> Plan:
-    """The plan of the designed stages alone, each block a pass."""
-    kept = designed_stages(plan)
-    rows = [r for r in plan.rows if r.stage in kept]
-    several = len({r.block for r in rows}) > 1
-    return replace(
-        plan,
-        rows=rows,
-        stages=[],
-        order="interleaved" if several else plan.order,
-        replicates=2 if several else plan.replicates,
-    )
-
-
 def staged_effects(
-    runs: pd.DataFrame,
-    plan: Plan,
-    response: str,
-    confidence: float,
-    usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
-    scale: str = LINEAR,
+    fit: Fit, runs: pd.DataFrame, plan: Plan, response: str, confidence: float, scale: str = LINEAR
 ) -> pd.DataFrame:
-    """The effects table of a plan with stages on a scale; `usual` makes that of a plan without."""
-    data, part = designed_part(runs, plan)
+    """The effects table of a plan with stages on a scale; `fit`: of its designed stages."""
+    part = designed_plan(plan)
     if not plan.two_level:
-        return usual(data, part)
+        return effects_of(fit, response, confidence, scale)
     matrix = np.unique(
         np.array([[r.coded[f.name] for f in plan.factors] for r in part.rows], dtype=np.int8),
         axis=0,
     )
     if len(constant_words(matrix)) * len(matrix) != 1 << len(plan.factors):
-        return _selected(data, part, response, confidence, usual, scale)
-    table = usual(data, part)
+        data = usable(runs, plan, response)
+        return table_of(_selected(data, part, fit.y, confidence), response, len(data), scale)
+    table = effects_of(fit, response, confidence, scale)
     named = {
         t
         for n, s in enumerate(plan.stages, start=2)
@@ -101,27 +67,14 @@ def staged_effects(
         "not estimable", "the difference between stages", regex=False
     )
     if bool((without == stage).all()):
-        valid = pd.to_numeric(data.loc[data["valid"].eq(True), response], errors="coerce").dropna()
-        y = scaled(valid.to_numpy(dtype=float), scale)
-        total = float(((y - y.mean()) ** 2).sum())
-        whole = max(total, float(table["sum_of_squares"].sum()))
-        if whole > 0:
-            table["variation_share"] = 100 * table["sum_of_squares"] / whole
+        rows: list[dict[str, Any]] = [{"sum_of_squares": s} for s in table["sum_of_squares"]]
+        share_variation(rows, fit.y)
+        table["variation_share"] = [row["variation_share"] for row in rows]
     return table
 
 
-def _selected(
-    data: pd.DataFrame,
-    plan: Plan,
-    response: str,
-    confidence: float,
-    usual: Callable[[pd.DataFrame, Plan], pd.DataFrame],
-    scale: str,
-) -> pd.DataFrame:
-    """Least squares of as many terms as the rows determine."""
-    values = pd.to_numeric(data[response], errors="coerce")
-    data = data[data["valid"].eq(True) & values.notna()]
-    y = scaled(pd.to_numeric(data[response]).to_numpy(dtype=float), scale)
+def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> list[dict[str, Any]]:
+    """Least squares of as many terms as the rows determine: rows of the effects table."""
     names = [f.name for f in plan.factors]
     coded = {r.run_id: [r.coded[n] for n in names] for r in plan.rows}
     x = np.array([coded[r] for r in data["run_id"]], dtype=np.int8)
@@ -165,34 +118,14 @@ def _selected(
                 "effect_ci_high": 2 * (q + half),
             }
         rows.append(row)
-    tested = [row for row in rows if "p_value" in row]
-    for row, by_holm in zip(tested, holm([float(r["p_value"]) for r in tested]), strict=True):
-        row["p_holm"] = by_holm
+    judge_together(rows)
     base = y - blocks @ np.linalg.lstsq(blocks, y, rcond=None)[0]
     rows.append(
         {"term": "block", "df": blocks.shape[1] - 1, "sum_of_squares": total - float(base @ base)}
     )
     rows.append({"term": "residual", "df": df, "sum_of_squares": error, "mean_square": variance})
-    whole = max(total, sum(float(r["sum_of_squares"]) for r in rows))
-    for row in rows:
-        row["variation_share"] = 100 * float(row["sum_of_squares"]) / whole if whole else 0.0
-    shape = usual(data, plan).iloc[:0]
-    table = pd.DataFrame(rows).reindex(columns=list(shape.columns))
-    table["response"], table["df_error"], table["n"] = response, df, len(y)
-    table["scale"] = scale
-    if scale == LOG:
-        for ratio, effect in (
-            ("ratio", "effect"),
-            ("ratio_ci_low", "effect_ci_low"),
-            ("ratio_ci_high", "effect_ci_high"),
-        ):
-            table[ratio] = np.exp(table[effect].astype(float))
-    for name in shape.columns:
-        if pd.api.types.is_float_dtype(shape[name]):
-            table[name] = table[name].astype(float)
-    for name in ("aliases", "method"):
-        table[name] = table[name].fillna("" if name == "aliases" else "least squares")
-    return table.astype({"df": "int64", "df_error": "int64", "n": "int64"})
+    share_variation(rows, y)
+    return [row | {"df_error": df} for row in rows]
 
 
 def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], Values]:

@@ -22,7 +22,7 @@ from scipy import optimize, stats
 
 from penstock.analyse import strata
 from penstock.analyse.crossed import Crossed, crossed
-from penstock.analyse.effects import Fit, fitted, usable
+from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.polynomials import values_of
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, RANK, power_beside, scaled, unscaled
 from penstock.analyse.terms import Numbers, Values
@@ -216,7 +216,7 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
             f"{IN_WORDS[scale]}"
         )
     if plan.stages:
-        from penstock.analyse.staged import designed_part
+        from penstock.analyse.designed import designed_part
 
         runs, plan = designed_part(runs, plan)
     fit = fitted(runs, plan, response, LINEAR if scale == BOX_COX else scale)

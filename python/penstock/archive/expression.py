@@ -75,6 +75,25 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
     return replace(recorded, series=found)
 
 
+def evaluated(expression: str, series: Sequence[Series]) -> float | list[Series]:
+    """What an expression of series of one run comes to. BadInput as for `derived`."""
+    return _Reader(expression, series).whole()
+
+
+def series_in(expression: str, series: Sequence[Series]) -> list[Series]:
+    """Those that an expression is made of. BadInput for a name that none of them has."""
+    return _Reader(expression, series).named()
+
+
+def fault_of(expression: str) -> str:
+    """What is wrong with the words of an expression, whatever series there are; empty for nothing."""
+    try:
+        _Reader(expression, ())
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
 def split(said: str) -> tuple[str, str]:
     """NAME and EXPR of `NAME=EXPR`."""
     name, equals, expression = said.partition("=")
@@ -102,6 +121,19 @@ class _Reader:
         if self._next < len(self._tokens):
             raise self._wrong("the end, or one of + - * /")
         return value
+
+    def named(self) -> list[Series]:
+        found: list[Series] = []
+        for at, token in enumerate(self._tokens):
+            after = self._tokens[at + 1] if at + 1 < len(self._tokens) else None
+            called = after is not None and after.text == "("
+            how = token.text in _HOW and after is not None and after.text == ")"
+            if token.kind == "text" or (token.kind == "name" and not called and not how):
+                node = (
+                    after.text[1:-1].strip().strip('"') if after and after.kind == "node" else None
+                )
+                found += _chosen(self._series, token.text, node)
+        return found
 
     def _cut(self) -> list[_Token]:
         tokens: list[_Token] = []

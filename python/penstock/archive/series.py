@@ -71,7 +71,8 @@ class Series:
     """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: no value there).
 
     `node` is what it is about (a host, a disk), `quantity` what was measured of it, `run` the run or
-    replicate, `group` what its replicates have in common (the treatment).
+    replicate, `group` what its replicates have in common (the treatment), `verdict` how complete it is, empty
+    where that is its run's.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Series:
     quantity: str = ""
     run: str = ""
     group: str = ""
+    verdict: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -285,7 +287,12 @@ def of_selection(
 
 def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
     check_manifest(path / "manifest.json")
-    bundle = Bundle.open(path)
+    return of_bundle(Bundle.open(path), table, several)
+
+
+def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -> Recorded:
+    """The series of one bundle, as `of_selection`, whatever its verdict; of `several` with the run's name."""
+    path = bundle.path
     have = [t for t in TABLES if t in bundle.tables]
     # a run that was sampled, and that collectors brought points of
     both = table is None and {"utilisation", "points"} <= set(have)
@@ -454,7 +461,8 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
         )
         y = mine["_y"].to_numpy(float)
         name = f"{metric} {nodes}".strip()
-        series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group))
+        verdict = str(about.get("verdict", ""))
+        series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group, verdict))
     _bounded(len(series), bundle.path)
     if timed and begin is None:
         return _with_derived(bundle, series, phases, start, run, group)

@@ -170,6 +170,7 @@ def remeasured(bundle: Bundle, study: Study) -> Bundle:
             _text(bundle.path / "stdout.txt"),
             _text(bundle.path / "stderr.txt"),
             float(manifest.get("times", {}).get("wall_s") or 0.0),
+            bundle,
         )
     except (OSError, PenstockError) as error:
         return Bundle(bundle.path, {**manifest, "valid": False, "reason": str(error)})
@@ -207,7 +208,8 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
 
 
 def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str]) -> None:
-    from penstock.analyse.effects import effects, effects_of, fitted, usable
+    from penstock.analyse.effects import effects
+    from penstock.analyse.fit import fitted, usable
     from penstock.analyse.polynomials import trends
     from penstock.analyse.residuals import residual_table
     from penstock.analyse.scale import usual_scale
@@ -220,11 +222,7 @@ def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str])
         try:
             scale = scales.get(response) or usual_scale(result.runs, response)
             fit = fitted(result.runs, plan, response, scale)
-            found.append(
-                effects(result.runs, plan, response, scale=scale)
-                if plan.stages
-                else effects_of(fit, response, scale=scale)
-            )
+            found.append(effects(result.runs, plan, response, scale=scale, fit=fit))
             data = usable(result.runs, plan, response)
             parts["residuals"].append(residual_table(fit, data, response, scale, study.outliers))
             parts["trends"].append(trends(fit, plan, response, scale))

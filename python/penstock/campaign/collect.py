@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.archive.bundle import Bundle
 from penstock.archive.receipts import device_faults, unplaced_faults
 from penstock.campaign.attempt_work import AttemptWork
 from penstock.campaign.conductor import Phase
@@ -68,7 +69,7 @@ def judgement_of(
 def responses_of(
     work: AttemptWork, finished: Finished, study: Study, judgement: Judgement
 ) -> tuple[dict[str, Measured], Judgement]:
-    """What the program reported; a run that did not report it is not valid."""
+    """What the program reported and what was recorded; a run without one of them is not valid."""
     if judgement.state != "finished":
         return {}, judgement
     try:
@@ -79,6 +80,9 @@ def responses_of(
             (work.bundle.path / "stdout.txt").read_text(errors="replace"),
             (work.bundle.path / "stderr.txt").read_text(errors="replace"),
             finished.wall_s,
+            Bundle(
+                work.bundle.path, {**work.bundle.manifest, "receipts": work.observation.receipts}
+            ),
         )
     except PenstockError as error:
         reason = "; ".join(r for r in (judgement.reason, str(error)) if r)

@@ -259,6 +259,8 @@ class HostExecutor:
         assert finished is not None
         with attempt.phase("collect"):
             doubts = write_tables(work)
+            # those that have ended: a response may be of what was recorded in one of them
+            bundle.write_table("phases", phases_table(attempt.phases))
             altered = self._preparation.altered(work)
             judgement = judgement_of(work, finished, self._study, doubts, altered)
             responses, judgement = responses_of(work, finished, self._study, judgement)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.campaign.cluster_reuse import changes_between
-from penstock.campaign.services import Services
+from penstock.campaign.services import Services, descendants
 from penstock.campaign.stage import CommandLine, Stage, Used, pages_and_devices
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.disks.recorded import Recorded
@@ -47,6 +47,8 @@ class NodesStage(Stage):
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
         self._store: Store | None = None
+        #: processes of its daemons
+        self._of_store: set[int] = set()
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
 
@@ -70,6 +72,7 @@ class NodesStage(Stage):
         if not reused:
             self._take_down()
             self._cluster = self._up(spec, resolved, run_id)
+            self._of_store = self._standing() if self._store is not None else set()
             if events:
                 self._cluster.schedule(events)
         self._spec = spec
@@ -269,12 +272,18 @@ class NodesStage(Stage):
         return finished
 
     def _kill(self, nodes: list[RunningNode]) -> None:
-        """Ends what runs on the nodes, but for their first processes and services."""
-        spared = {p for n in nodes for p in (n.pid,)} | _trees(self._services)
+        """Ends what runs on the nodes, but for their first processes, services and the store's daemons."""
+        spared = {n.pid for n in nodes} | _trees(self._services)
+        spared |= {p for one in self._of_store for p in (one, *descendants(one))}
         for node in nodes:
             for pid in members(node.cgroup.directories) - spared:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def _standing(self) -> set[int]:
+        """What runs on the nodes before a run's own programs do, but for their first processes."""
+        nodes = self._running().nodes.values()
+        return {p for n in nodes for p in members(n.cgroup.directories)} - {n.pid for n in nodes}
 
     def used(self) -> Used:
         """The most memory that a node had, processor time of all; killed processes and dead nodes."""

@@ -83,7 +83,7 @@ class Services:
 
     def pids(self) -> set[int]:
         """The processes of all services."""
-        return {p for u in self._up for p in (u.process.pid, *_descendants(u.process.pid))}
+        return {p for u in self._up for p in (u.process.pid, *descendants(u.process.pid))}
 
     def stop(self) -> None:
         """Ends them, the last first: the service's signal to its first process, then SIGKILL to the rest."""
@@ -97,7 +97,7 @@ class Services:
             try:
                 up.process.wait(_END_WITHIN_S)
             except subprocess.TimeoutExpired:
-                for pid in [*_descendants(up.process.pid), up.process.pid]:
+                for pid in [*descendants(up.process.pid), up.process.pid]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 up.process.wait()
@@ -140,10 +140,11 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """All processes below one, the lowest first."""
     found = []
     for child in _children(pid):
-        found += [*_descendants(child), child]
+        found += [*descendants(child), child]
     return found
 
 

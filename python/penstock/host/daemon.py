@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,21 @@ def say_ready(ready_fd: int | None) -> None:
         pass
     finally:
         os.close(ready_fd)
+
+
+def run_daemon(words: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
+    """Entry point of a daemon whose threads may hang: serves by its settings, and ends without them."""
+    kind, config = begun(words)
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    try:
+        serve(config)
+    except (PenstockError, OSError) as error:
+        print(f"penstock-{kind}: {error}", file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def main(words: list[str]) -> int:

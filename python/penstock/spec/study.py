@@ -195,14 +195,20 @@ class Workload(_Frozen):
     hooks: dict[str, str] = {}
 
 
+Take = Literal["mean", "integral", "min", "max", "first", "last", "median", "p95", "p99", "sum"]
+
+
 class ResponseSource(_Frozen):
-    """Where a response comes from: a parser's `key`, or what an `expression` of a kind finds in a `file`
-    (`penstock.plugins.RESPONSE_KINDS`)."""
+    """Where a response comes from: a parser's `key`; what an `expression` of a kind finds in a `file`
+    (`penstock.plugins.RESPONSE_KINDS`); of the kind `series` what an expression of the run's recorded series
+    comes to in a phase, of which `take` says which number."""
 
     kind: str
     key: str | None = None
     expression: str | None = None
     file: str = "stdout"
+    take: Take = "mean"
+    phase: str = "workload"
 
 
 class Desire(_Frozen):

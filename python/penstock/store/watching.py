@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import stat
 import sys
 import threading
@@ -23,7 +22,7 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
-from penstock.host.daemon import begun, connect, say_ready, start_daemon, stop_entirely
+from penstock.host.daemon import connect, run_daemon, say_ready, start_daemon, stop_entirely
 from penstock.host.journal import Journal
 from penstock.host.opens import Held, HeldOpens
 from penstock.host.processes import TOKEN_VARIABLE, Identity
@@ -276,18 +275,12 @@ def _leave_no_trace() -> None:
 
 def main(words: list[str]) -> int:
     """Entry point: `python -m penstock.store.watching tags CONFIG.json`."""
-    _, config = begun(words)
-    os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    try:
+
+    def serve(config: dict[str, Any]) -> None:
         _Daemon(config).serve(config.get("ready_fd"))
         _leave_no_trace()
-    except (PenstockError, OSError) as error:
-        print(f"penstock-tags: {error}", file=sys.stderr)
-        return 1
-    sys.stdout.flush()
-    os._exit(0)  # threads may still wait for the store
+
+    return run_daemon(words, serve)
 
 
 if __name__ == "__main__":

@@ -253,7 +253,7 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
             source.mistake(
                 (*path, "from"),
                 f"the unknown response '{given}' of parser {parser_name}",
-                f"one of {_some(list(known), given)}, {{regex: …}} or {{json: …}}",
+                f"one of {_some(list(known), given)}, {{regex: …}}, {{json: …}} or {{series: …}}",
             )
         elif isinstance(body, dict):
             _convertible(source, (*path, "unit"), body.get("unit"), known[given])

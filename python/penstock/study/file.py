@@ -40,6 +40,7 @@ from penstock.spec.quantities import (
     Text,
     UnitText,
 )
+from penstock.spec.study import Take
 from penstock.spec.units import parse_bandwidth, parse_duration
 
 
@@ -445,13 +446,39 @@ def _in_a_text(kind: str) -> Any:
     return Annotated[model, Tag(kind)]
 
 
+def _expression(text: str) -> str:
+    from penstock.archive.expression import fault_of
+
+    if fault := fault_of(text):
+        raise expect(f"an expression of series; {fault}")
+    return text
+
+
+class SeriesFile(Part):
+    """A number of a series that the monitor or a collector recorded of the run."""
+
+    series: Annotated[Text, AfterValidator(_expression)] = Field(
+        description="One series: its name, or an expression of series such as sum(power_watts)."
+    )
+    take: Take = Field(
+        "mean",
+        description="What of it: mean over time, integral over time (W: J), min, max, first, last, median, "
+        "p95, p99 or sum of its values.",
+    )
+    phase: Text = Field("workload", description="Phase of the run that it is taken in.")
+
+
 def _from_tag(value: Any) -> str:
+    if isinstance(value, dict) and "series" in value:
+        return "series"
     if isinstance(value, dict):
         return next((kind for kind in RESPONSE_KINDS if kind in value), next(iter(RESPONSE_KINDS)))
     return "key"
 
 
-_FROM = ", ".join(["a response of the parser", *(f"{{{kind}: …}}" for kind in RESPONSE_KINDS)])
+_FROM = ", ".join(
+    ["a response of the parser", *(f"{{{kind}: …}}" for kind in RESPONSE_KINDS), "{series: …}"]
+)
 _FROM = " or ".join(_FROM.rsplit(", ", 1))
 
 
@@ -462,10 +489,14 @@ def _key(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    From = str | TextFile
+    From = str | TextFile | SeriesFile
 else:
     From = Annotated[
-        Union[Annotated[str, BeforeValidator(_key), Tag("key")], *map(_in_a_text, RESPONSE_KINDS)],
+        Union[
+            Annotated[str, BeforeValidator(_key), Tag("key")],
+            Annotated[SeriesFile, Tag("series")],
+            *map(_in_a_text, RESPONSE_KINDS),
+        ],
         Discriminator(_from_tag),
     ]
 

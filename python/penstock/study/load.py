@@ -47,6 +47,7 @@ from penstock.study.file import (
     FractionFile,
     PilotFile,
     ResponseFile,
+    SeriesFile,
     ServiceFile,
     StudyFile,
     TextFile,
@@ -275,6 +276,10 @@ def _response(name: str, body: ResponseFile) -> Response:
     given = body.source
     if isinstance(given, TextFile):
         source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
+    elif isinstance(given, SeriesFile):
+        source = ResponseSource(
+            kind="series", expression=given.series, take=given.take, phase=given.phase
+        )
     else:
         source = ResponseSource(kind="key", key=given)
     desire = Desire(**body.desire.model_dump()) if body.desire is not None else None

@@ -9,6 +9,7 @@ import json
 import numpy as np
 
 from penstock.observe.monitor.collectors import admin_socket
+from penstock.observe.monitor.collectors.collector import FailedError
 from penstock.observe.monitor.collectors.perf_counters import USUAL, Counters
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Target, plain
@@ -52,6 +53,6 @@ def _counters(data: bytes) -> None:
 def targets() -> list[Target]:
     """Rows of this family."""
     return [
-        plain("ceph-answer", of.of_bytes(*_FRAMED), _answer, admin_socket.FailedError, cost=5),
+        plain("ceph-answer", of.of_bytes(*_FRAMED), _answer, FailedError, cost=5),
         plain("ceph-counters", of.of_json(_SCHEMA, _DUMP), _counters, cost=30),
     ]

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
+from penstock.observe.monitor.collectors.collector import FailedError
 from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.configured import checked_collectors
-from penstock.observe.monitor.collectors.getting import FailedError, Talk
+from penstock.observe.monitor.collectors.getting import Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
 from penstock.observe.monitor.collectors.swift import rates
 from penstock.observe.monitor.points import Batch, checked

@@ -77,7 +77,9 @@ class FuseBackend:
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """By the log of requests."""
+        """By the log of requests; None of a plain directory, which nothing is promised of."""
+        if recorded.profile == INSTANT_PROFILE and not recorded.changes:
+            return None
         return by_requests(recorded, utilisation, run_cpu_ns)
 
     @property

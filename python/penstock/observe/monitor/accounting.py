@@ -23,8 +23,6 @@ Gap = dict[str, Any]
 #: a series is complete with so many of its points, and no gap over so many intervals
 COMPLETE_SHARE = 0.99
 LONGEST_GAP = 5
-#: these do not enter an analysis by default
-REFUSED = ("partial", "unusable")
 #: version of these rules
 RULES = 2
 #: a hole between two points is a gap from so many intervals on

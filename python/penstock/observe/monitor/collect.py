@@ -241,7 +241,6 @@ def _account(
         "points": int(pc.sum(mine["stored"]).as_py() or 0),
         "lost": int(pc.sum(mine["lost"]).as_py() or 0),
     }
-    keys = ("received", "stored", "batches", "repeated", "refused", "counted", "told")
-    said |= {key: receipt[key] for key in keys if receipt.get(key)}
+    said |= {key: value for key, value in receipt.items() if value}
     empty = {} if mine.num_rows else {"empty": True}
     return said | empty | ({"trouble": trouble} if trouble else {})

@@ -31,11 +31,11 @@ import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
+from penstock.archive.completeness import TAKEN
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError, Refused, printable
 from penstock.host.facts import host_facts
 from penstock.observe.monitor import fetched
-from penstock.observe.monitor.accounting import REFUSED
 from penstock.observe.monitor.lines import append_line, read_lines
 from penstock.observe.monitor.moments import name_and_repeat
 from penstock.observe.monitor.points import Closed
@@ -560,10 +560,10 @@ def reason_of(state: str, exit_status: int | None, made: Recorded, missing: str 
         return f"it was {state}"
     if exit_status not in (None, 0):
         return f"it ended with status {exit_status}"
-    if made.verdict not in REFUSED:
+    if made.verdict in TAKEN:
         return missing
     rows = made.series.select(["metric", "verdict"]).to_pylist()
-    bad = sorted({r["metric"] for r in rows if r["verdict"] in REFUSED})
+    bad = sorted({r["metric"] for r in rows if r["verdict"] not in TAKEN})
     return f"its series are {made.verdict}: {', '.join(bad[:5])}"
 
 

@@ -26,7 +26,7 @@ from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown, reason_of
 from penstock.observe.monitor.fetched import Receipt
 from penstock.observe.monitor.points import MOST_NAME, Account, Batch, Closed, Event
-from penstock.observe.monitor.recorded import Recorded, recorded, recorded_plain, span_of
+from penstock.observe.monitor.recorded import Recorded, joined, recorded, recorded_plain, span_of
 from penstock.observe.monitor.targets import Target, Targets, checked_options
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _into_bundle(
         told = _told(kept, len(made), start_ns, end_ns)
         receipt: Receipt = {**asked, "source": source, **told}
         more = recorded(made, start_ns, end_ns)
-        whole = _joined(recorded_plain(bundle), more, source)
+        whole = joined(_without(recorded_plain(bundle), source), more)
         # what a kill leaves of these is put right by the next fetch: ids that are no series, then a series
         # of the source without a receipt
         bundle.write_table("points", whole.points)
@@ -267,25 +267,12 @@ def _gaps(table: pa.Table, step_ns: int) -> list[Event]:
     return found
 
 
-def _joined(old: Recorded, new: Recorded, source: str) -> Recorded:
-    """Both, the series of `new` numbered after those of `old`, of which those of the source are left out."""
+def _without(old: Recorded, source: str) -> Recorded:
+    """All but the series of a source."""
     mine = pc.equal(old.series["source"].cast(pa.string()), source)
     series = old.series.filter(pc.invert(mine))
     points = old.points.filter(
         pc.is_in(old.points["series_id"], series["series_id"].combine_chunks())
     )
     gaps = old.gaps.filter(pc.not_equal(old.gaps["source"].cast(pa.string()), source))
-    first = pa.scalar(
-        1 + (pc.max(series["series_id"]).as_py() or 0 if len(series) else -1), pa.int64()
-    )
-
-    def moved(table: pa.Table) -> pa.Table:
-        at = table.schema.get_field_index("series_id")
-        ids = pc.add(table["series_id"].cast(pa.int64()), first).cast(table.schema.field(at).type)
-        return table.set_column(at, table.schema.field(at), ids)
-
-    return Recorded(
-        pa.concat_tables([series, moved(new.series)]),
-        pa.concat_tables([points, moved(new.points)]).unify_dictionaries(),
-        pa.concat_tables([gaps, moved(new.gaps)]),
-    )
+    return Recorded(series, points, gaps)

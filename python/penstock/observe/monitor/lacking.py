@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.archive.completeness import TAKEN
 from penstock.errors import printable
-from penstock.observe.monitor.accounting import REFUSED, worst
+from penstock.observe.monitor.accounting import worst
 
 COMPLETE, UNKNOWN = "complete", "unknown"
 #: headers of an answer: of the experiment, the worst verdict of its series, what these lack
@@ -72,7 +73,7 @@ class Verdict:
     @property
     def refuses(self) -> bool:
         """Whether an analysis takes it only where it is asked to."""
-        return self.worst in REFUSED
+        return self.worst not in TAKEN
 
     @property
     def lines(self) -> list[str]:

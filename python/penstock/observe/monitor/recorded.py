@@ -260,16 +260,23 @@ def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
     verdicts = pc.if_else(computed, of, more.series["verdict"].cast(pa.string()))
     at = more.series.schema.get_field_index("verdict")
     more = replace(more, series=more.series.set_column(at, "verdict", verdicts).cast(SERIES_SCHEMA))
-    first = pa.scalar(1 + (pc.max(found.series["series_id"]).as_py() or 0), pa.int64())
-    moved = [
-        table.set_column(at, "series_id", pc.add(table["series_id"], first))
-        for table in (more.series, more.points)
-        for at in [table.schema.get_field_index("series_id")]
-    ]
+    return joined(found, replace(more, gaps=more.gaps.slice(0, 0)))
+
+
+def joined(old: Recorded, new: Recorded) -> Recorded:
+    """Both, the series of `new` numbered after those of `old`."""
+    last = pc.max(old.series["series_id"]).as_py()
+    first = pa.scalar(0 if last is None else last + 1, pa.int64())
+
+    def moved(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index("series_id")
+        ids = pc.add(table["series_id"].cast(pa.int64()), first).cast(table.schema.field(at).type)
+        return table.set_column(at, table.schema.field(at), ids)
+
     return Recorded(
-        pa.concat_tables([found.series, moved[0].cast(SERIES_SCHEMA)]),
-        pa.concat_tables([found.points, moved[1].cast(POINTS_SCHEMA)]),
-        found.gaps,
+        pa.concat_tables([old.series, moved(new.series).cast(SERIES_SCHEMA)]),
+        pa.concat_tables([old.points, moved(new.points).cast(POINTS_SCHEMA)]).unify_dictionaries(),
+        pa.concat_tables([old.gaps, moved(new.gaps)]),
     )
 
 

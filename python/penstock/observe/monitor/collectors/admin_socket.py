@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+from penstock.observe.monitor.collectors.collector import FailedError
+
 #: of one answer; `perf schema` of an OSD has some 100 KB, `perf dump` of 1,000 images some 3 MB
 MOST_BYTES = 4 << 20
-
-
-class FailedError(Exception):
-    """Why there is no answer."""
 
 
 async def ask(path: str, command: str) -> bytes:

@@ -13,7 +13,6 @@ import contextlib
 import os
 import resource
 import select
-import signal
 import sys
 import threading
 import time
@@ -23,8 +22,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
-from penstock.host.daemon import begun, say_ready
-from penstock.observe.monitor.collectors.collector import Receipt
+from penstock.host.daemon import run_daemon, say_ready
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.points import Accepted, Batch, Closed
 from penstock.observe.monitor.spool import Holding, Spool
@@ -122,11 +120,9 @@ class Beside:
                 with contextlib.suppress(Closed):
                     one.stop()
             finally:
-                receipt = one.receipts.get(name) or getattr(
-                    getattr(one.collectors[name], "intake", None), "receipt", None
-                )
+                receipt = one.receipt_of(name)
                 if receipt is not None:
-                    told[name] = _plain(receipt)
+                    told[name] = receipt.document()
             return told.get(name, {})
 
         told: dict[str, dict[str, Any]] = {}
@@ -142,12 +138,6 @@ class Beside:
             "cpu_ns": _cpu_ns() - self._used_ns,
             "peak_memory_bytes": peak,
         }
-
-
-def _plain(receipt: Receipt) -> dict[str, Any]:
-    """As JSON values."""
-    counts = {"refused": dict(receipt.refused), "counted": dict(receipt.counted)}
-    return {**vars(receipt), **counts}
 
 
 def _cpu_ns() -> int:
@@ -227,17 +217,7 @@ class _Daemon:
 
 def main(words: list[str]) -> int:
     """Entry point."""
-    _, config = begun(words)
-    os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    try:
-        _Daemon(config).serve(config.get("ready_fd"))
-    except (PenstockError, OSError) as error:
-        print(f"penstock-collect: {error}", file=sys.stderr)
-        return 1
-    sys.stdout.flush()
-    os._exit(0)  # a collector may still hang
+    return run_daemon(words, lambda config: _Daemon(config).serve(config.get("ready_fd")))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from penstock.errors import BadInput, printable
 from penstock.observe.monitor.collectors.collector import (
+    FailedError,
     Intake,
     Receipt,
     due,
@@ -36,10 +37,6 @@ MOST_KEYSPACES = 100
 MOST_BYTES = 16 << 20
 #: how often it is looked how much a nodetool has printed [s]
 _LOOK_S = 0.1
-
-
-class FailedError(Exception):
-    """Why nodetool gave nothing."""
 
 
 class CassandraPoller:

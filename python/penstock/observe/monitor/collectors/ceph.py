@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError, printable
-from penstock.observe.monitor.collectors.admin_socket import FailedError, ask
+from penstock.observe.monitor.collectors.admin_socket import ask
 from penstock.observe.monitor.collectors.ceph_daemon import Daemon, Row, Socket, sockets_at
 from penstock.observe.monitor.collectors.collector import (
+    FailedError,
     Intake,
     Receipt,
     due,

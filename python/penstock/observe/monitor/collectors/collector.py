@@ -77,6 +77,10 @@ class Receipt:
         }
 
 
+class FailedError(Exception):
+    """Why a poll gave nothing."""
+
+
 class Collector(Protocol):
     """Brings points into a sink from `start` to `stop`; made once, used once.
 

@@ -236,9 +236,8 @@ class Gathering:
                 self._listening[name] = one.start()
             if (path, name) not in self._before:
                 one = self._listening[name]
-                intake = getattr(one.collectors[name], "intake", None)
-                done = Receipt(name) if intake is None else intake.receipt.copy()
-                self._before[path, name] = done, one.cpu_ns()
+                done = one.receipt_of(name) or Receipt(name)
+                self._before[path, name] = done.copy(), one.cpu_ns()
         except Closed:
             # it ended meanwhile
             self._free(path, name)
@@ -327,8 +326,7 @@ class Gathering:
             pass  # it ended by another way
         except PenstockError as error:
             self._say(f"{name}: {error}")
-        intake = getattr(one.collectors[name], "intake", None)
-        receipt = one.receipts.get(name) or (intake.receipt if intake is not None else None)
+        receipt = one.receipt_of(name)
         if receipt is None:
             return None
         if said := _trouble(receipt):

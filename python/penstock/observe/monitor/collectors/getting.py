@@ -6,14 +6,12 @@ import asyncio
 import re
 from dataclasses import dataclass
 
+from penstock.observe.monitor.collectors.collector import FailedError
+
 #: what one answer may have in its head, and in its body [bytes]
 MOST_HEAD = 64 << 10
 MOST_SHOWN = 16 << 20
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?$")
-
-
-class FailedError(Exception):
-    """Why there is no answer."""
 
 
 @dataclass(frozen=True)

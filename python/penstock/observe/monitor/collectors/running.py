@@ -82,6 +82,11 @@ class Collecting:
                 self._loop_ns = time.clock_gettime_ns(clock)
         return self._loop_ns + self._threads.used_ns
 
+    def receipt_of(self, name: str) -> Receipt | None:
+        """What a collector did, so far or in all; None of one that does not tell before it has stopped."""
+        intake = getattr(self.collectors[name], "intake", None)
+        return self.receipts.get(name) or getattr(intake, "receipt", None)
+
     def start(self) -> Collecting:
         """Starts all of them."""
         self._loop.set_default_executor(self._threads)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.choice import Choice
 from penstock.observe.monitor.collectors.collector import (
+    FailedError,
     Intake,
     Receipt,
     due_at_the_end,
@@ -35,7 +36,7 @@ from penstock.observe.monitor.collectors.collector import (
     setting,
 )
 from penstock.observe.monitor.collectors.columns import table_of, unit_of
-from penstock.observe.monitor.collectors.getting import FailedError, Talk
+from penstock.observe.monitor.collectors.getting import Talk
 from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")

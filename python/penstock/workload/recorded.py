@@ -1,0 +1,100 @@
+"""A response from what was recorded of a run: the monitor's series, a collector's, or an expression of them.
+
+The expression gives one series (`archive.expression`), `take` one number of its values in a phase. `mean` and
+`integral` weigh each value by the time it stands for (trapezoids between neighbours; the first and the last
+value last until the ends of the phase).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import TAKEN, verdict_of_run
+from penstock.archive.expression import evaluated, series_in
+from penstock.archive.series import Array, Series, of_bundle
+from penstock.errors import PenstockError, printable
+from penstock.spec.study import ResponseSource
+from penstock.spec.units import convert
+
+_MOST_NAMED = 5
+
+
+def recorded_value(bundle: Bundle, source: ResponseSource, unit: str) -> float:
+    """The number in `unit`. PenstockError where it cannot be had: no such series, no value, more than one
+    series, a unit that does not fit, data that are not complete."""
+    recorded, expression = of_bundle(bundle), source.expression or ""
+    if recorded.axis != "time":
+        raise PenstockError("found series that are not over time; expected some that are")
+    of_run = verdict_of_run(bundle.manifest)
+    for one in series_in(expression, recorded.series):
+        verdict = one.verdict or of_run
+        if verdict not in TAKEN:
+            raise PenstockError(
+                f"found {printable(one.name)} to be {verdict}; expected it to be complete"
+            )
+    found = evaluated(expression, recorded.series)
+    if isinstance(found, float):
+        raise PenstockError(f"found a number, {expression}; expected a series")
+    if len(found) != 1:
+        named = ", ".join(printable(s.name or s.node) for s in found[:_MOST_NAMED])
+        raise PenstockError(
+            f"found {len(found)} series ({named}{', …' if len(found) > _MOST_NAMED else ''}); expected one: "
+            f"sum({expression}), mean({expression}), or one of them by its name"
+        )
+    (series,) = found
+    phase = recorded.phase(source.phase, "phase")
+    there = np.isfinite(series.y)
+    inside = there & (series.x >= phase.start_s) & (series.x <= phase.end_s)
+    if not inside.any():
+        raise PenstockError(
+            f"found no value of {expression} in {source.phase}; expected at least one"
+        )
+    x, y = series.x[inside], series.y[inside]
+    value = _NUMBERS[source.take](x - phase.start_s, y, phase.end_s - phase.start_s)
+    return _in(unit, value, series, source.take)
+
+
+def _in(unit: str, value: float, series: Series, take: str) -> float:
+    """The value in the response's unit; one without a unit is taken to be in it."""
+    of = series.unit
+    if take == "integral":
+        of = _over_time(of)
+    try:
+        return convert(value, of, unit) if of else value
+    except ValueError as error:
+        raise PenstockError(f"found {printable(series.name)} in {of}: {error}") from None
+
+
+def _over_time(unit: str) -> str:
+    """The unit of what a quantity of this unit comes to in a second."""
+    if unit == "W":
+        return "J"
+    return unit.removesuffix("/s") if unit.endswith("/s") else ""
+
+
+def _integral(x: Array, y: Array, seconds: float) -> float:
+    """The area under the values from 0 to `seconds`."""
+    at = np.concatenate([[0.0], x, [seconds]])
+    values = np.concatenate([y[:1], y, y[-1:]])
+    return float(np.trapezoid(values, at))
+
+
+def _mean(x: Array, y: Array, seconds: float) -> float:
+    return _integral(x, y, seconds) / seconds if seconds > 0 else float(y.mean())
+
+
+_NUMBERS: dict[str, Callable[[Array, Array, float], float]] = {
+    "mean": _mean,
+    "integral": _integral,
+    "min": lambda x, y, s: float(y.min()),
+    "max": lambda x, y, s: float(y.max()),
+    "first": lambda x, y, s: float(y[0]),
+    "last": lambda x, y, s: float(y[-1]),
+    "median": lambda x, y, s: float(np.median(y)),
+    "p95": lambda x, y, s: float(np.quantile(y, 0.95)),
+    "p99": lambda x, y, s: float(np.quantile(y, 0.99)),
+    "sum": lambda x, y, s: float(y.sum()),
+}
