@@ -121,6 +121,15 @@ def by_block(draws: Draws, plan: Plan) -> Any:
     return draws.normal(0, 1, len(plan.rows)) + shift[[r.replicate for r in plan.rows]]
 
 
+def by_half(draws: Draws, plan: Plan) -> Any:
+    """A shift of three standard deviations of each half of a pass, whatever blocks there are."""
+    half = len({r.treatment_id for r in plan.rows}) // 2
+    shift = draws.normal(0, 3, len(plan.rows) // half)
+    return (
+        draws.normal(0, 1, len(plan.rows)) + shift[[(r.run_order - 1) // half for r in plan.rows]]
+    )
+
+
 def by_setting(draws: Draws, plan: Plan) -> Any:
     """What is special about each setting that was kept, twice a run's standard deviation."""
     found = draws.normal(0, 1, len(plan.rows))
@@ -149,6 +158,7 @@ STRIPS = {
 def cases() -> list[Case]:
     """What is simulated."""
     full = plan_of(THREE, "{kind: full, replicates: 4}")
+    halves = plan_of(THREE, "{kind: full, replicates: 4, block_size: 4}")
     systems = plan_of({"system": LEVELS}, "{kind: full, replicates: 20}")
     split = plan_of(SPLIT, "{kind: full, replicates: 6, order: split-plot}")
     free = plan_of(SPLIT, "{kind: full, replicates: 4, order: split-plot-random}")
@@ -159,6 +169,8 @@ def cases() -> list[Case]:
         Case("skewed", full, skewed, mains),
         Case("unequal spread", full, unequal, mains),
         Case("blocks", full, by_block, mains),
+        Case("blocks of half a pass", halves, by_half, mains),
+        Case("blocks of half a pass, 4 runs lost", halves, by_half, mains, lost=4),
         Case("blocks, 4 runs lost", full, by_block, mains, lost=4),
         Case("split-plot in blocks, whole-plot factor", split, by_setting, ("W",)),
         Case("split-plot in blocks, other factors", split, by_setting, ("S", "W:S")),

@@ -95,7 +95,12 @@ def effects(
         from penstock.analyse.staged import staged_effects
 
         return staged_effects(fit, runs, plan, response, confidence, scale)
-    return effects_of(fit, response, confidence, scale)
+    table = effects_of(fit, response, confidence, scale)
+    if plan.between_blocks:
+        from penstock.analyse.between_blocks import named_between_blocks
+
+        table = named_between_blocks(table, plan, fit.y)
+    return table
 
 
 def effects_of(

@@ -23,6 +23,7 @@ from penstock.analyse.designed import designed_part, designed_plan
 from penstock.analyse.scale import BOX_COX, LINEAR, power_beside, scaled
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
+from penstock.design.order import BLOCKS
 from penstock.design.plan import Plan
 from penstock.errors import PenstockError
 
@@ -149,7 +150,9 @@ def _fit(
     cells = Cells.of(design.of_run, block)
     blocks = cells.blocks
     terms = design.terms
-    without, whole = _not_estimable(terms, cells, may_assume=not plan.fraction)
+    without, whole = _not_estimable(
+        terms, cells, may_assume=not plan.fraction and plan.order != BLOCKS
+    )
     used_terms = terms if whole else _kept(terms, without, cells)
     widths = [term.width for term in used_terms]
     ends = 1 + np.cumsum([0, *widths])

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 #: what a study may say; `auto` is decided by `orders.py`
 AUTO, INTERLEAVED, RANDOM, STANDARD = "auto", "interleaved", "random", "standard"
+#: complete passes, each in blocks (`design.block_size`)
+BLOCKS = "blocks"
 SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT = "split-plot", "split-plot-random", "strip-plot"
 #: orders that keep settings over several runs
 RESTRICTED = (SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT)
@@ -19,6 +21,10 @@ ORDER_WHY = {
     INTERLEAVED: "Randomised interleaved trials: each replicate is a complete pass over all treatments in "
     "a fresh random order, so that drift of the host falls on all treatments alike; the pass is the block "
     "of the model.",
+    BLOCKS: "Randomised blocks: each replicate is a complete pass over all treatments, cut into blocks of "
+    "{size} runs; the blocks of a pass are run in random order, and so are the runs within each, so that "
+    "what changes on the host from block to block falls on the difference between blocks alone. The block "
+    "is that of the model.",
     RANDOM: "Completely randomised: all runs of all replicates in one random order, without blocks.",
     STANDARD: "Standard order, not shuffled: whatever drifts on the host while the study runs can look "
     "like an effect of the slowest-changing factors.",
@@ -38,12 +44,31 @@ ORDER_WHY = {
 @dataclass(frozen=True)
 class Place:
     """One run in running order: replicate from 1, treatment from 0, and the settings that it shares from 1
-    (0: none is kept)."""
+    (0: none is kept); `block` from 1 where passes are cut into blocks, else 0."""
 
     replicate: int
     treatment: int
     whole_plot: int = 0
     strip: int = 0
+    block: int = 0
+
+
+def places_in_blocks(blocks: Sequence[NDArray[np.integer[Any]]], seed: int) -> list[Place]:
+    """The runs of passes in running order; of each pass the block of each treatment, from 0.
+
+    Draws are keyed as in `run_order`: order of treatments, then of blocks.
+    """
+    found: list[Place] = []
+    before = 0
+    for replicate, block in enumerate(blocks, start=1):
+        several = int(block.max()) + 1
+        rank = _generator(seed, replicate, 0).permutation(several)
+        shuffled = _generator(seed, replicate).permutation(len(block))
+        for treatment in sorted((int(i) for i in shuffled), key=lambda i: int(rank[block[i]])):
+            number = before + int(rank[block[treatment]]) + 1
+            found.append(Place(replicate, treatment, block=number))
+        before += several
+    return found
 
 
 def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[tuple[int, int]]:

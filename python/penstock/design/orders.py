@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.design import model as models
+from penstock.design.blocks import block_numbers, blocks_of_pass, confounded
 from penstock.design.estimate import changes_s
 from penstock.design.kinds.base import Model
+from penstock.design.matrix import Matrix
 from penstock.design.order import (
     AUTO,
+    BLOCKS,
     INTERLEAVED,
     ORDER_WHY,
     RANDOM,
@@ -34,6 +37,7 @@ from penstock.design.order import (
     STRIP_PLOT,
     Place,
     places,
+    places_in_blocks,
 )
 from penstock.design.power import error_df, power_at, smallest
 from penstock.errors import BadInput
@@ -48,8 +52,8 @@ STAYS = ("reformat", "redeploy")
 SETTING_SHARE = 0.5
 #: an order that keeps settings is taken where it takes at most this part of the time
 _WORTH = 0.9
-#: orders in which each replicate is a complete pass, hence a block of the model
-PASSES = (INTERLEAVED, SPLIT_PLOT, STRIP_PLOT)
+#: orders in which each replicate is a complete pass, hence a block of the model or several
+PASSES = (INTERLEAVED, BLOCKS, SPLIT_PLOT, STRIP_PLOT)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,28 @@ class Ordered:
     hard: tuple[str, ...]
     strips: tuple[str, ...]
     options: list[OrderOption]
+    #: of each pass that is cut into blocks, the contrasts between them: words, aliases of each together
+    between: list[list[list[int]]] = field(default_factory=list)
+
+
+def in_blocks(study: Study, matrix: Matrix, relation: Iterable[int]) -> Ordered | None:
+    """The order of a two-level design whose passes are cut into blocks of `design.block_size` runs; None
+    where a block holds a whole pass. `matrix`: treatments × factors of −1 and +1; `relation`: its constant
+    words."""
+    design = study.design
+    if design.block_size is None:
+        return None
+    if design.order not in (AUTO, INTERLEAVED):
+        raise BadInput(
+            f"found design.block_size and design.order {design.order}; expected order interleaved or auto"
+        )
+    several = blocks_of_pass(len(matrix), design.block_size)
+    if several == 1:
+        return None
+    between = confounded(matrix.shape[1], relation, several, design.replicates)
+    blocks = [block_numbers(matrix, groups) for groups in between]
+    why = ORDER_WHY[BLOCKS].format(size=design.block_size)
+    return Ordered(BLOCKS, why, places_in_blocks(blocks, design.seed), (), (), [], between)
 
 
 def change_s(factor: Factor) -> float:

@@ -25,10 +25,18 @@ from penstock.design.generators import (
 )
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.design.matrix import Matrix, alias_words, two_level, verify
-from penstock.design.orders import PASSES, Ordered, cautions_of, ordered, power_as_ordered
+from penstock.design.orders import (
+    PASSES,
+    Ordered,
+    cautions_of,
+    in_blocks,
+    ordered,
+    power_as_ordered,
+)
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
+from penstock.text import listed
 
 #: aliases are listed up to this many factors
 ALIAS_ORDER = 3
@@ -98,6 +106,8 @@ class Plan:
     #: factors whose settings are kept: in whole plots, in the strips that cross them
     whole_plot_factors: list[str] = field(default_factory=list)
     strip_factors: list[str] = field(default_factory=list)
+    #: of each pass, the terms that are the difference between its blocks, where it is cut into some
+    between_blocks: list[list[str]] = field(default_factory=list)
     #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
 
@@ -143,7 +153,7 @@ def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
     from penstock.design import model as models
     from penstock.design.estimate import changes_s, estimate
-    from penstock.design.power import effective_by_factor, error_df, power_of
+    from penstock.design.power import effective_by_factor, error_df, power_of, pure_df
 
     factors = list(study.factors)
     names = [f.name for f in factors]
@@ -156,11 +166,17 @@ def make_plan(study: Study) -> Plan:
     model: Model | None = None
     effective: list[float] | None = None
     also, aliases = list[str](), list[Alias]()
+    in_order: Ordered | None = None
+    if study.design.block_size is not None and not regular:
+        raise BadInput(
+            "found design.block_size; expected factors of two levels, and a full design or a fraction"
+        )
     if regular:
         signs = two_level(len(factors), generators)
         relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
         aliases = alias_table(signs, names, relation) if generators else []
         levels = (signs.astype(np.int64) + 1) // 2
+        in_order = in_blocks(study, signs, relation)
     else:
         numbers, model, also = treatments(study)
         levels, effective = (
@@ -169,18 +185,23 @@ def make_plan(study: Study) -> Plan:
         )
     replicates = study.design.replicates
     base_s = estimate(study, len(levels) * replicates, 0.0)[0]
-    in_order = ordered(study, levels, base_s, model, effective)
+    in_order = in_order or ordered(study, levels, base_s, model, effective)
     rows = _rows(study, levels, in_order)
     seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
     passes = in_order.order in PASSES
+    df = (
+        pure_df([r.treatment_id for r in rows], [r.block for r in rows])
+        if in_order.between
+        else error_df(
+            len(levels), replicates, passes=passes,
+            coefficients=models.coefficients(factors, model) if model else None,
+        )
+    )  # fmt: skip
+    between = [[term_of(g[0], names) for g in groups] for groups in in_order.between]
     as_kept = power_as_ordered(in_order, study.design.noise)
     worst = min(effective) if effective is not None else None
     power = power_of(
-        len(levels), replicates, study.design.noise, len(generators), worst,
-        error_df(
-            len(levels), replicates, passes=passes,
-            coefficients=models.coefficients(factors, model) if model else None,
-        ),
+        len(levels), replicates, study.design.noise, len(generators), worst, df,
         error_df(len(levels) << len(generators), replicates, passes=passes),
     )  # fmt: skip
     power |= as_kept or {}
@@ -207,6 +228,7 @@ def make_plan(study: Study) -> Plan:
         cautions=[
             *cautions(study, grade, aliases, power, two_level=two, also=also),
             *cautions_of(in_order, factors),
+            *between_cautions(between),
         ],
         kind="fraction" if generators else kind,
         model=model,
@@ -214,7 +236,32 @@ def make_plan(study: Study) -> Plan:
         orders=[option.to_json() for option in in_order.options],
         whole_plot_factors=list(in_order.hard),
         strip_factors=list(in_order.strips),
+        between_blocks=between,
     )
+
+
+def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
+    """What blocks within passes do not tell, or tell by some of the passes alone."""
+    passes: dict[str, list[int]] = {}
+    for number, terms in enumerate(between, start=1):
+        for term in terms:
+            passes.setdefault(term, []).append(number)
+    always = [t for t, where in passes.items() if len(where) == len(between)]
+    found = []
+    if always:
+        found.append(
+            f"block = {', '.join(always)}: the difference between blocks holds "
+            f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
+            "reported."
+        )
+    for term, where in passes.items():
+        if term not in always:
+            others = [str(n) for n in range(1, len(between) + 1) if n not in where]
+            found.append(
+                f"{term} is the difference between blocks in pass {listed([str(n) for n in where])}: it is "
+                f"told by pass {listed(others)} alone."
+            )
+    return found
 
 
 def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
@@ -343,7 +390,7 @@ def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> 
                 run_id=f"r{number:0{digits}d}",
                 run_order=number,
                 replicate=place.replicate,
-                block=place.replicate if passes else 1,
+                block=place.block or (place.replicate if passes else 1),
                 treatment_id=f"t{place.treatment + 1:0{width}d}",
                 standard_order=place.treatment + 1,
                 levels=dict(zip(names, by_treatment[place.treatment], strict=True)),

@@ -183,6 +183,8 @@ def _design(plan: Plan) -> Iterator[str]:
         yield from _wrapped("defining relation: " + " = ".join(plan.defining_relation))
         words = ", ".join(f"{n} of length {k}" for k, n in plan.word_lengths.items())
         yield from _wrapped("words: " + words)
+    for number, terms in enumerate(plan.between_blocks, start=1):
+        yield from _wrapped(f"pass {number}: block = {', '.join(terms)}")
     yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
     if plan.orders:

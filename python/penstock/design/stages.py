@@ -19,13 +19,14 @@ from penstock.design.augment_levels import columns, numbers_of, told_model
 from penstock.design.caution import cautions, irregular
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.matrix import Matrix, constant_words
-from penstock.design.order import INTERLEAVED, RESTRICTED, Place, places
+from penstock.design.order import BLOCKS, INTERLEAVED, RESTRICTED, Place, places
 from penstock.design.orders import PASSES
 from penstock.design.plan import (
     Plan,
     PlannedRun,
     alias_table,
     asked_of,
+    between_cautions,
     coded_matrix,
     relation_text,
 )
@@ -216,7 +217,7 @@ def _placed(
     found = []
     for again in range(1, stage.replicates + 1):
         shuffled = np.arange(len(treatments))
-        if plan.order == INTERLEAVED:
+        if plan.order in (INTERLEAVED, BLOCKS):
             key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
             shuffled = np.random.Generator(np.random.PCG64(key)).permutation(len(treatments))
         found += [Place(again, int(i)) for i in shuffled]
@@ -294,6 +295,7 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     aliases = alias_table(matrix, names, relation) if fraction else []
     power = power_of_stages(plan, study.design.noise, fraction)
     said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
+    said += between_cautions(plan.between_blocks)
     said += [
         f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "
         "reported as an effect."

@@ -31,6 +31,8 @@ CAPTIONS = {
 }
 _ORDERS = {
     "interleaved": "in complete passes, each in a fresh random order, with the pass as block of the model",
+    "blocks": "in complete passes, each cut into blocks that are run in random order, runs within each in "
+    "random order, with the block as that of the model",
     "random": "completely randomised",
     "standard": "in standard order, which is not randomised",
     "split-plot": "as a split-plot design in blocks, settings of {hard} being whole plots",

@@ -128,7 +128,8 @@ class Outliers(_Frozen):
 class DesignSpec(_Frozen):
     """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
-    `order` is drawn from `seed` (`auto` decides by what changes cost); `options` is what the study says of a
+    `order` is drawn from `seed` (`auto` decides by what changes cost); passes are cut into blocks of at most
+    `block_size` runs; `options` is what the study says of a
     kind that is not `full`. Treatments that have one of the level names of every factor of one of `forbidden`
     are not run. `detect` and `noise` are shares of the mean; `noise_from` says what the noise rests on.
     `choice` is there where the study did not say its kind: what was chosen for which purpose, why, and what
@@ -144,6 +145,7 @@ class DesignSpec(_Frozen):
     order: Literal[
         "auto", "interleaved", "random", "split-plot", "split-plot-random", "strip-plot", "standard"
     ] = "auto"
+    block_size: int | None = None
     noise: float = 0.05
     noise_from: str = "assumed"
     forbidden: tuple[dict[str, tuple[str, ...]], ...] = ()

@@ -307,6 +307,12 @@ class DesignFile(Part):
         "split-plot, strip-plot: settings that are dear to change are kept; standard: not shuffled; auto: "
         "interleaved, or what is worth the changes it saves.",
     )
+    block_size: int | None = Field(
+        None,
+        ge=2,
+        description="Runs of a block, a power of two: passes of two-level designs are cut into such blocks, "
+        "which take up drift within a pass.",
+    )
     noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
     sequential: SequentialFile | None = Field(
         None, description="Later runs are chosen by earlier ones (docs/augment.md)."

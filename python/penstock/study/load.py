@@ -234,6 +234,7 @@ def _design(file: StudyFile) -> DesignSpec:
         replicates=design.replicates or 2,
         seed=design.seed,
         order=design.order,
+        block_size=design.block_size,
         noise=noise,
         noise_from=noise_from,
         forbidden=tuple(

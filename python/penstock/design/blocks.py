@@ -1,0 +1,159 @@
+"""Blocks smaller than a pass, for two-level designs: which contrasts become the difference between blocks.
+
+A pass of N treatments is cut into 2^b blocks by the signs of b contrasts; these and their products, 2^b − 1
+in all, are then confounded with blocks. Those are taken whose shortest words are longest and fewest (in a
+fraction, the shortest alias of each counts), and of equally good ones those that earlier passes did not
+confound, so that passes tell between them what each alone cannot (Montgomery, Design and Analysis of
+Experiments, chapter 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.design.generators import members
+from penstock.design.matrix import Matrix, column
+from penstock.errors import BadInput
+
+#: groups that a search begins with
+_STARTS = 12
+
+Words = NDArray[np.int64]
+
+
+def blocks_of_pass(treatments: int, size: int) -> int:
+    """How many blocks of `size` runs a pass of so many treatments has. BadInput for no power of two."""
+    if size >= treatments:
+        return 1
+    if size < 2 or size & (size - 1):
+        raise BadInput(f"found design.block_size {size}; expected a power of two: 2, 4, 8, …")
+    return treatments // size
+
+
+def confounded(
+    factors: int, relation: Iterable[int], blocks: int, passes: int
+) -> list[list[list[int]]]:
+    """Of each pass, the contrasts that are the difference between its blocks: of each its words, the
+    shortest first (several in a fraction, whose constant words are `relation`)."""
+    constant = sorted(relation)
+    classes = _classes(factors, constant)
+    heads = np.array(sorted(classes), dtype=np.int64)
+    length = np.zeros(1 << factors, dtype=np.int64)
+    for head, words in classes.items():
+        length[head] = min(w.bit_count() for w in words)
+    used = np.zeros(1 << factors, dtype=np.int64)
+    found = []
+    for _ in range(passes):
+        chosen = _choose(heads, length, used, blocks.bit_length() - 1, factors)
+        used[chosen] += 1
+        groups = [sorted(classes[int(w)], key=_by_length) for w in chosen]
+        found.append(sorted(groups, key=lambda g: (-g[0].bit_count(), members(g[0]))))
+    return found
+
+
+def block_numbers(matrix: Matrix, groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """The block of each treatment of a pass, from 0, by the signs of the contrasts."""
+    if not groups:
+        return np.zeros(len(matrix), dtype=np.int64)
+    signs = np.column_stack([column(matrix, group[0]) for group in groups])
+    return np.asarray(np.unique(signs, axis=0, return_inverse=True)[1]).reshape(-1)
+
+
+def _by_length(word: int) -> tuple[int, list[int]]:
+    return word.bit_count(), members(word)
+
+
+class _Reduced:
+    """One word of each set of aliases: that without the leading factors of independent constant words."""
+
+    def __init__(self, constant: Sequence[int]) -> None:
+        self._pivots: list[tuple[int, int]] = []
+        for word in constant:
+            rest = self.of(word)
+            if not rest:
+                continue
+            bit = 1 << (rest.bit_length() - 1)
+            self._pivots = [(b, w ^ rest if w & bit else w) for b, w in self._pivots]
+            self._pivots.append((bit, rest))
+
+    def of(self, word: int) -> int:
+        for bit, constant in self._pivots:
+            if word & bit:
+                word ^= constant
+        return word
+
+
+def _classes(factors: int, constant: Sequence[int]) -> dict[int, list[int]]:
+    """Words by the reduced one of their set of aliases, without the constant ones."""
+    reduced = _Reduced(constant)
+    found: dict[int, list[int]] = {}
+    for word in range(1, 1 << factors):
+        if head := reduced.of(word):
+            found.setdefault(head, []).append(word)
+    return found
+
+
+def _choose(heads: Words, length: Words, used: Words, independent: int, factors: int) -> Words:
+    """The words of the best group with so many independent ones, as far as a search finds it: from groups
+    drawn at random (always the same), one word is changed for the best other as long as that is better."""
+    best: tuple[tuple[int, ...], Words] | None = None
+    for start in range(_STARTS):
+        draws = np.random.default_rng(start)
+        basis: list[int] = []
+        for word in draws.permutation(heads):
+            if len(basis) == independent:
+                break
+            if word not in _span(basis):
+                basis.append(int(word))
+        score: tuple[int, ...] | None = None
+        while True:
+            found = min(
+                (_extended(part, heads, length, used, factors) for part in _parts(basis)),
+                key=lambda one: (one[0], one[1]),
+            )
+            if score is not None and found[0] >= score:
+                break
+            score, basis = found
+        group = np.sort(_span(basis))[1:]
+        if best is None or (score, group.tolist()) < (best[0], best[1].tolist()):
+            best = score, group
+    assert best is not None
+    return best[1]
+
+
+def _span(basis: Sequence[int]) -> Words:
+    """All products of words, the empty one among them."""
+    found = np.zeros(1, dtype=np.int64)
+    for word in basis:
+        found = np.concatenate([found, found ^ word])
+    return found
+
+
+def _parts(basis: list[int]) -> Iterator[list[int]]:
+    """Bases of the groups that have one independent word less: some, where there are many."""
+    for at, word in enumerate(basis):
+        rest = [w for i, w in enumerate(basis) if i != at]
+        yield rest
+        for i in range(len(rest)):
+            yield [w ^ word if j == i else w for j, w in enumerate(rest)]
+
+
+def _extended(
+    part: list[int], heads: Words, length: Words, used: Words, factors: int
+) -> tuple[tuple[int, ...], list[int]]:
+    """The group with the best further word, and its score: how many words it has of length 1, 2, …, and how
+    often they were used."""
+    span = _span(part)
+    words = heads[~np.isin(heads, span)]
+    new = span[:, None] ^ words[None, :]
+    lengths = length[new]
+    counts = [(lengths == n).sum(axis=0) for n in range(1, factors + 1)]
+    counts.append(used[new].sum(axis=0))
+    at = int(np.lexsort([words, *reversed(counts)])[0])
+    have = np.bincount(length[span[1:]], minlength=factors + 1)[1:]
+    score = [int(c[at]) for c in counts]
+    whole = [a + int(b) for a, b in zip(score, [*have, used[span].sum()], strict=True)]
+    return tuple(whole), [*part, int(words[at])]
