@@ -88,6 +88,12 @@ def late(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
     return draws.normal(0, 1, len(runs)) + 0.6 * inside
 
 
+def wave(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
+    """One of two systems sees the host go up and down, over ten passes."""
+    seen = np.where(runs["a"] == "z", 2.5 * np.sin(2 * np.pi * runs["replicate"] / 10), 0)
+    return draws.normal(0, 1, len(runs)) + seen
+
+
 @pytest.mark.parametrize(
     ("name", "noise", "expected"),
     [
@@ -96,6 +102,7 @@ def late(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
         ("2^(6-2) r=2", wide, "spread-b"),
         ("2^3 r=3", wide, "spread-b"),
         ("2^4 r=2", late, "drift"),
+        ("two x20", wave, "successive"),
     ],
 )
 def test_planted_faults_are_found_in_passes(

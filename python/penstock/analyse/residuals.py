@@ -31,6 +31,8 @@ USUAL = Outliers()
 FAR_IN_MADS = USUAL.mads
 #: runs of a treatment from which its median says what is far
 _ENOUGH = 5
+#: runs of a treatment from which they can tell a wave
+_ENOUGH_IN_A_ROW = 3
 #: level of all checks together
 CHECK_LEVEL = 0.05
 #: degrees of freedom from which residuals say something
@@ -236,8 +238,8 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
         for name in factors
         if name in data
     ]
-    if "replicate" in data and fit.block_columns.shape[1]:
-        groups.append(("spread-block", "between blocks", _numbered(data["replicate"]), 4))
+    if fit.block is not None and fit.block_columns.shape[1]:
+        groups.append(("spread-block", "between blocks", fit.block, 4))
     for name, of_what, group, least in groups:
         counts = np.bincount(group)
         if len(counts) > 1 and counts.min() >= least:
@@ -264,6 +266,19 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 lambda rows, free: _neighbours(rows[:, in_order]),
             ),
         ]
+        if fit.block is not None:
+            # what one treatment sees of a wave of the host is, in a pass of few, in the others with the other
+            # sign: between neighbouring runs it cancels
+            by_treatment = np.lexsort((order, fit.design.of_run))
+            same = np.diff(fit.design.of_run[by_treatment]) == 0
+            if np.bincount(fit.design.of_run).max() >= _ENOUGH_IN_A_ROW:
+                found.append(
+                    _Statistic(
+                        "successive",
+                        "residuals of a treatment from one run of it to the next",
+                        lambda rows, free: _successive(rows[:, by_treatment], same),
+                    )
+                )
     if len(fit.y) <= _MOST_NORMAL:
         n = len(fit.y)
         scores = stats.norm.ppf((np.arange(1, n + 1) - 0.375) / (n + 0.25))
@@ -370,3 +385,9 @@ def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
 def _neighbours(rows: Values) -> Values:
     """Von Neumann's ratio of residuals in running order, of each set."""
     return np.asarray((np.diff(rows, axis=1) ** 2).sum(axis=1) / (rows**2).sum(axis=1))
+
+
+def _successive(rows: Values, same: NDArray[np.bool_]) -> Values:
+    """Products of residuals that follow each other in one treatment, against their squares, of each set."""
+    products = (rows[:, 1:] * rows[:, :-1])[:, same]
+    return np.asarray(products.sum(axis=1) / (rows**2).sum(axis=1))
