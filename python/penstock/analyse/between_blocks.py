@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.effects import share_variation
-from penstock.analyse.fit import NOT_ESTIMABLE, Values
-from penstock.analyse.terms import Numbers
+from penstock.analyse.fit import NOT_ESTIMABLE
+from penstock.analyse.terms import Numbers, Values
 from penstock.design.plan import Plan
 
 #: method of a term that is the difference between blocks of every pass
