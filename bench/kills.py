@@ -37,7 +37,8 @@ from penstock.archive.catalogue import Catalogue
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.moments import seconds_text
 
 Faults = list[str]

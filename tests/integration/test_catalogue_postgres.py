@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from penstock.archive.catalogue import Catalogue
 from penstock.archive.catalogue_tables import METADATA, REVISION, opened
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.experiments import Experiments, Taken
+from penstock.observe.monitor.experiment import Taken
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Batch, points
 
 BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)

@@ -26,7 +26,7 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.experiments import Experiment, Phase
+from penstock.observe.monitor.experiment import Experiment, Phase
 from penstock.observe.monitor.grafana import dashboard_json, write
 from penstock.observe.monitor.points import Account, Batch, canonical_labels, points
 from penstock.observe.monitor.recorded import recorded

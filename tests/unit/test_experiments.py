@@ -23,7 +23,8 @@ from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.clock_offset import Offset
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.door import clocks
-from penstock.observe.monitor.experiments import Experiments, Taken, Unknown
+from penstock.observe.monitor.experiment import Taken, Unknown
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.export import as_bytes, joined, numbers_as_text
 from penstock.observe.monitor.moments import moment_ns, name_and_repeat, seconds_text
 from penstock.observe.monitor.points import Account, Batch, Closed, Event, checked, points
@@ -200,7 +201,7 @@ def test_one_that_was_being_ended_is_ended_by_the_next_process(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr("penstock.observe.monitor.experiments._write", killed)
+        m.setattr("penstock.observe.monitor.experiments.write_bundle", killed)
         with pytest.raises(KeyboardInterrupt):
             store.stop(begun, at_ns=T0 + 2 * S)
     with pytest.raises(Closed):

@@ -27,7 +27,8 @@ from penstock.errors import BadInput, Upstream
 from penstock.observe.monitor import elsewhere, fetched, fetching
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.elsewhere import Question
-from penstock.observe.monitor.experiments import Experiments, Unknown
+from penstock.observe.monitor.experiment import Unknown
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Batch, points
 from penstock.observe.monitor.targets import Target, Targets
 from penstock.serve.app import application

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive import share
-from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiments import Experiments
 from tests.unit.shared_runs import made, own_store, penstock, refused, study
 
 

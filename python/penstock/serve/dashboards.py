@@ -34,7 +34,8 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.grafana import MARKS
 from penstock.observe.monitor.moments import moment_ns
 from penstock.observe.monitor.run_uses import run_uses

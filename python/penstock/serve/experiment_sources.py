@@ -10,7 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments import Experiments, Taken
+from penstock.observe.monitor.experiment import Taken
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.fetching import fetch_asked
 from penstock.observe.monitor.targets import Targets
 from penstock.serve.gate import who_asks

@@ -25,7 +25,8 @@ from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED
-from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
+from penstock.observe.monitor.experiment import Experiment, Taken, Unknown
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.export import MEDIA
 from penstock.observe.monitor.fetching import fetch_named
 from penstock.observe.monitor.lacking import STATE

@@ -15,7 +15,8 @@ from penstock.errors import BadInput
 from penstock.observe.monitor import elsewhere, fetched
 from penstock.observe.monitor.door import CLOCK
 from penstock.observe.monitor.elsewhere import Question
-from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown
+from penstock.observe.monitor.experiment import Experiment, Unknown
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.export import MEDIA, as_bytes, joined
 from penstock.observe.monitor.fetched import Receipt
 from penstock.observe.monitor.lacking import Verdict, verdict_of

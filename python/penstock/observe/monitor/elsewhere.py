@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments import Unknown
+from penstock.observe.monitor.experiment import Unknown
 from penstock.observe.monitor.points import canonical_labels, points
 from penstock.observe.monitor.recorded import labels_of
 from penstock.observe.monitor.targets import ELSEWHERE, Target, Targets, shown

@@ -22,20 +22,31 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
-from penstock.archive.completeness import TAKEN
-from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError, Refused, printable
 from penstock.host.facts import host_facts
-from penstock.observe.monitor import fetched
+from penstock.observe.monitor.experiment import (
+    Experiment,
+    Taken,
+    Unknown,
+    checked_params,
+    checked_tags,
+    of_head,
+    of_row,
+    phases_of,
+    row_of,
+)
+from penstock.observe.monitor.experiment_bundle import (
+    clock_row,
+    of_bundle,
+    run_phases,
+    write_bundle,
+)
 from penstock.observe.monitor.lines import append_line, read_lines
 from penstock.observe.monitor.moments import name_and_repeat
 from penstock.observe.monitor.points import Closed
@@ -45,84 +56,12 @@ from penstock.writing import sync
 
 #: what is removed is kept so long [s]
 TRASH_S = 7 * 86_400
-MOST_TAGS = 100
 MOST_MARKS = 100_000
-_MOST_JSON = 64 << 10
 _MOST_WORDS = 4_000
 
 Lines = list[dict[str, Any]]
 MarkKind = Literal["begin", "end", "note"]
 State = Literal["running", "ended", "aborted", "closed-by-timeout"]
-
-
-class Unknown(BadInput):
-    """There is no experiment of that name that the user may see."""
-
-
-class Taken(Refused):
-    """There is one of that name already, or it is not in the state that this needs."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of an experiment; `name` has those around it, as `load/warm-up`. No end while it lasts."""
-
-    name: str
-    start_ns: int
-    end_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What is known of one; times in ns since 1970 UTC. A run of a study is one, too."""
-
-    name: str
-    repeat: int
-    owner: str
-    shared: bool
-    state: str
-    start_ns: int
-    end_ns: int | None
-    params: Mapping[str, Any]
-    tags: tuple[str, ...]
-    path: Path
-    out: str
-    run_id: str
-    valid: bool = True
-    phases: tuple[Phase, ...] = ()
-    notes: tuple[tuple[int, str], ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def running(self) -> bool:
-        """Whether it takes marks and points."""
-        return self.state == "running"
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether it was started as an experiment, not made as a run of a study."""
-        return self.run_id == self.name
-
-    @property
-    def live(self) -> Path:
-        """Its directory while it runs."""
-        return self.path.with_name(f".{self.path.name}.live")
-
-    def document(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "name": self.name,
-            "repeat": self.repeat,
-            "user": self.owner,
-            "shared": self.shared,
-            "state": self.state,
-            "start_ns": self.start_ns,
-            "end_ns": self.end_ns,
-            "params": dict(self.params),
-            "tags": list(self.tags),
-            "phases": [vars(p) for p in self.phases],
-            "notes": [{"utc_ns": at, "text": text} for at, text in self.notes],
-        }
 
 
 def experiments_home() -> Path:
@@ -161,8 +100,8 @@ class Experiments:
         that runs, and without `repeat` for one that has ended; BadInput for what cannot be.
         """
         name, asked = name_and_repeat(text)
-        tagged = _tags(tags)
-        levels = _params(params or {})
+        tagged = checked_tags(tags)
+        levels = checked_params(params or {})
         if timeout_s is not None and not 0 < timeout_s <= 10 * 365 * 86_400:
             raise BadInput(
                 f"found timeout {timeout_s:g} s; expected more than 0, ten years at most"
@@ -185,7 +124,7 @@ class Experiments:
             **begun.document(),
             "id": path.name,
             "until_ns": None if timeout_s is None else at + round(timeout_s * 1e9),
-            "clocks": _clocks(),
+            "clocks": clock_row(),
             "facts": {"host": host_facts(), **(facts or {})},
             "through": through,
         }
@@ -197,7 +136,7 @@ class Experiments:
             (draft / "marks.jsonl").touch(mode=0o600)
             # held until it has its name: `resume` of others knows then that it is being made
             with _one_at_a_time(draft):
-                if not self.catalogue.start(_row(begun, head["until_ns"]), tagged):
+                if not self.catalogue.start(row_of(begun, head["until_ns"]), tagged):
                     raise Taken(f"{name}#{number} has just been started; expected another name")
                 try:
                     os.rename(draft, begun.live)
@@ -242,7 +181,7 @@ class Experiments:
     ) -> list[Experiment]:
         """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
         rows = self.catalogue.found(seen_by=user, owner=owner, name=name, tag=tag, state=state)
-        return [_of_row(row) for row in rows]
+        return [of_row(row) for row in rows]
 
     def begun_through(self, experiment: Experiment) -> str:
         """The server that one which runs was begun through; empty where that was none, or it has ended."""
@@ -277,7 +216,9 @@ class Experiments:
                 raise Taken(
                     f"{experiment.name} has {len(lines)} marks; expected {MOST_MARKS} at most"
                 )
-            lasting = [p.name.rpartition("/")[2] for p in _phases(lines, None) if p.end_ns is None]
+            lasting = [
+                p.name.rpartition("/")[2] for p in phases_of(lines, None) if p.end_ns is None
+            ]
             if kind == "end" and words not in lasting:
                 raise Taken(
                     f"no phase {words} lasts; expected one of {', '.join(lasting) or 'none'}"
@@ -315,7 +256,7 @@ class Experiments:
             "name": state,
             "utc_ns": at,
             "exit_status": exit_status,
-            "clocks": _clocks(),
+            "clocks": clock_row(),
             "facts": dict(facts or {}),
         }
         try:
@@ -375,7 +316,7 @@ class Experiments:
         for row in self.catalogue.found(state="running"):
             if not row["out"].startswith(f"{self.home}{os.sep}"):
                 continue
-            experiment = _of_row(row)
+            experiment = of_row(row)
             until = row["until_realtime_ns"]
             draft = experiment.path.with_name(f".{experiment.path.name}.new")
             if _being_made(draft):
@@ -403,8 +344,8 @@ class Experiments:
             number += 1
         for live in sorted(self.home.glob("*/.*.live")):
             head, lines = _read_live(live)
-            begun = _of_head(head, lines, live)
-            self.catalogue.put_run(_row(begun, head["until_ns"]), begun.tags)
+            begun = of_head(head, lines, live)
+            self.catalogue.put_run(row_of(begun, head["until_ns"]), begun.tags)
             number += 1
         return number
 
@@ -413,13 +354,13 @@ class Experiments:
         path = live.with_name(live.name.removeprefix(".").removesuffix(".live"))
         if not path.is_dir():
             head, lines = _read_live(live)
-            ended = _of_head(head, lines, live)
+            ended = of_head(head, lines, live)
             assert ended.end_ns is not None
             made = recorded(Spool(live).batches(), ended.start_ns, ended.end_ns)
             try:
                 with _one_at_a_time(live):
                     if not path.is_dir():
-                        _write(path, ended, head, lines, made)
+                        write_bundle(path, ended, head, lines, made)
             except OSError as error:
                 reason = os.strerror(error.errno) if error.errno else str(error)
                 raise PenstockError(
@@ -429,11 +370,11 @@ class Experiments:
         self._put(bundle)
         self._spools.pop(live, None)
         shutil.rmtree(live, ignore_errors=True)
-        return _of_bundle(bundle)
+        return of_bundle(bundle)
 
     def _put(self, bundle: Bundle) -> None:
-        ended = _of_bundle(bundle)
-        row = _row(ended, None)
+        ended = of_bundle(bundle)
+        row = row_of(ended, None)
         row["size_bytes"] = directory_bytes(bundle.path)
         row["reason"] = bundle.manifest["reason"]
         self.catalogue.put_run(row, ended.tags)
@@ -448,21 +389,21 @@ class Experiments:
 
     def _full(self, row: Mapping[str, Any]) -> Experiment:
         """With its phases and notes."""
-        experiment = _of_row(row)
+        experiment = of_row(row)
         if experiment.by_hand:
             with contextlib.suppress(FileNotFoundError):
-                return _of_head(*_read_live(experiment.live), experiment.live)
+                return of_head(*_read_live(experiment.live), experiment.live)
         with contextlib.suppress(FileNotFoundError, PenstockError):
             bundle = Bundle.open(experiment.path)
             if experiment.by_hand:
-                return _of_bundle(bundle)
+                return of_bundle(bundle)
             start, end = span_of(bundle)
             return Experiment(
                 **{
                     **vars(experiment),
                     "start_ns": start,
                     "end_ns": end,
-                    "phases": _run_phases(bundle),
+                    "phases": run_phases(bundle),
                 }
             )
         return experiment
@@ -490,209 +431,6 @@ class Experiments:
                     shutil.rmtree(kept)
 
 
-def _write(
-    path: Path,
-    ended: Experiment,
-    head: Mapping[str, Any],
-    lines: list[dict[str, Any]],
-    made: Recorded,
-) -> None:
-    assert ended.end_ns is not None
-    stop = lines[-1]
-    told = fetched.receipts(fetched.lines_of(ended.live))
-    clocks = [{"point": "start", **head["clocks"]}, {"point": "end", **stop["clocks"]}]
-    shift = head["clocks"]["realtime_ns"] - head["clocks"]["monotonic_ns"]
-    reason = reason_of(ended.state, stop["exit_status"], made, fetched.missing(told))
-    manifest = {
-        "run_id": ended.run_id,
-        "attempt": ended.repeat,
-        "levels": dict(ended.params),
-        "state": ended.state,
-        "valid": not reason,
-        "reason": reason,
-        "exit_status": stop["exit_status"],
-        "losses": {"experiment": made.lost},
-        "responses": {"wall_s": {"value": (ended.end_ns - ended.start_ns) / 1e9, "unit": "s"}},
-        "times": {
-            "start_realtime_ns": ended.start_ns,
-            "end_realtime_ns": ended.end_ns,
-            "start_ns": ended.start_ns - shift,
-            "end_ns": ended.end_ns - shift,
-            "wall_s": (ended.end_ns - ended.start_ns) / 1e9,
-        },
-        **head["facts"],
-        **stop["facts"],
-        **({"fetched": told} if told else {}),
-        "experiment": {
-            "name": ended.name,
-            "user": ended.owner,
-            "shared": ended.shared,
-            "tags": list(ended.tags),
-            "verdict": made.verdict,
-        },
-    }
-    marks = [("phase", p.name, p.start_ns, p.end_ns) for p in ended.phases]
-    marks += [("note", text, at, None) for at, text in ended.notes]
-    rows = [
-        {"number": i, "kind": k, "name": n, "start_utc_ns": a, "end_utc_ns": b}
-        for i, (k, n, a, b) in enumerate(sorted(marks, key=lambda m: m[2]))
-    ]
-    phases = [
-        {"phase_id": p.name, "start_ns": p.start_ns - shift, "end_ns": (p.end_ns or 0) - shift}
-        for p in ended.phases
-    ]
-    with Bundle.create(path, manifest) as bundle:
-        for name, table in (
-            ("series", made.series),
-            ("points", made.points),
-            ("gaps", made.gaps),
-            ("marks", pa.Table.from_pylist(rows, TABLES["marks"].arrow)),
-            ("clocks", pa.Table.from_pylist(clocks, TABLES["clocks"].arrow)),
-            ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
-        ):
-            bundle.write_table(name, table)
-            sync(bundle.path / f"{name}.parquet")
-
-
-def reason_of(state: str, exit_status: int | None, made: Recorded, missing: str = "") -> str:
-    """Why the run is not used; empty where it is. `missing`: what of servers elsewhere was not fetched."""
-    if state != "ended":
-        return f"it was {state}"
-    if exit_status not in (None, 0):
-        return f"it ended with status {exit_status}"
-    if made.verdict in TAKEN:
-        return missing
-    rows = made.series.select(["metric", "verdict"]).to_pylist()
-    bad = sorted({r["metric"] for r in rows if r["verdict"] not in TAKEN})
-    return f"its series are {made.verdict}: {', '.join(bad[:5])}"
-
-
-def _row(experiment: Experiment, until_ns: int | None) -> dict[str, Any]:
-    end = experiment.end_ns
-    return {
-        "out": experiment.out,
-        "run_id": experiment.run_id,
-        "attempt": experiment.repeat,
-        "study_id": "",
-        "treatment_id": "",
-        "levels": json.dumps(dict(experiment.params)),
-        "state": experiment.state,
-        "valid": experiment.valid,
-        "reason": "",
-        "start_realtime_ns": experiment.start_ns,
-        "wall_s": None if end is None else (end - experiment.start_ns) / 1e9,
-        "size_bytes": 0,
-        "path": str(experiment.path),
-        "name": experiment.name,
-        "owner": experiment.owner,
-        "shared": experiment.shared,
-        "end_realtime_ns": end,
-        "until_realtime_ns": until_ns,
-    }
-
-
-def _of_row(row: Mapping[str, Any]) -> Experiment:
-    end = row["end_realtime_ns"]
-    if end is None and row["wall_s"] is not None and row["start_realtime_ns"] is not None:
-        end = row["start_realtime_ns"] + round(row["wall_s"] * 1e9)
-    return Experiment(
-        row["name"],
-        row["attempt"],
-        row["owner"],
-        bool(row["shared"]),
-        row["state"],
-        row["start_realtime_ns"] or 0,
-        end,
-        row["levels"],
-        tuple(row["tags"]),
-        Path(row["path"]),
-        row["out"],
-        row["run_id"],
-        bool(row["valid"]),
-    )
-
-
-def _of_head(head: Mapping[str, Any], lines: list[dict[str, Any]], live: Path) -> Experiment:
-    stop = next((line for line in lines if line["kind"] == "stop"), None)
-    end = None if stop is None else stop["utc_ns"]
-    return Experiment(
-        head["name"],
-        head["repeat"],
-        head["user"],
-        head["shared"],
-        "running" if stop is None else stop["name"],
-        head["start_ns"],
-        end,
-        head["params"],
-        tuple(head["tags"]),
-        live.with_name(head["id"]),
-        str(live.parent),
-        head["name"],
-        True,
-        tuple(_phases(lines, end)),
-        tuple((line["utc_ns"], line["name"]) for line in lines if line["kind"] == "note"),
-        head["facts"],
-    )
-
-
-def _of_bundle(bundle: Bundle) -> Experiment:
-    said = bundle.manifest
-    about = said["experiment"]
-    marks = bundle.table("marks", ["kind", "name", "start_utc_ns", "end_utc_ns"]).to_pylist()
-    return Experiment(
-        about["name"],
-        said["attempt"],
-        about["user"],
-        about["shared"],
-        said["state"],
-        said["times"]["start_realtime_ns"],
-        said["times"]["end_realtime_ns"],
-        said["levels"],
-        tuple(about["tags"]),
-        bundle.path,
-        str(bundle.path.parent),
-        said["run_id"],
-        said["valid"],
-        tuple(
-            Phase(m["name"], m["start_utc_ns"], m["end_utc_ns"])
-            for m in marks
-            if m["kind"] == "phase"
-        ),
-        tuple((m["start_utc_ns"], m["name"]) for m in marks if m["kind"] == "note"),
-        {k: said[k] for k in ("exit_status", "host", "command") if k in said},
-    )
-
-
-def _run_phases(bundle: Bundle) -> tuple[Phase, ...]:
-    """Of a run of a study, on the time of day."""
-    if "phases" not in bundle.tables or "clocks" not in bundle.tables:
-        return ()
-    first = bundle.table("clocks", ["monotonic_ns", "realtime_ns"]).slice(0, 1).to_pylist()[0]
-    shift = first["realtime_ns"] - first["monotonic_ns"]
-    rows = bundle.table("phases", ["phase_id", "start_ns", "end_ns"]).to_pylist()
-    return tuple(Phase(r["phase_id"], r["start_ns"] + shift, r["end_ns"] + shift) for r in rows)
-
-
-def _phases(lines: Iterable[Mapping[str, Any]], end_ns: int | None) -> list[Phase]:
-    """Phases by their marks, in the order of their beginnings; those that last have the end `end_ns`."""
-    done: list[Phase] = []
-    lasting: list[int] = []
-    for line in lines:
-        if line["kind"] == "begin":
-            inside = f"{done[lasting[-1]].name}/" if lasting else ""
-            lasting.append(len(done))
-            done.append(Phase(f"{inside}{line['name']}", line["utc_ns"]))
-        elif line["kind"] == "end":
-            while lasting:
-                at = lasting.pop()
-                done[at] = Phase(done[at].name, done[at].start_ns, line["utc_ns"])
-                if done[at].name.rpartition("/")[2] == line["name"]:
-                    break
-    for at in lasting:
-        done[at] = Phase(done[at].name, done[at].start_ns, end_ns)
-    return done
-
-
 def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return json.loads((live / "head.json").read_bytes()), read_lines(live / "marks.jsonl")
 
@@ -715,47 +453,3 @@ def _being_made(draft: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _clocks() -> dict[str, int]:
-    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    realtime, boottime = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    return {
-        "monotonic_ns": (before + after) // 2,
-        "realtime_ns": realtime,
-        "boottime_ns": boottime,
-        "offset_ns": 0,
-        "offset_bound_ns": after - before,
-    }
-
-
-def _tags(given: Iterable[str]) -> tuple[str, ...]:
-    tags = tuple(dict.fromkeys(given))
-    if len(tags) > MOST_TAGS:
-        raise BadInput(f"found {len(tags)} tags; expected {MOST_TAGS} at most")
-    for tag in tags:
-        if not isinstance(tag, str) or not 0 < len(tag) <= 100 or not tag.isprintable():
-            raise BadInput(
-                f"found tag {printable(str(tag)[:80])!r}; expected 1 to 100 printable characters"
-            )
-    return tags
-
-
-def _params(given: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in given.items():
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
-            raise BadInput(
-                "found a parameter without a proper name; expected 1 to 100 printable characters"
-            )
-        if not isinstance(value, str | int | float | bool):
-            raise BadInput(
-                f"found parameter {name} of {type(value).__name__}; expected a text or a number"
-            )
-    try:
-        size = len(json.dumps(dict(given), allow_nan=False))
-    except ValueError:
-        raise BadInput("found a parameter that is no finite number; expected one") from None
-    if size > _MOST_JSON:
-        raise BadInput(f"found {size} bytes of parameters; expected {_MOST_JSON} at most")
-    return dict(given)

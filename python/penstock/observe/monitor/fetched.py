@@ -20,7 +20,7 @@ from penstock.observe.monitor.lines import append_line, read_lines
 from penstock.observe.monitor.points import Closed
 
 if TYPE_CHECKING:
-    from penstock.observe.monitor.experiments import Experiment
+    from penstock.observe.monitor.experiment import Experiment
 
 FILE = "fetched.jsonl"
 Receipt = dict[str, Any]

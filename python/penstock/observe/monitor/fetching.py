@@ -23,7 +23,9 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, NoAnswer, PenstockError, Upstream
 from penstock.observe.monitor import elsewhere, fetched
 from penstock.observe.monitor.elsewhere import Question
-from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown, reason_of
+from penstock.observe.monitor.experiment import Experiment, Taken, Unknown
+from penstock.observe.monitor.experiment_bundle import reason_of
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.fetched import Receipt
 from penstock.observe.monitor.points import MOST_NAME, Account, Batch, Closed, Event
 from penstock.observe.monitor.recorded import Recorded, joined, recorded, recorded_plain, span_of

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from penstock.archive.selection import Selection, names_runs, select
 from penstock.errors import BadInput, printable
-from penstock.observe.monitor.experiments import Experiment, Experiments, Unknown, experiments_home
+from penstock.observe.monitor.experiment import Experiment, Unknown
+from penstock.observe.monitor.experiments import Experiments, experiments_home
 
 _SEVERAL = re.compile(r"(.+)#(?:([1-9][0-9]{0,8})\.\.([1-9][0-9]{0,8})?|\*)", re.DOTALL)
 MOST_REPEATS = 10_000

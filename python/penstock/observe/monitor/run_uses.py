@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.archive.bundle import Bundle
 from penstock.observe.monitor.dashboards import OF_RUN
 from penstock.observe.monitor.door import CLOCK, CLOCK_BOUND
-from penstock.observe.monitor.experiments import Experiment
+from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.process_uses import of_processes
 from penstock.observe.monitor.recorded import Recorded, labels_of
 from penstock.observe.monitor.uses import COLUMNS, HOST_LABELS, is_of_host

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from penstock.archive import series
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments import Experiment, Experiments
+from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Batch, canonical_labels, points
 from penstock.workload.metrics import Readings, read
 
