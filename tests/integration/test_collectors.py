@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -290,6 +291,35 @@ def test_seven_hours_of_prometheus_come_whole_in_three_requests(tmp_path: Path) 
         assert (holed["utc_ns"].to_numpy() // SECOND - begin).tolist() == seconds
         with pytest.raises(BadInput, match=r"found 'holed\{'; it says"):
             reader.read("holed{", 0, SECOND, SECOND)
+
+
+def test_what_prometheus_kept_of_an_experiment_is_fetched_into_it(tmp_path: Path) -> None:
+    program("prometheus", "prometheus")
+    begin = int(time.time()) - 400
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
+    environment.pop("PENSTOCK_SERVER", None)
+
+    def penstock(*words: str) -> str:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
+    with prometheus(tmp_path, "global: {}\n", *words) as url:
+        # of 300 s all but ten; the experiment is of the middle 200
+        pushed(url, "turns", [s for s in range(301) if not 100 <= s < 110], begin)
+        penstock("start", "x", "--at", str(begin + 50))
+        penstock("stop", "x", "--at", str(begin + 250))
+        fetch = ("fetch", "x", "--query", "turns * 2", "-m", "twice", "--from", url)
+        assert "twice: 191 points" in penstock(*fetch)
+        # once more takes nothing new
+        penstock(*fetch)
+    rows = penstock("get", "x", "-m", "twice", "--partial").splitlines()
+    values = [line.split(",")[1] for line in rows if line[:1].isdigit()]
+    assert len(values) == 191 + values.count("")
+    told = [float(v) for v in values if v]
+    assert told == [2.0 * s for s in range(50, 251) if not 100 <= s < 110]
 
 
 def test_prometheus_itself_sends_to_us_what_it_scraped(tmp_path: Path) -> None:
