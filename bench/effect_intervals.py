@@ -270,18 +270,26 @@ QUESTION = "Does A cost anything?"
 LEADS = ("Yes:", "It depends:", "A little:", "What matters most", "Choose ", "The effects of")
 
 
-def identical() -> list[tuple[str, Plan]]:
-    """Designs whose treatments are all alike."""
+def identical() -> list[tuple[str, Plan, Noise]]:
+    """Designs whose treatments are all alike, and how runs vary (in twentieths of their value)."""
     six = dict.fromkeys("ABCDEF", LEVELS)
+    three = plan_of(THREE, "{kind: full, replicates: 3}")
+    four = plan_of({**THREE, "D": LEVELS}, "{kind: full, replicates: 2}")
+    part = plan_of(six, "{kind: {fraction: 2}, replicates: 2}")
+    mixed = plan_of({"A": "{levels: [a, b, c]}", "B": LEVELS}, "{kind: full, replicates: 3}")
+    halves = plan_of(THREE, "{kind: full, replicates: 3, block_size: 4}")
+    screen = plan_of(six, "{kind: {plackett-burman: {}}, replicates: 2}")
+    split = plan_of(SPLIT, "{kind: full, replicates: 4, order: split-plot}")
+    systems = plan_of({"A": LEVELS}, "{kind: full, replicates: 20}")
     return [
-        ("2^3, 3 replicates", plan_of(THREE, "{kind: full, replicates: 3}")),
-        ("2^4, 2 replicates", plan_of({**THREE, "D": LEVELS}, "{kind: full, replicates: 2}")),
-        ("2^(6-2), 2 replicates", plan_of(six, "{kind: {fraction: 2}, replicates: 2}")),
-        (
-            "3 x 2, 3 replicates",
-            plan_of({"A": "{levels: [a, b, c]}", "B": LEVELS}, "{kind: full, replicates: 3}"),
-        ),
-        ("two systems, 20 passes", plan_of({"A": LEVELS}, "{kind: full, replicates: 20}")),
+        ("2^3, 3 replicates", three, normal),
+        ("2^4, 2 replicates", four, normal),
+        ("2^(6-2), 2 replicates", part, normal),
+        ("3 x 2, 3 replicates", mixed, normal),
+        ("2^3 in blocks of 4 that shift, 3 replicates", halves, by_half),
+        ("Plackett-Burman of 12, 2 replicates", screen, normal),
+        ("split-plot whose settings vary, 4 replicates", split, by_setting),
+        ("two systems, 20 passes", systems, normal),
     ]
 
 
@@ -293,7 +301,7 @@ def names_a_difference(outcome: Outcome) -> bool:
     return bool(worse) or any(s.startswith(LEADS) for s in said)
 
 
-def false_answers(plan: Plan, studies: int, seed: int) -> tuple[int, int]:
+def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
     """Of studies of identical treatments: answers that name a difference, and studies with a term that is
     below 5 % by itself."""
     runs, names = runs_of(plan), [f.name for f in plan.factors]
@@ -301,7 +309,7 @@ def false_answers(plan: Plan, studies: int, seed: int) -> tuple[int, int]:
     study = {"question": QUESTION, "responses": {"y": {"unit": "s", "better": "lower"}}}
     for number in range(studies):
         draws = np.random.default_rng([seed, number])
-        made = runs.assign(y=100 * np.exp(draws.normal(0, 0.05, len(runs))))
+        made = runs.assign(y=100 * np.exp(0.05 * noise(draws, plan)))
         table = effects(made, plan, "y")
         outcome = Outcome(Path("simulated"), plan.to_json(), study, made, table, None, None)
         said += names_a_difference(outcome)
@@ -360,8 +368,8 @@ def main() -> int:
         rows.append(judge(case, studies, asked.seed))
         print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
     found: dict[str, bool | None] = {}
-    for name, plan in identical():
-        said, single = false_answers(plan, studies, asked.seed)
+    for name, plan, noise in identical():
+        said, single = false_answers(plan, noise, studies, asked.seed)
         rows.append(judge_answers(name, said, studies))
         print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
         if len(plan.factors) > 2:

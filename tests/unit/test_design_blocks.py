@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from penstock.analyse.between_blocks import CONFOUNDED_WITH_BLOCKS
 from penstock.analyse.effects import effects
+from penstock.analyse.fit import NOT_ESTIMABLE
 from penstock.analyse.identical import ANSWER, HOLM, identical
 from penstock.design.blocks import confounded
 from penstock.design.generators import choose_generators, defining_relation, word_of
@@ -249,3 +250,18 @@ def test_identical_treatments_in_blocks_are_called_alike() -> None:
     for one in found.rates:
         if one.name in (ANSWER, HOLM):
             assert one.said <= binom.ppf(0.999, 80, 0.05), one
+
+
+def test_a_stage_leaves_what_blocks_hold_named() -> None:
+    study = study_of(5, 8, "{fraction: 1}", 2)
+    plan = make_plan(study)
+    other = {"low": "high", "high": "low"}
+    levels = [
+        {n: other[v] if n == "E" else v for n, v in one.items()}
+        for one in {r.treatment_id: r.levels for r in plan.rows}.values()
+    ]
+    whole = with_stages(plan, study, [Stage("augment", "foldover:E", tuple(levels), 2, "to tell")])
+    table = effects(runs_of(whole, _value), whole, "y").set_index("term")
+    for term, q in {"A": 5, "B": -3, "A:B": 2, "C": 0, "E": 0}.items():
+        assert table.loc[term, "coefficient"] == pytest.approx(q, abs=1e-9)
+    assert not table["method"].eq(NOT_ESTIMABLE).any()

@@ -27,7 +27,12 @@ def named_between_blocks(table: pd.DataFrame, plan: Plan, y: Values) -> pd.DataF
     table.loc[mine, "aliases"] = table.loc[mine, "aliases"].str.replace(
         r"not estimable.*", "the difference between blocks", regex=True
     )
-    if mine.any() and bool((missing == mine).all()):
+    return share_among(table, missing == mine, y)
+
+
+def share_among(table: pd.DataFrame, whole: pd.Series[bool], y: Values) -> pd.DataFrame:
+    """The table with shares of the variation of `y`, where all that is missing is so by the design."""
+    if bool(whole.all()):
         rows = [{"sum_of_squares": s} for s in table["sum_of_squares"]]
         share_variation(rows, y)
         table["variation_share"] = [row["variation_share"] for row in rows]

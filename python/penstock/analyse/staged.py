@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from penstock.analyse.between_blocks import named_between_blocks, share_among
 from penstock.analyse.designed import designed_plan, designed_stages
 from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
 from penstock.analyse.fit import Fit, usable
@@ -66,11 +67,9 @@ def staged_effects(
     table.loc[stage, "aliases"] = table.loc[stage, "aliases"].str.replace(
         "not estimable", "the difference between stages", regex=False
     )
-    if bool((without == stage).all()):
-        rows: list[dict[str, Any]] = [{"sum_of_squares": s} for s in table["sum_of_squares"]]
-        share_variation(rows, fit.y)
-        table["variation_share"] = [row["variation_share"] for row in rows]
-    return table
+    if plan.between_blocks:
+        return named_between_blocks(table, part, fit.y)
+    return share_among(table, without == stage, fit.y)
 
 
 def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> list[dict[str, Any]]:

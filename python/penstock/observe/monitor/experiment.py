@@ -1,4 +1,4 @@
-"""One experiment: what is known of it, by its row of the catalogue or its live files, and what it is given."""
+"""One experiment: what is known of it, by its row of the catalogue or its live files; what it may have."""
 
 from __future__ import annotations
 
