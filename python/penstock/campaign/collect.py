@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.host.launch import Finished, last_line
 from penstock.spec.study import Study
 from penstock.workload.measured import Measured
+from penstock.workload.recorded import IncompleteError
 from penstock.workload.responses import measure
 
 
@@ -86,6 +87,9 @@ def responses_of(
         )
     except PenstockError as error:
         reason = "; ".join(r for r in (judgement.reason, str(error)) if r)
+        if isinstance(error, IncompleteError):
+            causes = tuple(dict.fromkeys((*judgement.causes, "losses")))
+            return {}, Judgement("finished", False, reason, True, causes)
         return {}, Judgement("failed", False, reason, False)
     return found, judgement
 

@@ -22,6 +22,10 @@ from penstock.spec.units import convert
 _MOST_NAMED = 5
 
 
+class IncompleteError(PenstockError):
+    """A series was recorded, and lacks too much: the run may be made again."""
+
+
 def recorded_value(bundle: Bundle, source: ResponseSource, unit: str) -> float:
     """The number in `unit`. PenstockError where it cannot be had: no such series, no value, more than one
     series, a unit that does not fit, data that are not complete."""
@@ -32,7 +36,7 @@ def recorded_value(bundle: Bundle, source: ResponseSource, unit: str) -> float:
     for one in series_in(expression, recorded.series):
         verdict = one.verdict or of_run
         if verdict not in TAKEN:
-            raise PenstockError(
+            raise IncompleteError(
                 f"found {printable(one.name)} to be {verdict}; expected it to be complete"
             )
     found = evaluated(expression, recorded.series)

@@ -12,7 +12,7 @@ from penstock.spec.study import Response
 from penstock.spec.units import convert
 from penstock.workload.measured import Measured
 from penstock.workload.parsers import parser
-from penstock.workload.recorded import recorded_value
+from penstock.workload.recorded import IncompleteError, recorded_value
 
 
 def measure(
@@ -60,6 +60,8 @@ def _one(
             text = (run_dir / source.file).read_text(errors="replace")
         kind = RESPONSE_KINDS.load(source.kind)
         value = float(kind.number(source.expression or "", text, source.file))
+    except IncompleteError as error:
+        raise IncompleteError(f"response {response.name}: {error}") from None
     except (OSError, PenstockError) as error:
         raise PenstockError(f"response {response.name}: {error}") from None
     return Measured(value, response.unit)
