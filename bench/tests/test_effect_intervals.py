@@ -38,8 +38,8 @@ def test_a_wrong_analysis_is_found(case: Case) -> None:
 
 
 def test_of_identical_treatments_the_answer_names_nothing() -> None:
-    for _, plan in identical():
-        said, single = false_answers(plan, 40, seed=3)
+    for _, plan, noise in identical():
+        said, single = false_answers(plan, noise, 40, seed=3)
         assert ends(said, 40)[0] <= FALSE
         if len(plan.factors) > 3:
             assert ends(single, 40)[0] > FALSE

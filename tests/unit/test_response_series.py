@@ -14,7 +14,7 @@ from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Response
 from penstock.study.load import read_study
-from penstock.workload.recorded import IncompleteError
+from penstock.workload.measured import IncompleteError
 from penstock.workload.responses import measure
 
 S = 10**9

@@ -16,8 +16,7 @@ from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.errors import PenstockError
 from penstock.host.launch import Finished, last_line
 from penstock.spec.study import Study
-from penstock.workload.measured import Measured
-from penstock.workload.recorded import IncompleteError
+from penstock.workload.measured import IncompleteError, Measured
 from penstock.workload.responses import measure
 
 

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from penstock.errors import PenstockError
+
+
+class IncompleteError(PenstockError):
+    """A series was recorded, and lacks too much: the run may be made again."""
+
 
 @dataclass(frozen=True)
 class Measured:

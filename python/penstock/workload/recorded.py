@@ -18,12 +18,9 @@ from penstock.archive.series import Array, Series, of_bundle
 from penstock.errors import PenstockError, printable
 from penstock.spec.study import ResponseSource
 from penstock.spec.units import convert
+from penstock.workload.measured import IncompleteError
 
 _MOST_NAMED = 5
-
-
-class IncompleteError(PenstockError):
-    """A series was recorded, and lacks too much: the run may be made again."""
 
 
 def recorded_value(bundle: Bundle, source: ResponseSource, unit: str) -> float:

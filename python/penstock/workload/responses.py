@@ -10,9 +10,8 @@ from penstock.errors import PenstockError
 from penstock.plugins import RESPONSE_KINDS
 from penstock.spec.study import Response
 from penstock.spec.units import convert
-from penstock.workload.measured import Measured
+from penstock.workload.measured import IncompleteError, Measured
 from penstock.workload.parsers import parser
-from penstock.workload.recorded import IncompleteError, recorded_value
 
 
 def measure(
@@ -54,6 +53,8 @@ def _one(
         if source.kind == "series":
             if bundle is None:
                 raise PenstockError("found nothing recorded; expected a run's series")
+            from penstock.workload.recorded import recorded_value
+
             return Measured(recorded_value(bundle, source, response.unit), response.unit)
         text = streams.get(source.file)
         if text is None:

@@ -72,7 +72,7 @@ class Receipt:
         return {
             **{n: getattr(self, n) - getattr(first, n) for n in numbers},
             "refused": dict(self.refused - first.refused),
-            "counted": dict(self.counted - first.counted),
+            "counted": {what: n - first.counted[what] for what, n in self.counted.items()},
             "told": self.told[len(first.told) :],
         }
 
