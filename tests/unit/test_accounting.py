@@ -497,6 +497,20 @@ def samples(values: list[float], cumulative: bool) -> pa.Table:
     return pa.table(rows, schema=SAMPLES_SCHEMA)
 
 
+def test_what_a_long_command_left_comes_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # planted: a minute at 100 Hz has more points than a batch may have, and was refused as a whole
+    table = samples([float(n) for n in range(100)], True)
+    tables = {"samples": table, "utilisation": utilisation(table, hz=100, cpus=1)}
+    whole = recorded(sampled(tables, 99, T0), T0, T0 + 99 * S)
+    monkeypatch.setattr("penstock.observe.monitor.sampled.MOST_POINTS", 30)
+    batches = sampled(tables, 99, T0)
+    assert [b.number for b in batches if b.source == "samples"] == [0, 1, 2, 3]
+    assert max(b.points.num_rows for b in batches) == 30
+    parts = recorded(batches, T0, T0 + 99 * S)
+    assert parts.series.equals(whole.series)
+    assert parts.points.equals(whole.points)
+
+
 @pytest.mark.parametrize(("cumulative", "resets"), [(True, 1), (False, 0)])
 def test_a_counter_of_the_sampler_that_went_back_is_a_reset(cumulative: bool, resets: int) -> None:
     """And its utilisation has an empty cell there, of which nothing is missing."""

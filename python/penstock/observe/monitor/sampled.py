@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.observe.monitor.entities import PROCESS, labels_of_entity
 from penstock.observe.monitor.latency import bucket_of
-from penstock.observe.monitor.points import Account, Batch, points
+from penstock.observe.monitor.points import MOST_POINTS, Account, Batch, points
 
 #: sources of numbers that may be lacking: there is an `up` for each time that they were asked for
 _ASKED = ("file", "command")
@@ -18,18 +18,19 @@ _NOW_AND_THEN = ("process_", "command_", "sampler_source_")
 
 
 def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Sequence[Batch]:
-    """What a monitor sampled of a command as two batches: `samples`, and `utilisation` computed from them.
+    """What a monitor sampled of a command as batches of two sources: `samples`, and `utilisation` computed
+    from them.
 
     A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of are labels, as `labels_of_entity` has them.
     `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
     """
     found = []
     missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
-    for source, first in (("samples", "source"), ("utilisation", "kind")):
+    for source, kind in (("samples", "source"), ("utilisation", "kind")):
         table = tables[source]
         table = table.filter(table["value"].is_valid())
         metric = pc.binary_join_element_wise(
-            table[first].cast(pa.string()), table["metric"].cast(pa.string()), "_"
+            table[kind].cast(pa.string()), table["metric"].cast(pa.string()), "_"
         )
         coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
         entities = coded.dictionary.to_pylist()
@@ -66,7 +67,10 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             else:  # those that are there, less what was not sampled
                 due = there + missed
             accounts.append(Account(*name, expected=due, counter=r["counter"]))
-        found.append(Batch(source, 0, columns, accounts))
+        starts = range(0, max(1, len(columns)), MOST_POINTS)
+        for number, first in enumerate(starts):
+            part = columns.slice(first, MOST_POINTS)
+            found.append(Batch(source, number, part, accounts if number + 1 == len(starts) else ()))
     return found
 
 
