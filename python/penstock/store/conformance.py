@@ -330,7 +330,9 @@ class _Trial:
 
     def _together(self) -> str:
         place = self._store.inside(f"{FOLDER}/together")
-        script = 'mkdir -p "$1"; for i in 1 2 3 4 5 6 7 8 9 10; do echo $i > "$1/$2-$i"; done'
+        # made beforehand: GlusterFS 10 may leave one that several clients make at once with a stale handle
+        self._run(self._both[0], "mkdir", "-p", place)
+        script = 'for i in 1 2 3 4 5 6 7 8 9 10; do echo $i > "$1/$2-$i"; done'
         writers = [self._both[i % len(self._both)] for i in range(_WRITERS)]
         with ThreadPoolExecutor(_WRITERS) as pool:
             done = [
