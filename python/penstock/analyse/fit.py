@@ -23,7 +23,6 @@ from penstock.analyse.designed import designed_part, designed_plan
 from penstock.analyse.scale import BOX_COX, LINEAR, power_beside, scaled
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
-from penstock.design.order import BLOCKS
 from penstock.design.plan import Plan
 from penstock.errors import PenstockError
 
@@ -151,7 +150,7 @@ def _fit(
     blocks = cells.blocks
     terms = design.terms
     without, whole = _not_estimable(
-        terms, cells, may_assume=not plan.fraction and plan.order != BLOCKS
+        terms, cells, may_assume=not plan.fraction and not plan.between_blocks
     )
     used_terms = terms if whole else _kept(terms, without, cells)
     widths = [term.width for term in used_terms]

@@ -25,12 +25,11 @@ from penstock.analyse.designed import designed_plan, designed_stages
 from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
 from penstock.analyse.fit import Fit, usable
 from penstock.analyse.scale import LINEAR
+from penstock.analyse.terms import Values
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, constant_words
 from penstock.design.plan import Plan
-
-Values = NDArray[np.floating[Any]]
 
 #: method of a term that is the difference between stages
 CONFOUNDED = "confounded with the stages"

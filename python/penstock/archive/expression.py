@@ -75,14 +75,11 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
     return replace(recorded, series=found)
 
 
-def evaluated(expression: str, series: Sequence[Series]) -> float | list[Series]:
-    """What an expression of series of one run comes to. BadInput as for `derived`."""
-    return _Reader(expression, series).whole()
-
-
-def series_in(expression: str, series: Sequence[Series]) -> list[Series]:
-    """Those that an expression is made of. BadInput for a name that none of them has."""
-    return _Reader(expression, series).named()
+def evaluated(expression: str, series: Sequence[Series]) -> tuple[Value, list[Series]]:
+    """What an expression of series of one run comes to, and which of them it is made of. BadInput as for
+    `derived`."""
+    reader = _Reader(expression, series)
+    return reader.whole(), reader.used
 
 
 def fault_of(expression: str) -> str:
@@ -112,6 +109,7 @@ class _Reader:
             )
         self._text = expression
         self._series = series
+        self.used: list[Series] = []
         self._tokens = self._cut()
         self._next = 0
         self._depth = 0
@@ -121,19 +119,6 @@ class _Reader:
         if self._next < len(self._tokens):
             raise self._wrong("the end, or one of + - * /")
         return value
-
-    def named(self) -> list[Series]:
-        found: list[Series] = []
-        for at, token in enumerate(self._tokens):
-            after = self._tokens[at + 1] if at + 1 < len(self._tokens) else None
-            called = after is not None and after.text == "("
-            how = token.text in _HOW and after is not None and after.text == ")"
-            if token.kind == "text" or (token.kind == "name" and not called and not how):
-                node = (
-                    after.text[1:-1].strip().strip('"') if after and after.kind == "node" else None
-                )
-                found += _chosen(self._series, token.text, node)
-        return found
 
     def _cut(self) -> list[_Token]:
         tokens: list[_Token] = []
@@ -209,7 +194,9 @@ class _Reader:
             if following is not None and following.kind == "node":
                 node = following.text[1:-1].strip().strip('"')
                 self._next += 1
-            return _chosen(self._series, token.text, node)
+            found = _chosen(self._series, token.text, node)
+            self.used += found
+            return found
         self._next -= 1
         raise self._wrong("a number, a series or a function")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.design.claims import NEAR, correlation, mixed
 from penstock.design.kinds.base import Asked, Model, Numbers
 from penstock.spec.study import Study
-from penstock.text import tenths
+from penstock.text import listed, tenths
 
 if TYPE_CHECKING:
     from penstock.design.plan import Alias
@@ -184,4 +184,28 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
         "That a fraction names the same largest effects as a full design is no proof that they are clear; "
         "where every effect must be available a fraction is the wrong choice."
     )
+    return found
+
+
+def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
+    """What blocks within passes do not tell, or tell by some of the passes alone."""
+    passes: dict[str, list[int]] = {}
+    for number, terms in enumerate(between, start=1):
+        for term in terms:
+            passes.setdefault(term, []).append(number)
+    always = [t for t, where in passes.items() if len(where) == len(between)]
+    found = []
+    if always:
+        found.append(
+            f"block = {', '.join(always)}: the difference between blocks holds "
+            f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
+            "reported."
+        )
+    for term, where in passes.items():
+        if term not in always:
+            others = [str(n) for n in range(1, len(between) + 1) if n not in where]
+            found.append(
+                f"{term} is the difference between blocks in pass {listed([str(n) for n in where])}: it is "
+                f"told by pass {listed(others)} alone."
+            )
     return found

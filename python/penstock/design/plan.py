@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.design.caution import cautions, irregular
+from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.claims import check
 from penstock.design.generators import (
     Generator,
@@ -36,7 +36,6 @@ from penstock.design.orders import (
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
-from penstock.text import listed
 
 #: aliases are listed up to this many factors
 ALIAS_ORDER = 3
@@ -238,30 +237,6 @@ def make_plan(study: Study) -> Plan:
         strip_factors=list(in_order.strips),
         between_blocks=between,
     )
-
-
-def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
-    """What blocks within passes do not tell, or tell by some of the passes alone."""
-    passes: dict[str, list[int]] = {}
-    for number, terms in enumerate(between, start=1):
-        for term in terms:
-            passes.setdefault(term, []).append(number)
-    always = [t for t, where in passes.items() if len(where) == len(between)]
-    found = []
-    if always:
-        found.append(
-            f"block = {', '.join(always)}: the difference between blocks holds "
-            f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
-            "reported."
-        )
-    for term, where in passes.items():
-        if term not in always:
-            others = [str(n) for n in range(1, len(between) + 1) if n not in where]
-            found.append(
-                f"{term} is the difference between blocks in pass {listed([str(n) for n in where])}: it is "
-                f"told by pass {listed(others)} alone."
-            )
-    return found
 
 
 def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:

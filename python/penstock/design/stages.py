@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.augment_levels import columns, numbers_of, told_model
-from penstock.design.caution import cautions, irregular
+from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.matrix import Matrix, constant_words
 from penstock.design.order import BLOCKS, INTERLEAVED, RESTRICTED, Place, places
@@ -26,7 +26,6 @@ from penstock.design.plan import (
     PlannedRun,
     alias_table,
     asked_of,
-    between_cautions,
     coded_matrix,
     relation_text,
 )

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.archive.bundle import Bundle
-from penstock.archive.completeness import TAKEN, verdict_of_run
-from penstock.archive.expression import evaluated, series_in
-from penstock.archive.series import Array, Series, of_bundle
+from penstock.archive.completeness import TAKEN
+from penstock.archive.expression import evaluated
+from penstock.archive.series import Array, Recorded, Series
 from penstock.errors import PenstockError, printable
 from penstock.spec.study import ResponseSource
 from penstock.spec.units import convert
@@ -23,20 +22,22 @@ from penstock.workload.measured import IncompleteError
 _MOST_NAMED = 5
 
 
-def recorded_value(bundle: Bundle, source: ResponseSource, unit: str) -> float:
-    """The number in `unit`. PenstockError where it cannot be had: no such series, no value, more than one
-    series, a unit that does not fit, data that are not complete."""
-    recorded, expression = of_bundle(bundle), source.expression or ""
+def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit: str) -> float:
+    """The number in `unit`, of a run's series; `of_run` is the verdict on those without their own.
+
+    PenstockError where it cannot be had: no such series, no value, more than one series, a unit that does not
+    fit; IncompleteError where data are not complete.
+    """
     if recorded.axis != "time":
         raise PenstockError("found series that are not over time; expected some that are")
-    of_run = verdict_of_run(bundle.manifest)
-    for one in series_in(expression, recorded.series):
+    expression = source.expression or ""
+    found, used = evaluated(expression, recorded.series)
+    for one in used:
         verdict = one.verdict or of_run
         if verdict not in TAKEN:
             raise IncompleteError(
                 f"found {printable(one.name)} to be {verdict}; expected it to be complete"
             )
-    found = evaluated(expression, recorded.series)
     if isinstance(found, float):
         raise PenstockError(f"found a number, {expression}; expected a series")
     if len(found) != 1:

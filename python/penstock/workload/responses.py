@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
@@ -12,6 +15,9 @@ from penstock.spec.study import Response
 from penstock.spec.units import convert
 from penstock.workload.measured import IncompleteError, Measured
 from penstock.workload.parsers import parser
+
+if TYPE_CHECKING:
+    from penstock.archive.series import Recorded
 
 
 def measure(
@@ -30,19 +36,35 @@ def measure(
     given: dict[str, Measured] = {"wall_s": Measured(wall_s, "s")}
     if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
         given |= parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
-    return {
-        r.name: _one(r, given, run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
-        for r in responses
-    }
+    left = _Left(run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
+    return {r.name: _one(r, given, left) for r in responses}
 
 
-def _one(
-    response: Response,
-    given: dict[str, Measured],
-    run_dir: Path,
-    streams: dict[str, str],
-    bundle: Bundle | None,
-) -> Measured:
+@dataclass
+class _Left:
+    """What a run left: files, the program's texts, what was recorded."""
+
+    run_dir: Path
+    streams: dict[str, str]
+    bundle: Bundle | None
+
+    def text(self, file: str) -> str:
+        text = self.streams.get(file)
+        return (self.run_dir / file).read_text(errors="replace") if text is None else text
+
+    @cached_property
+    def recorded(self) -> tuple[Recorded, str]:
+        """Its series, read once, and the verdict on the run."""
+        # pandas takes half a second to load, and most studies have no such response
+        from penstock.archive.completeness import verdict_of_run
+        from penstock.archive.series import of_bundle
+
+        if self.bundle is None:
+            raise PenstockError("found nothing recorded; expected a run's series")
+        return of_bundle(self.bundle), verdict_of_run(self.bundle.manifest)
+
+
+def _one(response: Response, given: dict[str, Measured], left: _Left) -> Measured:
     source = response.source
     if source.kind == "key":
         key = source.key or "wall_s"
@@ -51,16 +73,13 @@ def _one(
         return Measured(convert(given[key].value, given[key].unit, response.unit), response.unit)
     try:
         if source.kind == "series":
-            if bundle is None:
-                raise PenstockError("found nothing recorded; expected a run's series")
             from penstock.workload.recorded import recorded_value
 
-            return Measured(recorded_value(bundle, source, response.unit), response.unit)
-        text = streams.get(source.file)
-        if text is None:
-            text = (run_dir / source.file).read_text(errors="replace")
-        kind = RESPONSE_KINDS.load(source.kind)
-        value = float(kind.number(source.expression or "", text, source.file))
+            value = recorded_value(*left.recorded, source, response.unit)
+        else:
+            kind = RESPONSE_KINDS.load(source.kind)
+            text = left.text(source.file)
+            value = float(kind.number(source.expression or "", text, source.file))
     except IncompleteError as error:
         raise IncompleteError(f"response {response.name}: {error}") from None
     except (OSError, PenstockError) as error:
