@@ -23,13 +23,15 @@ from penstock.analyse.effect_findings import costs
 from penstock.analyse.effect_findings import effects as of_effects
 from penstock.analyse.effects import effects
 from penstock.analyse.findings import answering, findings
+from penstock.analyse.identical import identical
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure, limits, of_pairs, of_several
 from penstock.analyse.study_findings import best
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.report import figures
 from penstock.report.methods import methods
+from penstock.study.load import read_study
 from tests.unit.recorded_study import record, study_text
 
 LEVELS = "{levels: [x, z]}"
@@ -311,3 +313,13 @@ def test_terms_without_adjusted_values_are_adjusted() -> None:
     assert list(is_sure(table.assign(p_value=[0.03, 0.026, 0.4]))) == [False, False, False]
     told: dict[str, Any] = dict(zip(table["term"], significance.adjusted(table), strict=True))
     assert told["b"] == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(
+    "names", [["count", "mean"], ["index", "size", "values"], ["n", "method", "scale"], ["mean"]]
+)
+def test_factors_may_be_called_as_columns_of_a_table(names: list[str], tmp_path: Path) -> None:
+    # planted: a factor called count ended an analysis with a traceback
+    text = study_text(dict.fromkeys(names, LEVELS), "{kind: full, replicates: 3}")
+    study = read_study(text.encode(), tmp_path / "names.study.yaml")
+    assert identical(study, make_plan(study), 3).studies == 3

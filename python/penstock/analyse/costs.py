@@ -246,16 +246,15 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     values = runs[[*names, response.name]].dropna()
     if values.empty or (values[response.name] <= 0).any():
         return None
-    values = values.assign(**{n: values[n].astype(str) for n in names})
-    values["_log"] = np.log(values[response.name])
-    groups = values.groupby(names, observed=True)["_log"].agg(["mean", "count"])
+    # levels stay in the index: a factor may be called as one of the columns
+    logs = np.log(values[response.name])
+    groups = logs.groupby([values[n].astype(str) for n in names]).agg(["mean", "count"])
     ranked = ranking(outcome, response)
     error, df = ranked.differences.error
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
-    flat = groups.reset_index()
-    for combination, block in flat.groupby(others, observed=True) if others else [((), flat)]:
-        block = block.set_index(factor)
+    for combination, block in groups.groupby(level=others) if others else [((), groups)]:
+        block = block.droplevel(others) if others else block
         if not set(levels) <= set(block.index):
             continue
         block = block.loc[levels]

@@ -49,6 +49,7 @@ def write(fig: Figure, folder: Path, name: str) -> list[Path]:
 
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_TAG = re.compile(r"<[^<>]*>")
 _COLOUR = re.compile("|".join(style.CSS_COLOURS), re.IGNORECASE)
 _POINT = re.compile(r"M ([\d.]+) ([\d.]+) L ([\d.]+) \2 (?=M|\"|$)")
 _ID = re.compile(r'(\bid="|xlink:href="#|url\(#)([^")]+)')
@@ -69,6 +70,8 @@ def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    # where things lie, not what is written: labels and hover texts keep their digits
+    text = _TAG.sub(lambda tag: _NUMBER.sub(_shorter, tag.group(0)), text)
     view = re.search(r'viewBox="([^"]+)"', text)
     box = view.group(1) if view else "0 0 100 100"
     opening = (
@@ -80,11 +83,15 @@ def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     text = _ID.sub(lambda m: f"{m.group(1)}{name}-{m.group(2)}", text)
     text = text.replace("xlink:href=", "href=")
     text = _COLOUR.sub(lambda m: f"var(--{style.CSS_COLOURS[m.group(0).lower()]})", text)
-    text = _NUMBER.sub(lambda m: f"{float(m.group(0)):.2f}".rstrip("0").rstrip("."), text)
     text = re.sub(r"font: (bold )?([\d.]+)px [^;\"]*", r"font: \1\2px var(--font)", text)
     text = re.sub(r">\s+<", "><", text)
     text = re.sub(r"\s*\n\s*", " ", text)
     return _POINT.sub(_point, text)
+
+
+def _shorter(number: re.Match[str]) -> str:
+    """A coordinate to a hundredth of a pixel."""
+    return f"{float(number.group(0)):.2f}".rstrip("0").rstrip(".")
 
 
 def _point(found: re.Match[str]) -> str:
