@@ -424,6 +424,57 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
     assert back.timeseries[1].samples[0].value == float("inf")
 
 
+def points_of(reader: Any) -> list[tuple[str, dict[str, str], int, float]]:
+    """The points that a reader of numbers took."""
+    columns = reader.take()
+    return [
+        (columns["metrics"][m], json.loads(columns["label_sets"][ls]), ns, value)
+        for m, ls, ns, value in zip(
+            np.frombuffer(columns["metric"], np.int32),
+            np.frombuffer(columns["labels"], np.int32),
+            np.frombuffer(columns["utc_ns"], np.int64).tolist(),
+            np.frombuffer(columns["bits"], np.float64).tolist(),
+            strict=True,
+        )
+    ]
+
+
+_word = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=8)
+_sample = st.tuples(
+    st.integers(-(10**12), 9 * 10**12), st.floats(allow_nan=False, allow_infinity=False)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            _word,
+            st.dictionaries(_word.filter(lambda n: n != "__name__"), _word, max_size=3),
+            st.lists(_sample, max_size=5),
+        ),
+        max_size=5,
+    )
+)
+def test_any_remote_write_reads_and_writes_as_by_the_protocols_library(series: list[Any]) -> None:
+    kind = write_request()
+    made = kind()
+    for metric, labels, samples in series:
+        one = made.timeseries.add()
+        for name, value in sorted({"__name__": metric, **labels}.items()):
+            one.labels.add(name=name, value=value)
+        for at_ms, value in samples:
+            one.samples.add(timestamp=at_ms, value=value)
+    reader = native.PointReader(in_order=False)
+    said = reader.remote_write(made.SerializeToString())
+    assert not said["refused"], said["told"]
+    expected = [(m, ls, t * 1_000_000, v) for m, ls, samples in series for t, v in samples]
+    assert points_of(reader) == expected
+    names = [(metric, labels) for metric, labels, _ in series]
+    sent = native.remote_write_message(names, [samples for *_, samples in series])
+    assert kind.FromString(sent) == made
+
+
 # ---------------------------------------------------------------- scraper
 
 _name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -459,16 +510,7 @@ def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> N
     reader = native.PointReader(in_order=False)
     said = reader.exposition(text.encode(), 5, False, False, {})
     assert not said["refused"], said["told"]
-    columns = reader.take()
-    found = [
-        (columns["metrics"][m], json.loads(columns["label_sets"][ls]), value)
-        for m, ls, value in zip(
-            np.frombuffer(columns["metric"], np.int32),
-            np.frombuffer(columns["labels"], np.int32),
-            np.frombuffer(columns["bits"], np.float64).tolist(),
-            strict=True,
-        )
-    ]
+    found = [(m, ls, value) for m, ls, _, value in points_of(reader)]
 
     def ordered(rows: list[Any]) -> list[Any]:
         return sorted(((m, sorted(ls.items()), v) for m, ls, v in rows), key=repr)
