@@ -304,40 +304,107 @@ def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: 
 
 # ---------------------------------------------------------------- MonEx's tables, and others'
 
+#: their headers are the published ones, with what is odd in them; the rows are ours
 HDD = "duration,node1,node2,node3\r\n0,0,0,0.044444444444444446\r\n1,0,,0.1\r\n2,2.4444444444444446,4.5,7\r\n"
-OFFSETS = (
-    "sample,duration,offset_2,offset_random-read.1.0\n0,0.925234944,,36880384\n"
-    "1,0.927110912,,96661504\n2,0.929766912,,126414848\n"
+TORRENT = "duration,peer00,peer01,peer02\n0,0,0,0.004\n5,0,0.0051,1\n10,1,1,1\n"
+PDU = (
+    "duration,grimoire-pdu2,node3,node2,node1,grisou-pdu1,grisou-pdu1\r\n"
+    "0,0,124,137,128,0,22\r\n10,0,125.5,125,128,,0\r\n"
+)
+_FILES = "2 cgroup cmdline io loadavg localtime meminfo random-read.1.0 stat statm status uptime"
+_NAMES = ",".join(["sample", "duration", *(f"offset_{name}" for name in _FILES.split())])
+#: the header row stands there twice, on one line: 27 names over 14 fields
+OFFSETS = f"{_NAMES}{_NAMES}\n" + "".join(
+    f"{number},{at}{',' * 8}{offset}{',' * 4}\n"
+    for number, at, offset in (
+        (0, "0.925234944", 36880384),
+        (1, "0.927110912", 96661504),
+        (2, "0.929766912", 126414848),
+    )
 )
 
 
+def out_again(name: str, axis: str) -> str:
+    got = f"monitor get {name} -m m --type {axis} --label entity -o {name}.out".split()
+    assert penstock(*got).exit_code == 0
+    return Path(f"{name}.out").read_bytes().decode()
+
+
 def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> None:
-    """MonEx's own form, CRLF and empty cells included: `duration`, a column for each node."""
+    """Disks and torrent: bytes are the same, but that lines end as on Unix."""
     Path("hdd.csv").write_bytes(HDD.encode())
-    result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "disk", "--unit", "%")
+    result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "m", "--unit", "%")
     assert result.output.splitlines() == [
         "8 points: mongo#1",
         "note: times are those since the begin: no clock is known",
     ]
-    got = "monitor get mongo -m disk --type duration --label entity -o out.csv".split()
-    assert penstock(*got).exit_code == 0
-    assert Path("out.csv").read_text() == HDD.replace("\r\n", "\n")
+    assert out_again("mongo", "duration") == HDD.replace("\r\n", "\n")
     assert penstock("export", "mongo", "csv", "-o", "folder", "--type", "duration").exit_code == 0
-    assert Path("folder/disk.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
+    assert Path("folder/m.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
     penstock("plot", "mongo", "lines", "-o", "fig.svg")
     assert Path("fig.svg").stat().st_size > 1000
+    Path("torrent.csv").write_text(TORRENT)
+    penstock("import", "torrent.csv", "--as", "torrent", "--metric", "m")
+    assert out_again("torrent", "duration") == TORRENT
+
+
+def test_two_columns_of_one_name_stay_two_and_are_told(store: Experiments) -> None:
+    """The power of outlets: columns that are out of order, and `grisou-pdu1` twice."""
+    Path("pdu.csv").write_bytes(PDU.encode())
+    result = penstock("import", "pdu.csv", "--as", "power", "--metric", "m", "--unit", "W")
+    assert result.output.splitlines()[0] == "11 points: power#1"
+    assert result.output.splitlines()[-1] == (
+        "note: names that stand in its header row before: grisou-pdu1#2"
+    )
+    assert out_again("power", "duration") == (
+        "duration,grimoire-pdu2,grisou-pdu1,grisou-pdu1#2,node1,node2,node3\n"
+        "0,0,0,22,128,137,124\n10,0,,0,128,125,125.5\n"
+    )
 
 
 def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
     Path("offsets.csv").write_text(OFFSETS)
-    penstock("import", "offsets.csv", "--as", "offsets")
+    assert len(OFFSETS.splitlines()[0].split(",")) == 27
+    result = penstock("import", "offsets.csv", "--as", "offsets", "--metric", "m")
+    assert result.output.splitlines() == [
+        "3 points: offsets#1",
+        "note: times are those since the begin: no clock is known",
+        "note: its header row has 27 names over 14 fields: the last are of none",
+    ]
     found = store.find("offsets", None)
     points = store.recorded(found).points.to_pydict()
     assert points["index"] == [0, 1, 2]
     assert points["utc_ns"] == [925234944, 927110912, 929766912]
     assert points["float"] == [36880384, 96661504, 126414848]
+    # columns without a value are none
+    assert out_again("offsets", "sample") == (
+        "sample,offset_random-read.1.0\n0,36880384\n1,96661504\n2,126414848\n"
+    )
     result = penstock("plot", "offsets", "sequence", "-o", "fig.svg")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("duration,a,a,a", ["a", "a#2", "a#3"]),
+        ("duration,a,a,a#2", ["a", "a#2", "a#3"]),
+        ("duration,a.1,a,a", ["a", "a#2", "a.1"]),
+        ('duration,"a,b","a,b",c', ["a,b", "a,b#2", "c"]),
+    ],
+)
+def test_names_of_columns_are_told_apart(store: Experiments, header: str, names: list[str]) -> None:
+    Path("t.csv").write_text(f"{header}\n0,1,2,3\n1,4,5,6\n")
+    assert penstock("import", "t.csv", "--as", "t", "--metric", "m").exit_code == 0
+    series = store.recorded(store.find("t", None)).series
+    assert [json.loads(text)["entity"] for text in series["labels"].to_pylist()] == names
+
+
+def test_a_table_with_fewer_names_than_fields_is_refused(store: Experiments) -> None:
+    """Its columns would be under each other's names."""
+    Path("t.csv").write_text("duration,a,b\n0,1,2,3\n1,4,5,6\n")
+    said = refused("import", "t.csv", "--as", "t", "--metric", "m")
+    assert "found 4 fields below 3 names; expected a name for each" in said
 
 
 def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
