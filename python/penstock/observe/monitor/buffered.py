@@ -10,6 +10,7 @@ The program waits for no server: what cannot be written is kept and tried again,
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -25,7 +26,6 @@ from penstock.errors import PenstockError
 from penstock.observe.monitor.door import Unreachable
 from penstock.observe.monitor.points import Account, Batch, checked, points
 from penstock.observe.monitor.pushing import BATCH_POINTS
-from penstock.terminal import say
 
 #: points that may wait; what comes then is lost, and told
 MOST_WAITING = 5_000_000
@@ -87,7 +87,7 @@ class Buffered:
         self._thread.join()
         lost = self._lost + sum(batch.points.num_rows for batch in self._batches)
         if lost:
-            say(f"{lost} points were not kept")
+            print(f"penstock: {lost} points were not kept", file=sys.stderr)
         if self._error is not None:
             raise self._error
 
@@ -107,7 +107,7 @@ class Buffered:
                 self._write(self._batches[0])
             except Unreachable as error:
                 if not self._told:
-                    say(f"{error}; trying again")
+                    print(f"penstock: {error}; trying again", file=sys.stderr)
                 self._told = True
                 return False
             except PenstockError as error:
