@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -18,9 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive import share
+from penstock.archive.catalogue import local_user
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
-from tests.unit.shared_runs import made, own_store, penstock, refused, study
+from penstock.observe.monitor.points import Account, Batch, canonical_labels, points
+from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
 
 
 @pytest.fixture
@@ -405,6 +408,63 @@ def test_a_table_with_fewer_names_than_fields_is_refused(store: Experiments) -> 
     Path("t.csv").write_text("duration,a,b\n0,1,2,3\n1,4,5,6\n")
     said = refused("import", "t.csv", "--as", "t", "--metric", "m")
     assert "found 4 fields below 3 names; expected a name for each" in said
+
+
+@pytest.mark.parametrize("form", ["csv", "openmetrics"])
+def test_losses_lie_beside_the_tables(store: Experiments, form: str) -> None:
+    """Of a column that is whole, one that lacks points, a sequence with a hole: by the series' own count."""
+    at = np.arange(60.0)
+    few = at[(at < 20) | (at >= 30)]
+    begun = store.start("x", local_user(), at_ns=T0)
+    for number, (node, times) in enumerate((("a", at), ("b", few))):
+        label = canonical_labels({"node": node})
+        table = points(
+            metric=["disk, %"] * len(times),
+            labels=label,
+            utc_ns=T0 + (times * S).astype(np.int64),
+            float=times,
+            unit="%",
+        )
+        accounts = [Account("disk, %", label, S, produced=60, late=number)]
+        store.sink(begun).write(Batch("test", number, table, accounts))
+    # which has no place in OpenMetrics
+    holed = int(form == "csv")
+    if holed:
+        table = points(metric=["offset"] * 3, index=[0, 1, 3], integer=[1, 2, 3])
+        store.sink(begun).write(Batch("test", 2, table))
+    store.stop(begun, at_ns=T0 + 60 * S)
+    done = penstock("export", "x", form, "-o", "out", "--json")
+    assert done.exit_code == 0, done.output
+    assert [Path(f).name for f in json.loads(done.stdout)["files"]][-1] == "losses.json"
+    told = json.loads(Path("out/losses.json").read_text())
+    made = store.recorded(store.find("x", None)).series.to_pylist()
+    verdicts = [each["verdict"] for each in told["series"]]
+    assert verdicts == ["complete", "partial"] + ["partial"] * holed
+    assert told["verdict"] == "partial"
+    for each, row in zip(told["series"], made, strict=True):
+        assert each["labels"] == json.loads(row["labels"])
+        for key in each.keys() - {"file", "column", "labels"}:
+            assert each[key] == row[key], key
+    lacking = told["series"][1]
+    assert (lacking["produced"], lacking["stored"], lacking["lost"]) == (60, 50, 10)
+    assert (lacking["expected"], lacking["gaps"], lacking["late"]) == (60, 1, 1)
+    assert told["totals"]["lost"] == 10 + holed
+    if holed:
+        assert told["series"][2]["lost"] == 1
+        for each in told["series"]:
+            head = next(csv.reader([Path("out", each["file"]).read_text().splitlines()[0]]))
+            assert each["column"] in head[1:]
+
+
+def test_each_of_several_runs_has_its_own_losses(store: Experiments) -> None:
+    for _ in range(2):
+        recorded(store)
+    assert penstock(*"export x#1..2 csv -o out".split()).exit_code == 0
+    runs = list(Path("out").iterdir())
+    assert len(runs) == 2
+    for run in runs:
+        told = json.loads((run / "losses.json").read_text())
+        assert (len(told["series"]), told["totals"]["stored"]) == (2, 120)
 
 
 def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
