@@ -303,7 +303,7 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
             first = False
         if pa.types.is_string(column.type):
             continue
-        said = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
+        said = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
         values = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
         for low in range(0, len(table.places), _ROWS):
             chunk = values.slice(low, _ROWS)
@@ -315,7 +315,8 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
     yield b"# EOF\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A label's value as it stands between quotes in OpenMetrics."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -21,13 +21,12 @@ from typing import Any
 import httpx
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, NoAnswer, Upstream, printable
 from penstock.observe.monitor.collectors.http_push import snapped
 from penstock.observe.monitor.exposed import exposed
+from penstock.observe.monitor.points import numbers_of
 from penstock.observe.monitor.recorded import Recorded, recorded_in, span_of
 from penstock.observe.monitor.servers.reader import reached
 
@@ -168,11 +167,7 @@ def _samples(made: Recorded, span: tuple[int, int], experiment: str, sent: Sent)
         changed = {} if metric == row["metric"] else {"penstock_metric": row["metric"]}
         names.append((metric, {**labels, **changed, "penstock_experiment": experiment}))
     points = made.points
-    values = pc.coalesce(
-        points["float"],
-        points["integer"].cast(pa.float64(), safe=False),
-        points["boolean"].cast(pa.int8()).cast(pa.float64()),
-    )
+    values = numbers_of(points)
     timed, numeric = (np.asarray(x) for x in (points["index"].is_null(), values.is_valid()))
     at_ns = np.asarray(points["utc_ns"].fill_null(0), np.int64)
     inside = (at_ns >= span[0]) & (at_ns <= span[1])
