@@ -25,13 +25,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.campaign.run import CampaignResult
     from penstock.design.plan import Plan
+    from penstock.observe.monitor.buffered import Buffered
     from penstock.predict.explore.run import Exploration
     from penstock.predict.prediction import Prediction
     from penstock.spec.study import Study as CheckedStudy
@@ -242,14 +243,13 @@ class Trace:
 class Recording:
     """An experiment while it runs, as `experiment` gives it."""
 
-    def __init__(self, door: Any, name: str) -> None:
-        from secrets import token_hex
-
+    def __init__(self, door: Any, name: str, source: str, buffered: Buffered | None = None) -> None:
         self._door = door
         #: its name and repeat, `NAME#n`
         self.name = name
-        self._source = f"python-{token_hex(4)}"
+        self._source = source
         self._number = 0
+        self._buffered = buffered
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -270,32 +270,44 @@ class Recording:
         values: Any,
         utc_ns: Any = None,
         *,
+        index: Any = None,
         labels: Mapping[str, str] | None = None,
         unit: str = "",
     ) -> None:
         """Keeps values of a metric: one now, or many with their times [ns since 1970 UTC].
 
-        It is on the disk when this returns, where the server is up.
+        `index`: their places in a sequence, from 0, instead of times or beside them. It is on the disk when
+        this returns, where the server is up; of an experiment with `every_s` it is only gathered.
         """
         import time
 
         import numpy as np
 
-        from penstock.observe.monitor.points import Batch, canonical_labels, points
+        from penstock.observe.monitor.buffered import Series, table_of
+        from penstock.observe.monitor.points import Batch, canonical_labels
 
-        many = np.atleast_1d(np.asarray(values))
-        times = np.atleast_1d(np.asarray(time.time_ns() if utc_ns is None else utc_ns, np.int64))
+        # a copy: whose values are changed after this is the caller's affair
+        many = np.atleast_1d(np.array(values))
         kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
         if many.dtype.kind not in kinds:
             raise BadInput(f"found values of {many.dtype}; expected numbers, texts or truth values")
-        column: Any = many.tolist() if many.dtype.kind == "U" else many
-        table = points(
-            metric=[metric] * len(many),
-            labels=canonical_labels(labels or {}),
-            utc_ns=times,
-            unit=unit,
-            **{kinds[many.dtype.kind]: column},
-        )
+        if many.dtype.kind == "u":
+            if many.size and int(many.max()) >= 1 << 63:
+                raise BadInput(f"found {many.max()}; expected whole numbers below 2^63")
+            many = many.astype(np.int64)
+        if utc_ns is None and index is None:
+            utc_ns = time.time_ns()
+        said = {"utc_ns": utc_ns, "index": index}
+        places = {k: np.atleast_1d(np.array(v, np.int64)) for k, v in said.items() if v is not None}
+        if {len(p) for p in places.values()} != {len(many)}:
+            lengths = ", ".join(f"{len(p)} of {k}" for k, p in places.items())
+            raise BadInput(f"found {len(many)} values and {lengths}; expected as many")
+        kind = kinds[many.dtype.kind]
+        series = Series(metric, canonical_labels(labels or {}), unit, kind, tuple(places))
+        if self._buffered is not None:
+            self._buffered.add(series, many, *places.values())
+            return
+        table = table_of(series, [(many, *places.values())])
         self._door.write(self.name, Batch(self._source, self._number, table))
         self._number += 1
 
@@ -308,22 +320,46 @@ def experiment(
     tags: Sequence[str] = (),
     shared: bool = False,
     server: str | None = None,
+    every_s: float | None = None,
 ) -> Iterator[Recording]:
     """An experiment, as long as the block lasts, or the next repeat of one of that name.
 
     It lies in this user's archive, or with `server` (`$PENSTOCK_SERVER`). Where that is down stderr says so,
     and the block runs all the same. An exception makes it `aborted`, and goes on.
+
+    `every_s`: what is recorded is gathered, and written every so many seconds (`math.inf`: not before the
+    end) by a thread of its own, so that `record` waits for nobody; a server that is away meanwhile gets it
+    when it is back, at the end for ten seconds. A kill loses what was gathered since. BadInput for 0 or less.
     """
+    from functools import partial
+    from secrets import token_hex
+
+    from penstock.observe.monitor.buffered import Buffered
     from penstock.observe.monitor.door import Patient, opened
 
-    door = Patient(opened(server))
+    if every_s is not None and not every_s > 0:
+        raise BadInput(f"found every_s {every_s:g}; expected more than 0")
+    open_door = opened(server)
+    door = Patient(open_door)
     begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
+    source, buffered = f"python-{token_hex(4)}", None
+    if every_s is not None:
+        # where it could not be begun there is nothing to write to, whoever comes back
+        writes = open_door if "#" in begun else door
+        buffered = Buffered(partial(writes.write, begun), source, every_s)
     try:
-        yield Recording(door, begun)
+        yield Recording(door, begun, source, buffered)
     except BaseException:
+        if buffered is not None:
+            with contextlib.suppress(PenstockError):
+                buffered.close()
         door.stop(begun, aborted=True)
         raise
-    door.stop(begun)
+    try:
+        if buffered is not None:
+            buffered.close()
+    finally:
+        door.stop(begun)
 
 
 def series(

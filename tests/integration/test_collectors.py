@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.archive.catalogue import Catalogue
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Upstream
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
     InfluxReceiver,
@@ -31,11 +30,11 @@ from penstock.observe.monitor.collectors.http_push import (
     snapped,
 )
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.servers.graphite import GraphiteReader
 from penstock.observe.monitor.servers.influxdb import InfluxReader
 from penstock.observe.monitor.servers.prometheus import PrometheusReader
 from penstock.testing import MemorySink
+from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post, until
 
 pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
@@ -184,48 +183,102 @@ def test_node_exporter_is_scraped_on_a_grid_without_a_miss(tmp_path: Path) -> No
     assert len({json.loads(labels)["cpu"] for labels in cpu.labels}) == os.cpu_count()
 
 
-def test_four_sources_at_once_and_a_planted_loss(tmp_path: Path) -> None:
-    """collectd, a scraper, line protocol and remote write in one run; of 1,000 points 5 are left out."""
+#: the monitored command: collectd sends to us, it pushes line protocol and remote write itself, for 12 s
+PUSHING = """
+import os, subprocess, sys, time, urllib.request
+from penstock import _native
+from penstock.observe.monitor.collectors.http_push import snapped
+
+place, collectd, lost = sys.argv[1], sys.argv[2], {int(n) for n in sys.argv[3].split(",")}
+
+
+def post(name, path, body):
+    told = {"Authorization": "Token " + os.environ[f"PENSTOCK_COLLECT_{name}_TOKEN"]}
+    url = os.environ[f"PENSTOCK_COLLECT_{name}"] + path
+    assert urllib.request.urlopen(urllib.request.Request(url, body, told)).status == 204
+
+
+begin = time.time_ns()
+with open(f"{place}/collectd.conf") as file:
+    config = file.read()
+port = os.environ["PENSTOCK_COLLECT_COLLECTD"].rpartition(":")[2]
+with open(f"{place}/collectd.conf", "w") as file:
+    file.write(config.replace("PORT", port))
+collecting = subprocess.Popen([collectd, "-f", "-C", f"{place}/collectd.conf"])
+# from before the experiment to after it, 100 times a second: what lies inside is due
+lines = [
+    f"power watts={n} {begin + n * 10_000_000}\\n" for n in range(-3000, 6000) if n not in lost
+]
+for at in range(0, len(lines), 100):
+    post("POWER", "/write?db=x", "".join(lines[at : at + 100]).encode())
+samples = [(begin // 1_000_000 + 100 * k, float(k)) for k in range(50)]
+post("PROMETHEUS", "/api/v1/write", snapped(_native.remote_write_message([("q", {})], [samples])))
+time.sleep(12.0)
+collecting.terminate()
+collecting.wait()
+"""
+
+
+def test_four_sources_and_the_recorder_at_once_and_a_planted_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """collectd, a scraper, line protocol, remote write and the sampler around one command, one export of all.
+
+    Of a thousand points a sender leaves five out, and five are reported.
+    """
     collectd = program("collectd", "collectd-core")
-    (tmp_path / "home").mkdir()
-    store = Experiments(Catalogue(tmp_path / "archive.sqlite"), tmp_path / "home")
-    begin = time.time_ns()
-    begun = store.start("four", "ada", at_ns=begin)
-    sink = store.sink(begun)
-    lost = {17, 400, 401, 402, 999}
-    lines = [f"power watts={n} {begin + n * 10_000_000}\n" for n in range(1001) if n not in lost]
+    store = own_store(tmp_path, monkeypatch)
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path))
+    (tmp_path / "collectd.conf").write_text(COLLECTD.format(place=tmp_path, port="PORT"))
+    (tmp_path / "push.py").write_text(PUSHING)
+    lost = [17, 400, 401, 402, 999]
     with exporting(text=b"app_ratio 0.25\n") as url:
         wanted = {
-            "collectd": {"type": "graphite", "port": 0, "pickle_port": None},
+            "collectd": {"type": "graphite", "pickle_port": None},
             "app": {"type": "scrape", "targets": [url], "interval_s": 0.1},
-            "power": {"type": "influxdb", "port": 0, "interval_s": 0.01},
-            "prometheus": {"type": "remote-write", "port": 0},
+            "power": {"type": "influxdb", "interval_s": 0.01},
+            "prometheus": {"type": "remote-write"},
         }
-        collectors = collectors_of(wanted)
-        with Collecting(collectors, sink):
-            of: Any = collectors
-            config = tmp_path / "collectd.conf"
-            config.write_text(COLLECTD.format(place=tmp_path, port=of["collectd"].address[1]))
-            with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
-                for at in range(0, len(lines), 100):
-                    body = "".join(lines[at : at + 100]).encode()
-                    assert post(of["power"].address, "/write?db=x", body)[0] == 204
-                message = native.remote_write_message(
-                    [("q", {})], [[(k, float(k)) for k in range(50)]]
-                )
-                assert post(of["prometheus"].address, "/api/v1/write", snapped(message))[0] == 204
-                until(lambda: of["collectd"].intake.receipt.stored >= 20, 120)
-    made = store.recorded(store.stop(begun, at_ns=begin + 10 * SECOND))
-    rows = made.series.to_pylist()
-    assert {r["source"] for r in rows} == set(wanted)
+        (tmp_path / "c.json").write_text(json.dumps({"collectors": wanted}))
+        line = [sys.executable, "-m", "penstock", "monitor", "run", "--json", "-n", "four"]
+        line += ["-i", "0.5", "--config", str(tmp_path / "c.json"), "--", sys.executable]
+        line += [str(tmp_path / "push.py"), str(tmp_path), collectd, ",".join(map(str, lost))]
+        done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["collected"]["collectors"]
+    assert {name: one["verdict"] for name, one in told.items() if name in ("app", "power")} == {
+        "app": "complete",
+        "power": "complete",
+    }
+    out = tmp_path / "out"
+    assert penstock("export", "four", "csv", "-o", str(out)).exit_code == 0
+    kept = json.loads((out / "losses.json").read_text())["series"]
+    assert {each["source"] for each in kept} == {*wanted, "samples", "utilisation"}
     # by the series' own account
-    (power,) = (r for r in rows if r["source"] == "power")
-    assert (power["expected"], power["stored"], power["lost"]) == (1001, 996, 5)
-    assert (power["interval_from"], power["gaps"], power["verdict"]) == ("told", 3, "complete")
-    assert sum(r["stored"] for r in rows if r["source"] == "prometheus") == 50
-    (app,) = (r["series_id"] for r in rows if r["metric"] == "app_ratio")
-    points = made.points.to_pandas()
-    assert (points[points.series_id == app].float == 0.25).all()
+    (power,) = (each for each in kept if each["source"] == "power")
+    assert (power["lost"], power["gaps"], power["verdict"]) == (5, 3, "complete")
+    assert (power["interval_from"], power["stored"]) == ("told", 9000 - 5)
+    rows = columns_of(out / power["file"], power["column"])
+    assert len(rows) == power["expected"] - 5
+    assert float(rows[-1]) - float(rows[0]) + 1 == power["expected"]
+    assert not {float(n) for n in lost} & {float(cell) for cell in rows}
+    (app,) = (each for each in kept if each["metric"] == "app_ratio")
+    assert {float(cell) for cell in columns_of(out / app["file"], app["column"])} == {0.25}
+    (sent,) = (each for each in kept if each["source"] == "prometheus")
+    cells = columns_of(out / sent["file"], sent["column"])
+    assert [float(cell) for cell in cells] == list(range(50))
+    metrics = {each["metric"] for each in kept if each["source"] == "collectd"}
+    assert {"node.load.load.shortterm", "node.memory.memory-free"} <= metrics
+    # each of all these series has a value in that one export
+    for each in kept:
+        assert columns_of(out / each["file"], each["column"]), each
+    assert store.find("four", None).state == "ended"
+
+
+def columns_of(path: Path, column: str) -> list[str]:
+    """The cells of a column of a table that are not empty."""
+    with path.open(newline="") as lines:
+        return [row[column] for row in csv.DictReader(lines) if row[column]]
 
 
 # ---------------------------------------------------------------- what servers kept
@@ -354,24 +407,74 @@ def test_prometheus_itself_sends_to_us_what_it_scraped(tmp_path: Path) -> None:
     assert {t for t in ours if t <= max(theirs)} == {t for t in theirs if t <= max(ours)}
 
 
-def test_seven_hours_of_victoriametrics(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def victoriametrics(place: Path) -> Iterator[str]:
     server = program("victoria-metrics", "victoria-metrics")
     port = free_port()
     line = [
         server,
-        f"-storageDataPath={tmp_path / 'v'}",
+        f"-storageDataPath={place / 'v'}",
         f"-httpListenAddr=127.0.0.1:{port}",
         "-retentionPeriod=100y",
         "-search.latencyOffset=0s",
         "-search.maxStalenessInterval=1s",
     ]
-    begin = int(time.time()) - 25_200 - 600
-    with running(line, tmp_path / "log"):
+    with running(line, place / "log"):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/health"))
+        yield url
+
+
+def test_seven_hours_of_victoriametrics(tmp_path: Path) -> None:
+    begin = int(time.time()) - 25_200 - 600
+    with victoriametrics(tmp_path) as url:
         pushed(url, "whole", range(25_201), begin)
         urllib.request.urlopen(f"{url}/internal/force_flush").read()
         check_seven_hours(PrometheusReader(url, {}), begin, np.arange(25_201), "whole")
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "victoriametrics"])
+def test_an_experiment_is_sent_to_a_server_and_read_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hours of two nodes by remote write, twice: each point is there once, with its value."""
+    program(
+        *{"prometheus": ("prometheus",) * 2, "victoriametrics": ("victoria-metrics",) * 2}[kind]
+    )
+    store = own_store(tmp_path, monkeypatch)
+    begin, seconds = int(time.time()) - 7_200 - 600, np.arange(7_201.0)
+    nodes = {("disk.busy", node): (seconds, seconds * n + 0.25) for n, node in enumerate("ab")}
+    made(store, "x", nodes, start_ns=begin * SECOND, lasted_s=7_200.0)
+    made(store, "old", {("m", ""): ([0.0, 1.0], [1.0, 2.0])})
+    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
+    with (
+        prometheus(tmp_path, "global: {}\n", *words)
+        if kind == "prometheus"
+        else victoriametrics(tmp_path)
+    ) as url:
+        for _ in range(2):
+            done = penstock("export", "x", "remote-write", "--to", url)
+            assert done.exit_code == 0, done.output
+            assert "14402 points of 2 series in 3 requests" in done.stdout
+        if kind == "victoriametrics":
+            urllib.request.urlopen(f"{url}/internal/force_flush").read()
+        query = 'disk_busy{penstock_experiment="x#1"}'
+        end = (begin + 7_200) * SECOND
+        kept = PrometheusReader(url, {}).read(query, begin * SECOND, end, SECOND).points
+        if kind == "prometheus":  # which takes nothing of years ago
+            told = r"found status 400 \(out of bounds.*; 0 points were taken before"
+            with pytest.raises(Upstream, match=told):
+                penstock("export", "old", "remote-write", "--to", url)
+        else:
+            assert penstock("export", "old", "remote-write", "--to", url).exit_code == 0
+    of: dict[str, list[tuple[int, float]]] = {"a": [], "b": []}
+    for row in kept.to_pylist():
+        of[json.loads(row["labels"])["node"]].append(
+            (row["utc_ns"] // SECOND - begin, row["float"])
+        )
+    assert of == {
+        node: [(s, s * n + 0.25) for s in range(7_201)] for n, node in enumerate(("a", "b"))
+    }
 
 
 def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Path) -> None:

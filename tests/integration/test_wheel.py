@@ -154,12 +154,7 @@ def test_a_verb_of_an_extra_says_which(place: Path) -> None:
 
 
 #: what a library is installed as, where that is another name
-PACKAGES = {
-    "sklearn": "scikit-learn",
-    "dask": "distributed",
-    "google": "protobuf",
-    "prometheus_client": "prometheus-client",
-}
+PACKAGES = {"sklearn": "scikit-learn", "dask": "distributed"}
 
 
 def test_the_extras_are_those_of_the_package(wheel: Path) -> None:

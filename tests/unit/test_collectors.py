@@ -11,12 +11,14 @@ import random
 import resource
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ from penstock.observe.monitor.collectors.running import Collecting, collectors_o
 from penstock.observe.monitor.collectors.scrape import Scraper
 from penstock.observe.monitor.servers.prometheus import MOST_POINTS, ranges
 from penstock.testing import MemorySink
+from tests.unit.test_serve_guarded import certificate
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -424,6 +427,57 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
     assert back.timeseries[1].samples[0].value == float("inf")
 
 
+def points_of(reader: Any) -> list[tuple[str, dict[str, str], int, float]]:
+    """The points that a reader of numbers took."""
+    columns = reader.take()
+    return [
+        (columns["metrics"][m], json.loads(columns["label_sets"][ls]), ns, value)
+        for m, ls, ns, value in zip(
+            np.frombuffer(columns["metric"], np.int32),
+            np.frombuffer(columns["labels"], np.int32),
+            np.frombuffer(columns["utc_ns"], np.int64).tolist(),
+            np.frombuffer(columns["bits"], np.float64).tolist(),
+            strict=True,
+        )
+    ]
+
+
+_word = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=8)
+_sample = st.tuples(
+    st.integers(-(10**12), 9 * 10**12), st.floats(allow_nan=False, allow_infinity=False)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            _word,
+            st.dictionaries(_word.filter(lambda n: n != "__name__"), _word, max_size=3),
+            st.lists(_sample, max_size=5),
+        ),
+        max_size=5,
+    )
+)
+def test_any_remote_write_reads_and_writes_as_by_the_protocols_library(series: list[Any]) -> None:
+    kind = write_request()
+    made = kind()
+    for metric, labels, samples in series:
+        one = made.timeseries.add()
+        for name, value in sorted({"__name__": metric, **labels}.items()):
+            one.labels.add(name=name, value=value)
+        for at_ms, value in samples:
+            one.samples.add(timestamp=at_ms, value=value)
+    reader = native.PointReader(in_order=False)
+    said = reader.remote_write(made.SerializeToString())
+    assert not said["refused"], said["told"]
+    expected = [(m, ls, t * 1_000_000, v) for m, ls, samples in series for t, v in samples]
+    assert points_of(reader) == expected
+    names = [(metric, labels) for metric, labels, _ in series]
+    sent = native.remote_write_message(names, [samples for *_, samples in series])
+    assert kind.FromString(sent) == made
+
+
 # ---------------------------------------------------------------- scraper
 
 _name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -459,16 +513,7 @@ def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> N
     reader = native.PointReader(in_order=False)
     said = reader.exposition(text.encode(), 5, False, False, {})
     assert not said["refused"], said["told"]
-    columns = reader.take()
-    found = [
-        (columns["metrics"][m], json.loads(columns["label_sets"][ls]), value)
-        for m, ls, value in zip(
-            np.frombuffer(columns["metric"], np.int32),
-            np.frombuffer(columns["labels"], np.int32),
-            np.frombuffer(columns["bits"], np.float64).tolist(),
-            strict=True,
-        )
-    ]
+    found = [(m, ls, value) for m, ls, _, value in points_of(reader)]
 
     def ordered(rows: list[Any]) -> list[Any]:
         return sorted(((m, sorted(ls.items()), v) for m, ls, v in rows), key=repr)
@@ -494,12 +539,14 @@ class Exporter(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def exporting(**words: Any) -> Iterator[str]:
+def exporting(tls: ssl.SSLContext | None = None, **words: Any) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (Exporter,), words))
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        yield f"http{'s' * (tls is not None)}://127.0.0.1:{server.server_address[1]}/metrics"
     finally:
         server.shutdown()
         server.server_close()
@@ -707,6 +754,47 @@ def test_targets_that_show_the_same_are_told_apart() -> None:
     assert sorted(at_the_end) == sorted(t.due for t in scraper.targets)
 
 
+def test_targets_of_https_are_verified_and_alone_get_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A target with a certificate of its own: scraped by whoever knows it, with the token, by no one else."""
+    cert, key = certificate(tmp_path, name="exporter.example")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    asked: list[str] = []
+
+    def answer(self: Any) -> None:
+        asked.append(self.headers.get("Authorization", ""))
+        Exporter.do_GET(self)
+
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    with exporting(tls, text=b"x 1\n", do_GET=answer) as url:
+        for trusted in (False, True):
+            more = {"ca": str(cert), "token_from": "MY_TOKEN"} if trusted else {}
+            scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, **more})
+            sink = MemorySink()
+            with at_work(scraper, sink):
+                until(lambda of=scraper: of.targets[0].due >= 5)
+            good = {r["float"] for r in sink.rows() if r["metric"] == "scrape_success"}
+            assert good == {float(trusted)}
+            assert bool(asked) == trusted
+            if not trusted:
+                assert any("certificate verify failed" in w for w in scraper.intake.receipt.told)
+        assert set(asked) == {"Bearer s3cret"}
+        other = url.replace("127.0.0.1", "localhost")
+        settings = {"targets": [other], "interval_s": 0.05, "ca": str(cert)}
+        scraper = Scraper("s", settings)
+        with at_work(scraper, MemorySink()):
+            until(lambda: scraper.targets[0].due >= 3)
+        assert scraper.targets[0].succeeded == 0, "for another name"
+        scraper = Scraper("s", {"targets": [url], "ca": str(cert), "token_from": "NOT_THERE"})
+        with pytest.raises(BadInput, match=r"found no token in \$NOT_THERE"):
+            Collecting({"s": scraper}, MemorySink()).start()
+        scraper = Scraper("s", {"targets": [url], "ca": str(key)})
+        with pytest.raises(BadInput, match="expected PEM"):
+            Collecting({"s": scraper}, MemorySink()).start()
+
+
 def test_wrong_settings_are_told() -> None:
     for settings_of, said in (
         ({"targets": []}, "found 0 targets"),
@@ -714,6 +802,7 @@ def test_wrong_settings_are_told() -> None:
         ({"targets": ["http://x:99999"]}, "expected http://HOST:PORT/PATH"),
         ({"targets": ["x"], "interval_s": 0.001}, r"expected 0\.01 to 86400"),
         ({"targets": ["x"], "every": 1}, "found every; expected targets"),
+        ({"targets": ["https://x", "y"], "token_from": "T"}, "expected https for all"),
         ({}, "found no targets"),
     ):
         with pytest.raises(BadInput, match=said):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -18,9 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive import share
+from penstock.archive.catalogue import local_user
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
-from tests.unit.shared_runs import made, own_store, penstock, refused, study
+from penstock.observe.monitor.points import Account, Batch, canonical_labels, points
+from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
 
 
 @pytest.fixture
@@ -304,40 +307,164 @@ def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: 
 
 # ---------------------------------------------------------------- MonEx's tables, and others'
 
+#: their headers are the published ones, with what is odd in them; the rows are ours
 HDD = "duration,node1,node2,node3\r\n0,0,0,0.044444444444444446\r\n1,0,,0.1\r\n2,2.4444444444444446,4.5,7\r\n"
-OFFSETS = (
-    "sample,duration,offset_2,offset_random-read.1.0\n0,0.925234944,,36880384\n"
-    "1,0.927110912,,96661504\n2,0.929766912,,126414848\n"
+TORRENT = "duration,peer00,peer01,peer02\n0,0,0,0.004\n5,0,0.0051,1\n10,1,1,1\n"
+PDU = (
+    "duration,grimoire-pdu2,node3,node2,node1,grisou-pdu1,grisou-pdu1\r\n"
+    "0,0,124,137,128,0,22\r\n10,0,125.5,125,128,,0\r\n"
+)
+_FILES = "2 cgroup cmdline io loadavg localtime meminfo random-read.1.0 stat statm status uptime"
+_NAMES = ",".join(["sample", "duration", *(f"offset_{name}" for name in _FILES.split())])
+#: the header row stands there twice, on one line: 27 names over 14 fields
+OFFSETS = f"{_NAMES}{_NAMES}\n" + "".join(
+    f"{number},{at}{',' * 8}{offset}{',' * 4}\n"
+    for number, at, offset in (
+        (0, "0.925234944", 36880384),
+        (1, "0.927110912", 96661504),
+        (2, "0.929766912", 126414848),
+    )
 )
 
 
+def out_again(name: str, axis: str) -> str:
+    got = f"monitor get {name} -m m --type {axis} --label entity -o {name}.out".split()
+    assert penstock(*got).exit_code == 0
+    return Path(f"{name}.out").read_bytes().decode()
+
+
 def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> None:
-    """MonEx's own form, CRLF and empty cells included: `duration`, a column for each node."""
+    """Disks and torrent: bytes are the same, but that lines end as on Unix."""
     Path("hdd.csv").write_bytes(HDD.encode())
-    result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "disk", "--unit", "%")
+    result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "m", "--unit", "%")
     assert result.output.splitlines() == [
         "8 points: mongo#1",
         "note: times are those since the begin: no clock is known",
     ]
-    got = "monitor get mongo -m disk --type duration --label entity -o out.csv".split()
-    assert penstock(*got).exit_code == 0
-    assert Path("out.csv").read_text() == HDD.replace("\r\n", "\n")
+    assert out_again("mongo", "duration") == HDD.replace("\r\n", "\n")
     assert penstock("export", "mongo", "csv", "-o", "folder", "--type", "duration").exit_code == 0
-    assert Path("folder/disk.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
+    assert Path("folder/m.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
     penstock("plot", "mongo", "lines", "-o", "fig.svg")
     assert Path("fig.svg").stat().st_size > 1000
+    Path("torrent.csv").write_text(TORRENT)
+    penstock("import", "torrent.csv", "--as", "torrent", "--metric", "m")
+    assert out_again("torrent", "duration") == TORRENT
+
+
+def test_two_columns_of_one_name_stay_two_and_are_told(store: Experiments) -> None:
+    """The power of outlets: columns that are out of order, and `grisou-pdu1` twice."""
+    Path("pdu.csv").write_bytes(PDU.encode())
+    result = penstock("import", "pdu.csv", "--as", "power", "--metric", "m", "--unit", "W")
+    assert result.output.splitlines()[0] == "11 points: power#1"
+    assert result.output.splitlines()[-1] == (
+        "note: names that stand in its header row before: grisou-pdu1#2"
+    )
+    assert out_again("power", "duration") == (
+        "duration,grimoire-pdu2,grisou-pdu1,grisou-pdu1#2,node1,node2,node3\n"
+        "0,0,0,22,128,137,124\n10,0,,0,128,125,125.5\n"
+    )
 
 
 def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
     Path("offsets.csv").write_text(OFFSETS)
-    penstock("import", "offsets.csv", "--as", "offsets")
+    assert len(OFFSETS.splitlines()[0].split(",")) == 27
+    result = penstock("import", "offsets.csv", "--as", "offsets", "--metric", "m")
+    assert result.output.splitlines() == [
+        "3 points: offsets#1",
+        "note: times are those since the begin: no clock is known",
+        "note: its header row has 27 names over 14 fields: the last are of none",
+    ]
     found = store.find("offsets", None)
     points = store.recorded(found).points.to_pydict()
     assert points["index"] == [0, 1, 2]
     assert points["utc_ns"] == [925234944, 927110912, 929766912]
     assert points["float"] == [36880384, 96661504, 126414848]
+    # columns without a value are none
+    assert out_again("offsets", "sample") == (
+        "sample,offset_random-read.1.0\n0,36880384\n1,96661504\n2,126414848\n"
+    )
     result = penstock("plot", "offsets", "sequence", "-o", "fig.svg")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("duration,a,a,a", ["a", "a#2", "a#3"]),
+        ("duration,a,a,a#2", ["a", "a#2", "a#3"]),
+        ("duration,a.1,a,a", ["a", "a#2", "a.1"]),
+        ('duration,"a,b","a,b",c', ["a,b", "a,b#2", "c"]),
+    ],
+)
+def test_names_of_columns_are_told_apart(store: Experiments, header: str, names: list[str]) -> None:
+    Path("t.csv").write_text(f"{header}\n0,1,2,3\n1,4,5,6\n")
+    assert penstock("import", "t.csv", "--as", "t", "--metric", "m").exit_code == 0
+    series = store.recorded(store.find("t", None)).series
+    assert [json.loads(text)["entity"] for text in series["labels"].to_pylist()] == names
+
+
+def test_a_table_with_fewer_names_than_fields_is_refused(store: Experiments) -> None:
+    """Its columns would be under each other's names."""
+    Path("t.csv").write_text("duration,a,b\n0,1,2,3\n1,4,5,6\n")
+    said = refused("import", "t.csv", "--as", "t", "--metric", "m")
+    assert "found 4 fields below 3 names; expected a name for each" in said
+
+
+@pytest.mark.parametrize("form", ["csv", "openmetrics"])
+def test_losses_lie_beside_the_tables(store: Experiments, form: str) -> None:
+    """Of a column that is whole, one that lacks points, a sequence with a hole: by the series' own count."""
+    at = np.arange(60.0)
+    few = at[(at < 20) | (at >= 30)]
+    begun = store.start("x", local_user(), at_ns=T0)
+    for number, (node, times) in enumerate((("a", at), ("b", few))):
+        label = canonical_labels({"node": node})
+        table = points(
+            metric=["disk, %"] * len(times),
+            labels=label,
+            utc_ns=T0 + (times * S).astype(np.int64),
+            float=times,
+            unit="%",
+        )
+        accounts = [Account("disk, %", label, S, produced=60, late=number)]
+        store.sink(begun).write(Batch("test", number, table, accounts))
+    # which has no place in OpenMetrics
+    holed = int(form == "csv")
+    if holed:
+        table = points(metric=["offset"] * 3, index=[0, 1, 3], integer=[1, 2, 3])
+        store.sink(begun).write(Batch("test", 2, table))
+    store.stop(begun, at_ns=T0 + 60 * S)
+    done = penstock("export", "x", form, "-o", "out", "--json")
+    assert done.exit_code == 0, done.output
+    assert [Path(f).name for f in json.loads(done.stdout)["files"]][-1] == "losses.json"
+    told = json.loads(Path("out/losses.json").read_text())
+    made = store.recorded(store.find("x", None)).series.to_pylist()
+    verdicts = [each["verdict"] for each in told["series"]]
+    assert verdicts == ["complete", "partial"] + ["partial"] * holed
+    assert told["verdict"] == "partial"
+    for each, row in zip(told["series"], made, strict=True):
+        assert each["labels"] == json.loads(row["labels"])
+        for key in each.keys() - {"file", "column", "labels"}:
+            assert each[key] == row[key], key
+    lacking = told["series"][1]
+    assert (lacking["produced"], lacking["stored"], lacking["lost"]) == (60, 50, 10)
+    assert (lacking["expected"], lacking["gaps"], lacking["late"]) == (60, 1, 1)
+    assert told["totals"]["lost"] == 10 + holed
+    if holed:
+        assert told["series"][2]["lost"] == 1
+        for each in told["series"]:
+            head = next(csv.reader([Path("out", each["file"]).read_text().splitlines()[0]]))
+            assert each["column"] in head[1:]
+
+
+def test_each_of_several_runs_has_its_own_losses(store: Experiments) -> None:
+    for _ in range(2):
+        recorded(store)
+    assert penstock(*"export x#1..2 csv -o out".split()).exit_code == 0
+    runs = list(Path("out").iterdir())
+    assert len(runs) == 2
+    for run in runs:
+        told = json.loads((run / "losses.json").read_text())
+        assert (len(told["series"]), told["totals"]["stored"]) == (2, 120)
 
 
 def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:

@@ -6,14 +6,17 @@ the place in a sequence; series are never joined by position, only by time (`joi
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import fnmatch
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -536,7 +539,55 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         said = " ".join(str(error).split())
         raise BadInput(f"{name}: found {said}; expected CSV with a header row") from None
+    rows = io.BytesIO(content)
+    names, fields = told_apart(_header(rows)), len(_row(rows))
+    if len(names) != len(frame.columns):
+        return of_frame(frame, name, x)
+    if fields > len(names):
+        raise BadInput(
+            f"{name}: found {fields} fields below {len(names)} names; expected a name for each"
+        )
+    frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
     return of_frame(frame, name, x)
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names of columns, the second of one name as `NAME#2`."""
+    found, taken, seen = [], set(names), Counter[str]()
+    for name in names:
+        own = name
+        while name and seen[name] and own in taken:
+            seen[name] += 1
+            own = f"{name}#{seen[name]}"
+        seen[name] = max(1, seen[name])
+        taken.add(own)
+        found.append(own)
+    return found
+
+
+def strange_header(path: Path) -> list[str]:
+    """What is to be said of a CSV's header row: names that stand there twice, or over no field."""
+    with path.open("rb") as file:
+        names, fields = _header(file), len(_row(file))
+    if 0 < fields < len(names):
+        return [f"its header row has {len(names)} names over {fields} fields: the last are of none"]
+    again = [printable(n) for n in told_apart(names) if n not in names]
+    return [f"names that stand in its header row before: {', '.join(again[:10])}"] if again else []
+
+
+def _header(file: IO[bytes]) -> list[str]:
+    row = _row(file)
+    return [row[0].removeprefix("\ufeff"), *row[1:]] if row else []
+
+
+def _row(file: IO[bytes]) -> list[str]:
+    """The next row of a CSV that has something in it, as far as it stands on one line."""
+    for line in file:
+        if line.strip():
+            with contextlib.suppress(csv.Error):
+                return next(csv.reader([line.decode("utf-8", "replace").rstrip("\r\n")]), [])
+            break
+    return []
 
 
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:

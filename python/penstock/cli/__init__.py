@@ -26,14 +26,13 @@ from penstock.terminal import say
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {
     "pg8000": "monitor",
-    "prometheus_client": "monitor",
-    "google": "monitor",
     "cramjam": "monitor",
+    "h11": "monitor",
     "pysnmp": "monitor",
     "pydoe": "design",
     "fastapi": "serve",
     "uvicorn": "serve",
-    "httpx": "serve",
+    "httpx": "serve,monitor",
     "optuna": "explore",
     "sklearn": "learn",
     "threadpoolctl": "learn",

@@ -18,8 +18,8 @@ def command(
     ),
     form: str = typer.Argument(
         metavar="FORMAT",
-        help="FILE.tar.zst: everything in one file. Of series: csv, openmetrics. Of a trace: perfetto, "
-        "paraver, json, jsonl or fio.",
+        help="FILE.tar.zst: everything in one file. Of series: csv, openmetrics, remote-write. Of a trace: "
+        "perfetto, paraver, json, jsonl or fio.",
     ),
     output: Path = typer.Option(
         None,
@@ -31,11 +31,18 @@ def command(
     axis: Literal["timestamp", "duration", "sample"] = typer.Option(
         None, "--type", help="Of csv, the first column: time, seconds since the start, or a number."
     ),
+    to: str = typer.Option(
+        None,
+        metavar="URL",
+        help="Of remote-write: the server, as http://HOST:9090 (its token: $PENSTOCK_REMOTE_WRITE_TOKEN).",
+    ),
     license: str = typer.Option("", help="Of one file: the address of a licence, for who gets it."),
     as_json: bool = typer.Option(False, "--json", help="What was written, as JSON."),
     part_bytes: int = typer.Option(0, "--part-bytes", hidden=True, min=0),
 ) -> None:
     """Write runs as one file, series as tables, or a trace in another program's format.
+
+    Or send series to a Prometheus, VictoriaMetrics or the like, by remote write.
 
     A .tar.zst holds everything, with a README, schemas, sums, CSV beside Parquet, and RO-Crate metadata; the
     same runs give the same bytes. `penstock import` takes it in again.
@@ -47,6 +54,15 @@ def command(
         if output is not None:
             raise BadInput(f"found {form} and -o {output}; expected one file")
         _packed(named, Path(form), license, as_json)
+        return
+    if (form == "remote-write") != (to is not None):
+        raise BadInput(
+            f"found {form} {'without' if to is None else 'with'} --to; expected remote-write --to URL"
+        )
+    if to is not None:
+        if output is not None:
+            raise BadInput(f"found --to {to} and -o {output}; expected one of them")
+        _sent(named, to, as_json)
         return
     if output is None:
         raise BadInput(f"found no -o for {form}; expected where to, or FILE{SUFFIX}")
@@ -83,6 +99,30 @@ def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
     )
     if made.left_out:
         print(f"left out, as no files: {', '.join(made.left_out[:8])}")
+
+
+def _sent(named: str, to: str, as_json: bool) -> None:
+    import os
+
+    from penstock.observe.monitor.named import selected
+    from penstock.observe.monitor.remote_write import TOKEN, RemoteWrite
+    from penstock.terminal import say
+
+    server = RemoteWrite(to, os.environ.get(TOKEN), tell=say)
+    done = {}
+    for run in selected(named).runs:
+        done[str(run)] = sent = server.send(run)
+        if as_json:
+            continue
+        left = ", ".join(f"{n} {why}" for why, n in sent.left_out.items())
+        print(
+            f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
+            + (f"; not sent: {left}" if left else "")
+        )
+    if as_json:
+        print(
+            json.dumps({"to": server.url, "runs": [{"run": r, **vars(s)} for r, s in done.items()]})
+        )
 
 
 def _series(

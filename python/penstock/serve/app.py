@@ -19,7 +19,7 @@ from penstock.errors import Away, BadInput, PenstockError
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.targets import Targets
-from penstock.serve import api, dashboards, experiments
+from penstock.serve import api, dashboards, experiments, metrics
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate, Users
 from penstock.serve.index import View
@@ -119,6 +119,7 @@ def application(
     app.include_router(api.router(jobs.JobRegistry(), hub, users, kept))
     experiments.opened(app, kept, wanted, gathering)
     dashboards.opened(app, kept)
+    metrics.opened(app, kept)
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

@@ -38,7 +38,7 @@ _HEADERS = {
 
 #: experiments, which users have tokens of their own for
 _EXPERIMENTS = re.compile(
-    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live",
+    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live|/metrics",
     re.DOTALL,
 )
 #: what even on this host, and with `open_reads`, a token is needed for: the server's, or a user's own

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
+from penstock.observe.monitor.exposed import exposed
 from penstock.observe.monitor.recorded import Recorded, labels_of
 
 Axis = Literal["timestamp", "duration", "sample"]
@@ -296,17 +297,13 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
     first = True
     for name, column in table.columns.items():
         row = table.about[name]
-        metric = re.sub(r"[^a-zA-Z0-9_:]", "_", row["metric"])
-        metric = metric if re.match(r"[a-zA-Z_:]", metric) else f"_{metric}"
+        metric, labels = exposed(row)
         if first:
             yield f"# TYPE {metric} unknown\n".encode()
             first = False
         if pa.types.is_string(column.type):
             continue
-        labels = {**labels_of(row["labels"]), "penstock_source": row["source"]}
-        said = ",".join(
-            f'{re.sub(r"[^a-zA-Z0-9_]", "_", k)}="{_escaped(v)}"' for k, v in labels.items()
-        )
+        said = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
         values = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
         for low in range(0, len(table.places), _ROWS):
             chunk = values.slice(low, _ROWS)
@@ -318,7 +315,8 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
     yield b"# EOF\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A label's value as it stands between quotes in OpenMetrics."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

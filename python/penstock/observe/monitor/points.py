@@ -199,6 +199,16 @@ def points(
     return pa.table(columns, schema=POINTS)
 
 
+def numbers_of(table: pa.Table) -> pa.ChunkedArray:
+    """The values of points as floats, truth values as 0 and 1; null where they are texts."""
+    found: pa.ChunkedArray = pc.coalesce(
+        table["float"],
+        table["integer"].cast(pa.float64(), safe=False),
+        table["boolean"].cast(pa.int8()).cast(pa.float64()),
+    )
+    return found
+
+
 def _column(given: Any, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
     if given is None:
         return pa.nulls(rows, kind)

@@ -171,6 +171,15 @@ class Spool:
                 assert batch is not None
                 yield batch
 
+    def newer(self, seen: dict[Path, int], most_bytes: int) -> Iterator[Batch]:
+        """What was appended since the last time, of which `seen` is kept; of a source's bytes the newest."""
+        for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
+            start = _near_the_end(path, seen.get(path, 0), most_bytes)
+            for end, batch in _frames(path, start, with_batches=True):
+                assert batch is not None
+                seen[path] = end
+                yield batch
+
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
         """While this holds nobody writes, and after it nobody may."""
@@ -302,6 +311,22 @@ def _frames(path: Path, start: int, *, with_batches: bool) -> Iterator[tuple[int
                 return
             yield end, _batch(number, stream) if with_batches else number
             at = end
+
+
+def _near_the_end(path: Path, start: int, most_bytes: int) -> int:
+    """Where the first frame from `start` on begins that has no more than so many bytes behind it."""
+    with path.open("rb") as file:
+        size, at = os.fstat(file.fileno()).st_size, start
+        while size - at > most_bytes:
+            file.seek(at)
+            head = file.read(_HEAD.size)
+            if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+                break
+            length = _HEAD.unpack(head)[3]
+            if at + _HEAD.size + length >= size:  # the last one, whatever its size
+                break
+            at += _HEAD.size + length
+    return at
 
 
 def _batch(number: int, stream: bytes) -> Batch:

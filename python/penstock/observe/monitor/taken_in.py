@@ -144,4 +144,5 @@ def _of_sequence(
                 ),
             )
 
-    return batches(), span, ["times are those since the begin: no clock is known"]
+    notes = ["times are those since the begin: no clock is known", *series.strange_header(path)]
+    return batches(), span, notes

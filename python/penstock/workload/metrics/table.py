@@ -46,6 +46,8 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
         if recorded.start_utc_ns is not None
         else ["times are those since the begin: no clock is known"]
     )
+    if path.suffix != ".parquet":
+        notes += series.strange_header(path)
     whole = pd.concat(parts, ignore_index=True)
     whole = whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
     return Readings(samples(whole[whole["value"].notna()]), notes=notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from dataclasses import dataclass
 
 from penstock.observe.monitor.collectors.collector import FailedError
@@ -32,9 +33,9 @@ class Talk(asyncio.Protocol):
         self._begin()
 
     @classmethod
-    async def to(cls, host: str, port: int) -> Talk:
-        """OSError where nobody listens there."""
-        _, made = await asyncio.get_running_loop().create_connection(cls, host, port)
+    async def to(cls, host: str, port: int, tls: ssl.SSLContext | None = None) -> Talk:
+        """OSError where nobody listens there, or, with `tls`, somebody else."""
+        _, made = await asyncio.get_running_loop().create_connection(cls, host, port, ssl=tls)
         return made
 
     @property

@@ -7,7 +7,8 @@ points bear the time when their scrape began.
 
 Settings: `targets`, a list of URLs or of {url, interval_s, instance}; `interval_s` (1, from 0.01 on),
 `timeout_s`, `own_times` (false); `keep` and `drop`, patterns of series of which only the first, or all but
-the second, are kept.
+the second, are kept. Of `https` targets the certificate is verified, by the host's authorities or those of
+the file `ca`; `token_from` names the environment variable that holds the token for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import os
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +44,7 @@ from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")
 
+_SETTINGS = tuple("targets interval_s timeout_s own_times keep drop ca token_from".split())
 #: the shortest interval [s]
 SHORTEST_S = 0.01
 #: how long points are gathered before they are kept [s]
@@ -75,6 +79,7 @@ class Target:
     instance: str
     interval_s: float
     timeout_s: float
+    secure: bool
     question: bytes
     due: int = 0
     missed: int = 0
@@ -97,7 +102,7 @@ class Scraper:
     """Scrapes targets of its own."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        only(name, settings, ("targets", "interval_s", "timeout_s", "own_times", "keep", "drop"))
+        only(name, settings, _SETTINGS)
         self.name = name
         self._choice = Choice(name, settings)
         self._own_times = setting(name, settings, "own_times", bool, False)
@@ -105,6 +110,12 @@ class Scraper:
         if not 0 < len(asked) <= MOST_TARGETS:
             raise BadInput(f"{name}: found {len(asked)} targets; expected 1 to {MOST_TARGETS}")
         self.targets = [self._target(one, settings) for one in asked]
+        self._ca = setting(name, settings, "ca", str, None)
+        self._token_from = setting(name, settings, "token_from", str, None)
+        if self._token_from and not all(target.secure for target in self.targets):
+            raise BadInput(
+                f"{name}: found token_from with a target of http; expected https for all"
+            )
 
     def _target(self, one: Any, settings: Mapping[str, Any]) -> Target:
         own = {"url": one} if isinstance(one, str) else one
@@ -115,11 +126,14 @@ class Scraper:
         url = setting(self.name, own, "url", str, ...)
         try:
             parts = urlsplit(url if "//" in url else f"http://{url}")
-            host, port = parts.hostname, parts.port or 80
+            secure = parts.scheme == "https"
+            host, port = parts.hostname, parts.port or (443 if secure else 80)
         except ValueError:
-            host, port, parts = None, 0, urlsplit("")
-        if parts.scheme != "http" or not host or not url.isprintable() or " " in url:
-            raise BadInput(f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH")
+            host, port, secure, parts = None, 0, False, urlsplit("")
+        if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+            raise BadInput(
+                f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH or https"
+            )
         interval_s = interval_of(self.name, both, least_s=SHORTEST_S)
         timeout_s = float(
             setting(self.name, both, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
@@ -128,13 +142,15 @@ class Scraper:
         instance = setting(self.name, own, "instance", str, f"{host}:{port}")
         question = (
             f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: penstock\r\n"
-            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4\r\n\r\n"
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4\r\n"
         )
         if not question.isascii():
             raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
-        return Target(host, port, instance, interval_s, timeout_s, question.encode())
+        return Target(host, port, instance, interval_s, timeout_s, secure, question.encode())
 
     async def start(self, sink: Sink) -> None:
+        self._tls = self._verifying() if any(t.secure for t in self.targets) else None
+        self._words = self._token()
         self.intake = Intake(self.name, sink, unit=unit_of)
         self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
         self._known = 0
@@ -166,6 +182,22 @@ class Scraper:
             counted["failed"] += target.failed
             counted["late"] += target.late
         return self.intake.receipt
+
+    def _verifying(self) -> ssl.SSLContext:
+        """BadInput for a file that holds no authorities."""
+        try:
+            return ssl.create_default_context(cafile=self._ca)
+        except OSError as error:
+            raise BadInput(f"{self.name}: found ca {self._ca} ({error}); expected PEM") from None
+
+    def _token(self) -> bytes:
+        """The header of a token. BadInput where the environment has none."""
+        if self._token_from is None:
+            return b""
+        token = os.environ.get(self._token_from, "")
+        if not token.isascii() or not token.isprintable() or not token:
+            raise BadInput(f"{self.name}: found no token in ${self._token_from}; expected one")
+        return f"Authorization: Bearer {token}\r\n".encode()
 
     async def _scrape(self, target: Target, t0: float) -> None:
         loop = asyncio.get_running_loop()
@@ -300,15 +332,17 @@ class Scraper:
     async def _get(self, target: Target) -> tuple[bytes, bool]:
         """What a target shows, and whether that is OpenMetrics; the connection is kept for the next time."""
         shown = None
+        question = target.question + self._words + b"\r\n"
         if target.talk is not None and target.talk.usable:
             # it may have been closed between two scrapes
             with contextlib.suppress(EOFError, ConnectionError):
-                shown = await target.talk.ask(target.question)
+                shown = await target.talk.ask(question)
         if shown is None:
             target.close()
-            target.talk = await Talk.to(target.host, target.port)
+            tls = self._tls if target.secure else None
+            target.talk = await Talk.to(target.host, target.port, tls)
             try:
-                shown = await target.talk.ask(target.question)
+                shown = await target.talk.ask(question)
             except EOFError:
                 raise FailedError("found a connection that was closed") from None
         if shown.status != 200:

@@ -51,23 +51,7 @@ class Server:
     """HTTP to one server; what it answers is bounded, and has to be JSON."""
 
     def __init__(self, url: str, *, user: str | None = None, password: str | None = None) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise BadInput(f"found server {shown(url)!r}; expected http://HOST:PORT")
-        try:
-            parts = urlsplit(url)
-            user = user or unquote(parts.username or "")
-            password = password or unquote(parts.password or "")
-            auth = (user, password) if user else None
-            #: as it is told: without a password
-            self.url = shown(url)
-            self._client = httpx.Client(
-                base_url=self.url,
-                timeout=httpx.Timeout(PATIENCE_S, connect=REACH_S),
-                auth=auth,
-                follow_redirects=False,
-            )
-        except (ValueError, httpx.InvalidURL) as error:
-            raise BadInput(f"found server {shown(url)!r} ({error}); expected a URL") from None
+        self.url, self._client = reached(url, user=user, password=password)
         self.requests = 0
 
     def ask(self, path: str, **words: str) -> Any:
@@ -103,6 +87,32 @@ class Server:
     def strange(self, what: str) -> Upstream:
         """The error of an answer that has not the form that it should."""
         return Upstream(f"{self.url}: found an answer without {what}")
+
+
+def reached(
+    url: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+) -> tuple[str, httpx.Client]:
+    """A server's address as it is told, without a password, and what asks it. BadInput for no address."""
+    if not url.startswith(("http://", "https://")):
+        raise BadInput(f"found server {shown(url)!r}; expected http://HOST:PORT")
+    try:
+        parts = urlsplit(url)
+        user = user or unquote(parts.username or "")
+        password = password or unquote(parts.password or "")
+        client = httpx.Client(
+            base_url=shown(url),
+            timeout=httpx.Timeout(PATIENCE_S, connect=REACH_S),
+            auth=(user, password) if user else None,
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            follow_redirects=False,
+        )
+    except (ValueError, httpx.InvalidURL) as error:
+        raise BadInput(f"found server {shown(url)!r} ({error}); expected a URL") from None
+    return shown(url), client
 
 
 def check_window(start_ns: int, end_ns: int, step_ns: int) -> None:

@@ -1,0 +1,77 @@
+"""`/metrics`: the server, and the newest number of each series of experiments that run, as OpenMetrics.
+
+A Prometheus that scrapes it sees what one may see of experiments: with a user's token theirs and shared ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.export import MEDIA, escaped
+from penstock.observe.monitor.exposed import exposed
+from penstock.observe.monitor.newest import Newest
+from penstock.serve.gate import who_asks
+from penstock.version import version
+
+#: of the server itself
+_STARTED, _RUNNING = "penstock_server_start_time_seconds", "penstock_server_experiments_running"
+_BEGUN = "penstock_experiment_start_time_seconds"
+#: labels, value, and when that was [ns since 1970 UTC], where it was not now
+_Sample = tuple[dict[str, str], float, int | None]
+
+
+def opened(app: FastAPI, store: Callable[[], Experiments]) -> None:
+    """Adds the route."""
+    newest, begun_s = Newest(), time.time()
+
+    @app.get(
+        "/metrics",
+        tags=["experiments"],
+        summary="The server, and the newest numbers of experiments that run, as OpenMetrics",
+        response_class=Response,
+        responses={200: {"content": {MEDIA["openmetrics"]: {}}}},
+    )
+    def metrics(request: Request) -> Response:
+        newest.keep(e.live for e in store().listed(None, state="running"))
+        running = store().listed(who_asks(request).sees, state="running")
+        families: dict[str, list[_Sample]] = {
+            _STARTED: [({"version": version()}, begun_s, None)],
+            _RUNNING: [({}, float(len(running)), None)],
+        }
+        for experiment in running:
+            for metric, sample in _samples(experiment, newest):
+                families.setdefault(metric, []).append(sample)
+        text = "".join(line for name in sorted(families) for line in _lines(name, families[name]))
+        return Response(f"{text}# EOF\n", media_type=MEDIA["openmetrics"])
+
+
+def _samples(experiment: Experiment, newest: Newest) -> Iterator[tuple[str, _Sample]]:
+    own = {
+        "penstock_experiment": f"{experiment.name}#{experiment.repeat}",
+        "penstock_user": experiment.owner,
+    }
+    yield _BEGUN, (own, experiment.start_ns / 1e9, None)
+    for name, (utc_ns, value) in newest.of(experiment.live).items():
+        metric, labels = exposed(name._asdict())
+        yield metric, ({**labels, **own}, value, utc_ns)
+
+
+def _lines(name: str, samples: list[_Sample]) -> Iterator[str]:
+    yield f"# TYPE {name} unknown\n"
+    for labels, value, utc_ns in samples:
+        said = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
+        at = "" if utc_ns is None else f" {utc_ns // 10**9}.{utc_ns % 10**9:09}"
+        yield f"{name}{{{said}}} {_number(value)}{at}\n"
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
