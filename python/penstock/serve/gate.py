@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import Away
+from penstock.observe.monitor.collectors.room import FullError, Room, Share
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
@@ -113,6 +114,7 @@ class Gate:
         self._app = app
         self._users = users
         self._token = token.encode()
+        self._room = Room()
         self._names = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,7 +136,8 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, closed)
         else:
-            await self._app(scope, bounded(scope, receive), closed)
+            with self._room.share() as share:
+                await self._app(scope, bounded(scope, receive, share), closed)
 
     async def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "").lower()
@@ -188,8 +191,9 @@ def allow(scope: Scope, most_bytes: int) -> None:
     scope[_MOST] = most_bytes
 
 
-def bounded(scope: Scope, receive: Receive) -> Receive:
-    """`receive`, but 413 once a body is longer than it may be: where announced, before any of it is read."""
+def bounded(scope: Scope, receive: Receive, share: Share) -> Receive:
+    """`receive`, but 413 once a body is longer than it may be, 503 where others have taken the room for it:
+    where announced, before any of it is read."""
     announced = int(Headers(scope=scope).get("content-length", 0))
     seen = 0
 
@@ -197,12 +201,18 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         nonlocal seen
         most = scope.get(_MOST, _MOST_BYTES)
         message: Message = {}
-        if announced <= most:
-            message = await receive()
-            seen += len(message.get("body", b""))
-        if max(announced, seen) > most:
-            # what is still to come is not waited for
-            raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
+        try:
+            if announced <= most:
+                share.expect(announced)
+                message = await receive()
+                seen += len(message.get("body", b""))
+            # of what is refused, what is still to come is not waited for
+            if max(announced, seen) > most:
+                raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
+            share.grow(len(message.get("body", b"")))
+        except FullError:
+            words = "no room for a body just now, as others are sent; expected it a little later"
+            raise HTTPException(503, words, {"Connection": "close", "Retry-After": "1"}) from None
         return message
 
     return part

@@ -101,7 +101,7 @@ class _Push:
             interval_ns=self._interval_ns,
         )
         self._together = Together(self.intake)
-        self._listener = HttpListener(self._door, self.answer)
+        self._listener = HttpListener(self._door, self.answer, self._full)
         await self._listener.start()
 
     async def stop(self) -> Receipt:
@@ -116,6 +116,9 @@ class _Push:
 
     async def answer(self, request: Request) -> Answer:
         raise NotImplementedError
+
+    def _full(self) -> None:
+        self.intake.refuse("no room", "found no room for a body beside those of others")
 
     async def _read(self, request: Request, protocol: str, *words: Any) -> dict[str, int] | Answer:
         """What was refused, or the answer where nothing could be kept."""
@@ -197,6 +200,7 @@ class RemoteWriteReceiver(_Push):
             return _error(405, f"found {request.method[:20]}; expected POST")
         try:
             message = unsnapped(request.body)
+            request.share.grow(len(message))
         except BadInput as error:
             self.intake.refuse("malformed", str(error))
             return _error(400, str(error))
@@ -239,6 +243,7 @@ def _inflated(request: Request) -> bytes:
         raise BadInput(f"found {error}; expected a body in gzip") from None
     if len(body) > MOST_BODY or not opened.eof:
         raise BadInput(f"found more than {MOST_BODY} bytes in gzip, or no end of it")
+    request.share.grow(len(body))
     return body
 
 
