@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import cramjam
 
@@ -153,17 +153,16 @@ class InfluxReceiver(_Push):
     port = 8086
 
     async def answer(self, request: Request) -> Answer:
-        parts = urlsplit(request.target)
-        asked = parse_qs(parts.query)
+        asked = parse_qs(request.query)
         version = (("x-influxdb-version", "1.8-penstock"),)
-        if parts.path == "/ping":
+        if request.path == "/ping":
             return Answer(204, headers=version)
-        if parts.path == "/query":
+        if request.path == "/query":
             # programs that make their database first
             body = b'{"results":[{"statement_id":0}]}\n'
             return Answer(200, body, (("content-type", "application/json"), *version))
-        if parts.path not in ("/write", "/api/v2/write"):
-            return _error(404, f"found {parts.path[:100]}; expected /write")
+        if request.path not in ("/write", "/api/v2/write"):
+            return _error(404, f"found {request.path[:100]}; expected /write")
         if request.method != "POST":
             return _error(405, f"found {request.method[:20]}; expected POST")
         precision = asked.get("precision", [""])[0]
@@ -194,8 +193,8 @@ class RemoteWriteReceiver(_Push):
     units = staticmethod(unit_of)
 
     async def answer(self, request: Request) -> Answer:
-        if urlsplit(request.target).path not in ("/api/v1/write", "/write"):
-            return _error(404, f"found {request.target[:100]}; expected /api/v1/write")
+        if request.path not in ("/api/v1/write", "/write"):
+            return _error(404, f"found {request.path[:100]}; expected /api/v1/write")
         if request.method != "POST":
             return _error(405, f"found {request.method[:20]}; expected POST")
         try:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import h11
 
@@ -135,7 +136,8 @@ class Request:
     """What was asked over HTTP; names of headers in small letters."""
 
     method: str
-    target: str
+    path: str
+    query: str
     headers: Mapping[str, str]
     body: bytes
     #: of the listener's room, until it is answered
@@ -230,7 +232,7 @@ class HttpListener(Listener):
     def _may(self, request: Request) -> bool:
         """The token as `Authorization: Token …` or `Bearer …`."""
         token = self._door.token
-        if token is None or request.target == "/ping":
+        if token is None or request.path == "/ping":
             return True
         given = request.headers.get("authorization", "").partition(" ")[2].strip()
         return hmac.compare_digest(given.encode(), token.encode())
@@ -268,6 +270,11 @@ class HttpListener(Listener):
                 assert head is not None
                 headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers}
                 method, target = head.method.decode("latin-1"), head.target.decode("latin-1")
-                return Request(method, target, headers, bytes(body), share)
+                try:
+                    parts = urlsplit(target)
+                except ValueError:
+                    said = b'{"error":"found a target that is no URL"}\n'
+                    raise _RefusedError(Answer(400, said)) from None
+                return Request(method, parts.path, parts.query, headers, bytes(body), share)
             else:
                 return None
