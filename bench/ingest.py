@@ -1,13 +1,13 @@
-"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in `penstock serve`.
+"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in a server.
 
 Reading alone is timed by the processor time of its thread. `into the store` goes over HTTP to a receiver in a
 process of its own, which keeps points as an experiment does, on the disk before it answers: points kept for
 each second of that process's processor time, by messages of so many points over so many connections.
 `penstock serve` is the same in the server of experiments, from its start to the end of the last message. Of
 the nodes, each sends 200 metrics every second over a connection of its own to that server, as it is run; with
-`--ceiling` as fast as it is answered as well, which says how many nodes there could be. Planted: five points that are
-never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in the
-store, or a plant is not found.
+`--ceiling` as fast as it is answered as well, which says how many nodes there could be. Planted: five points
+that are never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in
+the store, or a plant is not found.
 """
 
 from __future__ import annotations
