@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from socket import inet_aton
 
 from fastapi import HTTPException
 from fastapi.concurrency import run_in_threadpool
@@ -48,6 +49,8 @@ _ALWAYS = "/api/v1/live"
 _READS = re.compile(r"/grafana/(?:search|variable|metrics|query|annotations)")
 _WHO = "penstock.who"
 _HOSTS = Path("/etc/hosts")
+#: of which spellings of IPv4 addresses are made, hexadecimal ones too
+_NUMBERS = re.compile(r"[0-9a-fx.]+")
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
     except ValueError:
+        return False
+
+
+def _spells(name: str, address: str) -> bool:
+    """Whether it is a spelling of this IPv4 address, as 127.1 of 127.0.0.1: no name of a site can be one."""
+    try:
+        # what follows a blank would be overlooked
+        return bool(_NUMBERS.fullmatch(name)) and inet_aton(name) == inet_aton(address)
+    except OSError:
         return False
 
 
@@ -143,7 +155,8 @@ class Gate:
         host = headers.get("host", "").lower()
         name = re.sub(r":[0-9]*$", "", host).strip("[]")
         here = scope["server"][0].removeprefix("::ffff:")
-        if name not in self._names and name != here and not _named_here(name, here):
+        known = name in self._names or name == here or _spells(name, here)
+        if not known and not _named_here(name, here):
             # another site could have its own name point here
             return _answer(421, f"host {host[:80]} is not served here")
         origin = headers.get("origin")
