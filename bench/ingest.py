@@ -1,13 +1,13 @@
-"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in one receiver.
+"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in a server.
 
-Reading alone is timed by the processor time of its thread. Everything else goes over HTTP to a receiver in a
-process of its own, which keeps points as an experiment does: on the disk before it answers. `into the store`
-is points kept for each second of that process's processor time, by messages of so many points over so many
-connections; `penstock serve` is the same in the server of experiments, from its start to the end of the last
-message. Of the nodes, each sends 200 metrics every second over a connection of its own; with `--ceiling`
-as fast as it is answered as well, which says how many nodes there could be. Planted: five points that are
-never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in the
-store, or a plant is not found.
+Reading alone is timed by the processor time of its thread. `into the store` goes over HTTP to a receiver in a
+process of its own, which keeps points as an experiment does, on the disk before it answers: points kept for
+each second of that process's processor time, by messages of so many points over so many connections.
+`penstock serve` is the same in the server of experiments, from its start to the end of the last message. Of
+the nodes, each sends 200 metrics every second over a connection of its own to that server, as it is run; with
+`--ceiling` as fast as it is answered as well, which says how many nodes there could be. Planted: five points
+that are never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in
+the store, or a plant is not found.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ def by_penstock() -> Iterator[Served]:
                 yield found
                 http_.put("/exp/x").raise_for_status()
                 rows = http_.get("/api/v1/experiments/x/series").json()["series"]
-                found.said = {"in_the_store": sum(r["stored"] for r in rows)}
+                found.said = {
+                    "in_the_store": sum(r["stored"] for r in rows),
+                    "refused": max(r["refused"] for r in rows),  # of the source, told with each
+                }
         finally:
             process.kill()
             process.wait()
@@ -237,9 +240,10 @@ class Nodes:
 
 
 def nodes(seconds: int, paced: bool) -> Nodes:
-    """Each node sends what it has for every second: when it is due, or as fast as it is answered."""
+    """Each node sends what it has for every second to `penstock serve`: when it is due, or as fast as it is
+    answered."""
     late = [0.0] * NODES
-    with served() as receiver:
+    with by_penstock() as receiver:
         began, cpu_s = time.monotonic(), receiver.cpu_s()
 
         def send(node: int) -> None:

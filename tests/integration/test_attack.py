@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.known_host import with_known_host
+from tests.integration.receivers import Receivers, listens, posted
 
 pytestmark = [
     pytest.mark.host,
@@ -456,8 +458,23 @@ def test_a_monitored_command(ground: Ground) -> None:
 
 
 def test_a_server_of_pages(ground: Ground) -> None:
-    with ground.beside("serve", "--port", "0"):
+    """Its receivers at work for an experiment; what they keep is as closed as the rest."""
+    receivers = Receivers.of(ground.base / "out")
+    with ground.beside("serve", "--port", "0", "--config", str(receivers.config)):
         awaited(lambda: any(path.name.startswith("serve-") for path in ground.made()))
+        (said,) = (path for path in ground.made() if path.name.startswith("serve-"))
+        url = json.loads(said.read_text())["url"]
+        with urllib.request.urlopen(f"{url}exp/attacked", data=b"", timeout=60) as answer:
+            assert answer.status == 201
+        awaited(lambda: listens(receivers.influx))
+        assert posted(receivers.influx, "/write", b"m v=1 1") == 204
+
+        def write() -> list[int]:
+            wrong = ({"Authorization": "Token x"}, {"Authorization": ""})
+            return [posted(receivers.influx, "/write", b"m v=1 2", **words) for words in wrong]
+
+        assert as_nobody(write) == [401, 401]
+        assert any(path.suffix == ".batches" for path in ground.made())
         judged(ground, least_sockets=0)
 
 

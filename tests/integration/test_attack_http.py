@@ -30,6 +30,8 @@ from penstock.serve.app import application
 from penstock.serve.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.integration.known_host import with_known_host
+from tests.integration.receivers import MATRIX, Receivers, answering, listens
+from tests.unit.test_collectors import until
 
 pytestmark = [
     pytest.mark.host,
@@ -59,6 +61,9 @@ ENDS = {
 EXAMPLES = int(os.environ.get("PENSTOCK_HTTP_EXAMPLES", "20"))
 #: a stream of states has no end
 STREAMS = {("GET", "/api/v1/live")}
+#: whose words are names of the configuration
+OF_EXPERIMENTS = ("/exp", "/api/v1/experiments")
+CONFIGURED = {"collector": "influx", "server": "prom"}
 #: how long a request may wait for what it asks for [s]
 PATIENT = ("seconds", "timeout_s", "wait_s")
 
@@ -74,9 +79,10 @@ OPERATIONS = described()
 
 
 class Server:
-    """A server with a trace, a cluster and a disk."""
+    """A server with a trace, a cluster and a disk; with receivers at work, and a server elsewhere to ask."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, elsewhere: int) -> None:
+        receivers = Receivers.of(place, elsewhere)
         bundle = write_bundle(place / "T", events(500))
         environment = {
             **os.environ,
@@ -90,7 +96,7 @@ class Server:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "penstock", "serve", str(bundle)),
-                    *("--ask-token", "--port", "0"),
+                    *("--ask-token", "--port", "0", "--config", str(receivers.config)),
                 ],
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -115,6 +121,7 @@ class Server:
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=60,
         ).raise_for_status()
+        until(lambda: listens(receivers.influx))
         self.known |= {
             "name": "attacked",
             "number": 0,
@@ -146,10 +153,11 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
     record_testsuite_property: Callable[[str, object], None],
 ) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("attack-http"))
-    yield running
-    record_testsuite_property("requests", running.requests)
-    running.end()
+    with answering((200, {}, MATRIX)) as (elsewhere, _):
+        running = Server(tmp_path_factory.mktemp("attack-http"), elsewhere)
+        yield running
+        record_testsuite_property("requests", running.requests)
+        running.end()
 
 
 def tried(name: str, examples: int) -> Any:
@@ -190,6 +198,9 @@ def aimed(case: Case, server: Server) -> None:
             **server.known,
             "disk": server.disk_id if alone else "data",
         }[key]
+    for words in (case.body, case.query):
+        if case.path.startswith(OF_EXPERIMENTS) and isinstance(words, dict):
+            words |= {key: said for key, said in CONFIGURED.items() if key in words}
 
 
 def hurried(said: Any) -> None:

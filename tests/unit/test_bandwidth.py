@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from penstock.archive.series import Series
 from penstock.errors import BadInput
-from penstock.observe.monitor.bandwidth import as_json, bwinfo
+from penstock.observe.monitor.bandwidth import as_json, bwinfo, devices_of
+from penstock.observe.monitor.samples import SAMPLES_SCHEMA
+from penstock.observe.monitor.uses import uses_of_tables
+from penstock.observe.monitor.utilisation import utilisation
 
 
 def ramp(low: int = 1, high: int = 360) -> Series:
@@ -45,3 +50,31 @@ def test_what_is_missing_is_no_zero_but_less_coverage() -> None:
     assert json.loads(as_json({"sda": nothing}))["sda"]["mean1min"] is None
     with pytest.raises(BadInput, match="window of 0 minutes"):
         bwinfo(series, windows=[0])
+
+
+def test_windows_of_a_sampled_disk_agree_with_what_was_transferred() -> None:
+    """Counters of a disk whose bytes are known, sampled a little early or late, for ten seconds.
+
+    Breaks where rates are of the nominal interval, where one direction is left out, or a unit is mistaken.
+    """
+    draw = np.random.default_rng(3)
+    at_ns = 10**9 * np.arange(11) + np.append(0, draw.integers(-10_000_000, 10_000_000, 10))
+    read, written = draw.integers(1_000_000, 400_000_000, (2, 10))
+    rows = [
+        (int(t), "disk", "vda", metric, "B", 5e9 + float(moved), True)
+        for metric, bytes_ in (
+            *(("read_bytes", read), ("written_bytes", written)),
+            ("io_time", 0 * read),  # without it no disk is known
+        )
+        for t, moved in zip(at_ns, np.append(0, np.cumsum(bytes_)), strict=True)
+    ]
+    frame = pd.DataFrame(sorted(rows), columns=SAMPLES_SCHEMA.names)
+    samples = pa.Table.from_pandas(frame, schema=SAMPLES_SCHEMA, preserve_index=False)
+    rates = utilisation(samples, hz=100, link_bps={})
+    (series,) = devices_of(uses_of_tables({"utilisation": rates}, "host")).values()
+    found = bwinfo(series, windows=[1])
+    moved = (read + written) / (np.diff(at_ns) / 1e9)
+    assert found["mean1min"] * 10 == pytest.approx((read + written).sum(), rel=0.02)
+    assert found["min1min"] == pytest.approx(moved.min(), rel=0.02)
+    assert found["max1min"] == pytest.approx(moved.max(), rel=0.02)
+    assert found["insta"] == pytest.approx(moved[-1], rel=0.02)

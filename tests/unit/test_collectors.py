@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.server
 import importlib
 import json
@@ -209,6 +210,56 @@ def test_ten_thousand_connections_that_say_nothing_leave_room_for_one_that_does(
         for one in silent:
             one.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
+    """Breaks without the common bound, or where what is unpacked of a small body does not count."""
+    sink = MemorySink()
+    graphite, influx = (
+        GraphiteReceiver("g", {"port": 0, "pickle_port": 0}),
+        InfluxReceiver("i", {"port": 0}),
+    )
+    head = b"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (30 << 20)
+    pickled = struct.pack("!L", 1 << 20)
+    packed = gzip.compress(b"\n" * (16 << 20))
+    opened: list[socket.socket] = []
+
+    def half(address: tuple[str, int], begin: bytes, size: int) -> None:
+        opened.append(socket.create_connection(address))
+        with contextlib.suppress(ConnectionError):
+            opened[-1].sendall(begin)
+            opened[-1].sendall(b"x" * size)
+
+    with Collecting({"g": graphite, "i": influx}, sink):
+        assert influx._listener is not None
+        assert graphite._pickles is not None
+        rooms = [influx._listener.room, graphite._pickles.room]
+        for room in rooms:
+            room.most = 16 << 20
+        for _ in range(8):
+            half(influx.address, head, 3 << 20)
+        for _ in range(40):
+            half(graphite.pickle_address, pickled, (1 << 20) - 1)
+        for receiver in (influx, graphite):
+            until(lambda r=receiver: r.intake.receipt.refused["no room"] >= 3)  # type: ignore[misc]
+        assert all(12 << 20 < room.held <= room.most for room in rooms)
+        status, said = post(influx.address, "/write?db=x", b"#" * (3 << 20))
+        assert status == 503, said
+        status, said = post(influx.address, "/write?db=x", packed, **{"Content-Encoding": "gzip"})
+        assert status == 503, said
+        assert post(influx.address, "/write?db=x", b"alive value=1 1")[0] == 204
+        data = pickle.dumps([("alive", (1_700_000_000, 1))])
+        with socket.create_connection(graphite.pickle_address) as sent:
+            sent.sendall(struct.pack("!L", len(data)) + data)
+            until(lambda: sink.points("g").num_rows == 1)
+        for one in opened:
+            one.close()
+        until(lambda: not any(room.held for room in rooms))
+        assert post(influx.address, "/write?db=x", b"#" * (3 << 20))[0] == 204
+    assert influx.intake.receipt.refused["no room"] >= 5
+    assert graphite.intake.receipt.refused["no room"] >= 20
+    told = [e for b in sink.batches.values() for e in b.events if e.kind == "refused"]
+    assert {e.detail.partition(":")[0] for e in told} >= {"no room"}
 
 
 # ---------------------------------------------------------------- InfluxDB's line protocol

@@ -28,7 +28,7 @@ import penstock
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
-from penstock.observe.monitor.door import Remote
+from penstock.observe.monitor.door import Patient, Remote
 from penstock.observe.monitor.lacking import of_headers, verdict_of
 from penstock.observe.monitor.points import points
 from penstock.observe.monitor.targets import read_targets
@@ -584,18 +584,29 @@ class Hanging(socketserver.StreamRequestHandler):
             self.rfile.read()
 
 
-@pytest.mark.parametrize("drips", [b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100])
-def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
-    """Breaks where the end of an experiment, which a server may take long for, is waited for whatever it does:
-    this test would be over its time."""
+#: nothing, or the beginning of an answer, byte by byte
+DRIPS = (b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
 
-    class Server(socketserver.ThreadingTCPServer):
+
+@contextlib.contextmanager
+def hanging(drips: bytes) -> Iterator[str]:
+    """A server that never answers; its address."""
+
+    class Never(socketserver.ThreadingTCPServer):
         daemon_threads = True
         block_on_close = False
 
-    with Server(("127.0.0.1", 0), type("H", (Hanging,), {"drips": drips})) as server:
+    with Never(("127.0.0.1", 0), type("H", (Hanging,), {"drips": drips})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("drips", DRIPS)
+def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
+    """Breaks where the end of an experiment, which a server may take long for, is waited for whatever it does:
+    this test would be over its time."""
+    with hanging(drips) as url:
         environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_SERVER": url}
         program = str(Path(sys.executable).with_name("penstock"))
         for words in (["start", "x"], ["mark", "x", "--note", "n"], ["stop", "x"]):
@@ -608,7 +619,32 @@ def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
             [program, "monitor", "get", "x", "-m", "m"], env=environment, capture_output=True
         )
         assert done.returncode == 1
-        server.shutdown()
+
+
+def _experiment(url: str) -> None:
+    with penstock.experiment("x", server=url) as running, running.phase("load"):
+        running.note("n")
+
+
+#: what a program calls, by its name
+CALLS = {
+    "start": lambda url: Patient(Remote(url)).start("x"),
+    "mark": lambda url: Patient(Remote(url)).mark("x", "note", "n"),
+    "stop": lambda url: Patient(Remote(url)).stop("x"),
+    "clock": lambda url: Patient(Remote(url)).clock(),
+    "with": _experiment,
+}
+
+
+# no wall clock, but for a call's own bound: a second, five times over, where it would hang for ever
+@pytest.mark.parametrize("drips", DRIPS)
+@pytest.mark.parametrize("call", CALLS)
+def test_each_call_is_over_in_time_whatever_the_server_does(call: str, drips: bytes) -> None:
+    """Breaks where only the pause between two bytes is bounded: the second server makes none that is long."""
+    with hanging(drips) as url:
+        began = time.monotonic()
+        CALLS[call](url)
+        assert time.monotonic() - began < 5.0
 
 
 def test_the_server_s_clock_is_compared_with_ours(server: Server, monkeypatch) -> None:

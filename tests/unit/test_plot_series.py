@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,31 @@ def test_no_text_is_clipped_and_axes_have_units(kind: str, width: str) -> None:
     assert min(inside.x0, inside.y0) > -0.03
     assert inside.x1 < box[0] + 0.03
     assert inside.y1 < box[1] + 0.03
+
+
+SHADE = re.compile(
+    rf'<path d="M (\S+) \S+ \nL (\S+) [^"]*"[^>]*style="fill: {style.GRID}; opacity: [0-9.]+"/>'
+)
+
+
+@pytest.mark.parametrize("kind", ["lines", "multi-y", "stacked", "bands"])
+def test_phases_are_shaded_over_their_time_and_named(kind: str) -> None:
+    """Breaks where phases are not drawn, one is without its name, or lies elsewhere than its time."""
+    recorded = for_kind(kind)
+
+    def drawn(phases: Sequence[Phase]) -> str:
+        of = replace(recorded, phases=phases)
+        return shipped(chart_of(kind, of), of, "fig.svg")["fig.svg"].decode()
+
+    picture, bare = drawn(recorded.phases), drawn(())
+    # of phases one after the other every second is shaded, and what lies within one
+    load, inner = sorted({tuple(map(float, found)) for found in SHADE.findall(picture)})
+    second = (load[1] - load[0]) / (20 - 5)
+    assert inner == pytest.approx((load[0] + 20 * second, load[0] + 35 * second), abs=0.01)
+    assert not SHADE.findall(bare)
+    for phase in recorded.phases:  # letters are outlines, the words beside them
+        assert f"<!-- {phase.name} -->" in picture
+        assert f"<!-- {phase.name} -->" not in bare
 
 
 def peers(n: int = 100) -> bytes:

@@ -150,6 +150,20 @@ def test_other_names_and_other_sites_are_refused(server: Server, path: str) -> N
     assert server.get(path, **named, **server.right).status_code == own
 
 
+def test_its_own_address_may_be_spelt_as_one_likes(server: Server) -> None:
+    """Breaks where another address is taken for it, or what follows its spelling is overlooked."""
+    for name, status in (
+        *(("127.1", 200), ("127.0.1", 200), ("0x7f.1", 200), ("0X7F000001", 200)),
+        *(("2130706433", 200), ("0177.0.0.01", 200)),
+        *(("127.2", 421), ("2130706434", 421), ("1.127", 421), ("127.1.evil.example", 421)),
+        *(("127.1 evil.example", 421), ("127.0.0.0.1", 421)),
+        *(("fade.be", 421), ("x", 421), (".", 421)),
+    ):
+        for port in ("", f":{server.port}"):
+            answer = server.get("/api/v1", Host=name + port, **server.right)
+            assert answer.status_code == status, name + port
+
+
 @pytest.mark.parametrize("path", ["/api/v1/clusters", "/api/v1/clusters/x/exec"])
 def test_a_body_has_an_end(server: Server, path: str) -> None:
     head = f"POST {path} HTTP/1.1\nHost: localhost:{server.port}\nContent-Type: application/json"

@@ -50,6 +50,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (409, "The host or the node refused the change."),
         (413, "Its body is too long."),
         (421, "It was sent to another name than this server's."),
+        (503, "There is no room for its body just now; ask again after Retry-After."),
     )
 }
 

@@ -174,7 +174,10 @@ class SeriesModel(BaseModel):
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
     502: {"description": "A server elsewhere did not answer as it should."},
-    503: {"description": "The catalogue does not answer just now; ask again after Retry-After."},
+    503: {
+        "description": "The catalogue does not answer just now, or there is no room for the body; "
+        "ask again after Retry-After."
+    },
     507: {"description": "There is no room for it; nothing of it was kept."},
 }
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from socket import inet_aton
 
 from fastapi import HTTPException
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import Away
+from penstock.observe.monitor.collectors.room import FullError, Room, Share
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
@@ -47,6 +49,8 @@ _ALWAYS = "/api/v1/live"
 _READS = re.compile(r"/grafana/(?:search|variable|metrics|query|annotations)")
 _WHO = "penstock.who"
 _HOSTS = Path("/etc/hosts")
+#: of which spellings of IPv4 addresses are made, hexadecimal ones too
+_NUMBERS = re.compile(r"[0-9a-fx.]+")
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,15 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def _spells(name: str, address: str) -> bool:
+    """Whether it is a spelling of this IPv4 address, as 127.1 of 127.0.0.1: no name of a site can be one."""
+    try:
+        # what follows a blank would be overlooked
+        return bool(_NUMBERS.fullmatch(name)) and inet_aton(name) == inet_aton(address)
+    except OSError:
+        return False
+
+
 def _named_here(name: str, here: str) -> bool:
     """Whether this host's own /etc/hosts has the name for the address: no other site can write there."""
     try:
@@ -113,6 +126,7 @@ class Gate:
         self._app = app
         self._users = users
         self._token = token.encode()
+        self._room = Room()
         self._names = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,13 +148,15 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, closed)
         else:
-            await self._app(scope, bounded(scope, receive), closed)
+            with self._room.share() as share:
+                await self._app(scope, bounded(scope, receive, share), closed)
 
     async def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "").lower()
         name = re.sub(r":[0-9]*$", "", host).strip("[]")
         here = scope["server"][0].removeprefix("::ffff:")
-        if name not in self._names and name != here and not _named_here(name, here):
+        known = name in self._names or name == here or _spells(name, here)
+        if not known and not _named_here(name, here):
             # another site could have its own name point here
             return _answer(421, f"host {host[:80]} is not served here")
         origin = headers.get("origin")
@@ -188,8 +204,9 @@ def allow(scope: Scope, most_bytes: int) -> None:
     scope[_MOST] = most_bytes
 
 
-def bounded(scope: Scope, receive: Receive) -> Receive:
-    """`receive`, but 413 once a body is longer than it may be: where announced, before any of it is read."""
+def bounded(scope: Scope, receive: Receive, share: Share) -> Receive:
+    """`receive`, but 413 once a body is longer than it may be, 503 where others have taken the room for it:
+    where announced, before any of it is read."""
     announced = int(Headers(scope=scope).get("content-length", 0))
     seen = 0
 
@@ -197,12 +214,18 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         nonlocal seen
         most = scope.get(_MOST, _MOST_BYTES)
         message: Message = {}
-        if announced <= most:
-            message = await receive()
-            seen += len(message.get("body", b""))
-        if max(announced, seen) > most:
-            # what is still to come is not waited for
-            raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
+        try:
+            if announced <= most:
+                share.expect(announced)
+                message = await receive()
+                seen += len(message.get("body", b""))
+            # of what is refused, what is still to come is not waited for
+            if max(announced, seen) > most:
+                raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
+            share.grow(len(message.get("body", b"")))
+        except FullError:
+            words = "no room for a body just now, as others are sent; expected it a little later"
+            raise HTTPException(503, words, {"Connection": "close", "Retry-After": "1"}) from None
         return message
 
     return part

@@ -20,7 +20,8 @@ from penstock.observe.monitor.collectors.collector import (
     setting,
     told_interval_ns,
 )
-from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener
+from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener, exactly
+from penstock.observe.monitor.collectors.room import FullError
 from penstock.observe.monitor.points import Closed, Sink
 
 #: how long lines are gathered before they are kept [s], and at most how many [bytes]
@@ -169,26 +170,36 @@ class GraphiteReceiver:
         _: asyncio.StreamWriter,
         heard: Callable[[], None],
     ) -> None:
-        while True:
+        assert self._pickles is not None
+        going_on = True
+        while going_on:
             length = int.from_bytes(await reader.readexactly(4), "big")
             if length > MOST_PICKLE:
                 what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
                 self.intake.refuse("too long", what)
                 return
-            async with asyncio.timeout(PATIENCE_S):
-                data = await reader.readexactly(length)
-            heard()
-            while True:
+            with self._pickles.room.share() as share:
                 try:
-                    await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
-                    break
-                except ValueError:
+                    async with asyncio.timeout(PATIENCE_S):
+                        data = await exactly(reader, length, share)
+                except FullError:
+                    what = "found no room for a pickle beside those of others"
+                    self.intake.refuse("no room", what)
                     return
-                except Closed:
-                    return
-                except PenstockError:
-                    self.intake.receipt.counted["not kept at first"] += 1
-                    await asyncio.sleep(1.0)
+                heard()
+                going_on = await self._keep_pickle(data)
+
+    async def _keep_pickle(self, data: bytes) -> bool:
+        """Keeps a pickle once that can be; gives whether its sender is heard further."""
+        while True:
+            try:
+                await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
+                return True
+            except (ValueError, Closed):
+                return False
+            except PenstockError:
+                self.intake.receipt.counted["not kept at first"] += 1
+                await asyncio.sleep(1.0)
 
     def _take_datagram(self, data: bytes) -> None:
         if self._room.is_set():

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import cramjam
 
@@ -101,7 +101,7 @@ class _Push:
             interval_ns=self._interval_ns,
         )
         self._together = Together(self.intake)
-        self._listener = HttpListener(self._door, self.answer)
+        self._listener = HttpListener(self._door, self.answer, self._full)
         await self._listener.start()
 
     async def stop(self) -> Receipt:
@@ -116,6 +116,9 @@ class _Push:
 
     async def answer(self, request: Request) -> Answer:
         raise NotImplementedError
+
+    def _full(self) -> None:
+        self.intake.refuse("no room", "found no room for a body beside those of others")
 
     async def _read(self, request: Request, protocol: str, *words: Any) -> dict[str, int] | Answer:
         """What was refused, or the answer where nothing could be kept."""
@@ -150,17 +153,16 @@ class InfluxReceiver(_Push):
     port = 8086
 
     async def answer(self, request: Request) -> Answer:
-        parts = urlsplit(request.target)
-        asked = parse_qs(parts.query)
+        asked = parse_qs(request.query)
         version = (("x-influxdb-version", "1.8-penstock"),)
-        if parts.path == "/ping":
+        if request.path == "/ping":
             return Answer(204, headers=version)
-        if parts.path == "/query":
+        if request.path == "/query":
             # programs that make their database first
             body = b'{"results":[{"statement_id":0}]}\n'
             return Answer(200, body, (("content-type", "application/json"), *version))
-        if parts.path not in ("/write", "/api/v2/write"):
-            return _error(404, f"found {parts.path[:100]}; expected /write")
+        if request.path not in ("/write", "/api/v2/write"):
+            return _error(404, f"found {request.path[:100]}; expected /write")
         if request.method != "POST":
             return _error(405, f"found {request.method[:20]}; expected POST")
         precision = asked.get("precision", [""])[0]
@@ -191,12 +193,13 @@ class RemoteWriteReceiver(_Push):
     units = staticmethod(unit_of)
 
     async def answer(self, request: Request) -> Answer:
-        if urlsplit(request.target).path not in ("/api/v1/write", "/write"):
-            return _error(404, f"found {request.target[:100]}; expected /api/v1/write")
+        if request.path not in ("/api/v1/write", "/write"):
+            return _error(404, f"found {request.path[:100]}; expected /api/v1/write")
         if request.method != "POST":
             return _error(405, f"found {request.method[:20]}; expected POST")
         try:
             message = unsnapped(request.body)
+            request.share.grow(len(message))
         except BadInput as error:
             self.intake.refuse("malformed", str(error))
             return _error(400, str(error))
@@ -239,6 +242,7 @@ def _inflated(request: Request) -> bytes:
         raise BadInput(f"found {error}; expected a body in gzip") from None
     if len(body) > MOST_BODY or not opened.eof:
         raise BadInput(f"found more than {MOST_BODY} bytes in gzip, or no end of it")
+    request.share.grow(len(body))
     return body
 
 

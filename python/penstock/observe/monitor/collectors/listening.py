@@ -11,11 +11,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import h11
 
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import setting
+from penstock.observe.monitor.collectors.room import FullError, Room, Share
 
 #: connections at a time; one more takes the place of the one that was silent longest
 MOST_CONNECTIONS = 512
@@ -63,9 +65,11 @@ def most_connections() -> int:
 
 
 class Listener:
-    """A TCP server whose connections are bounded in number."""
+    """A TCP server whose connections are bounded in number, and in what they hold together."""
 
     def __init__(self, door: Door, handle: Handle) -> None:
+        #: for what is being received
+        self.room = Room()
         self._most = most_connections()
         self._door, self._handle = door, handle
         self._open: OrderedDict[asyncio.StreamWriter, asyncio.Task[None] | None] = OrderedDict()
@@ -117,14 +121,27 @@ class Listener:
                 writer.close()
 
 
+async def exactly(reader: asyncio.StreamReader, size: int, share: Share) -> bytes:
+    """So many bytes, held from when they come. FullError where there is no room for them."""
+    read = bytearray()
+    while len(read) < size:
+        piece = await reader.readexactly(min(1 << 16, size - len(read)))
+        share.grow(len(piece))
+        read += piece
+    return bytes(read)
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked over HTTP; names of headers in small letters."""
 
     method: str
-    target: str
+    path: str
+    query: str
     headers: Mapping[str, str]
     body: bytes
+    #: of the listener's room, until it is answered
+    share: Share
 
 
 @dataclass(frozen=True)
@@ -142,11 +159,19 @@ class _RefusedError(Exception):
 
 
 class HttpListener(Listener):
-    """HTTP/1.1 on bounded connections, bodies bounded as well."""
+    """HTTP/1.1 on bounded connections, bodies bounded as well.
 
-    def __init__(self, door: Door, answer: Callable[[Request], Awaitable[Answer]]) -> None:
+    `full` is called for each body that there was no room for.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        answer: Callable[[Request], Awaitable[Answer]],
+        full: Callable[[], None],
+    ) -> None:
         super().__init__(door, self._talk)
-        self._answer = answer
+        self._answer, self._full = answer, full
 
     async def _talk(
         self,
@@ -156,22 +181,9 @@ class HttpListener(Listener):
     ) -> None:
         talk = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16)
         while True:
-            try:
-                request = await self._request(talk, reader, writer, heard)
-                if request is None:
-                    return
-                answer = (
-                    await self._answer(request)
-                    if self._may(request)
-                    else Answer(401, b'{"error":"expected the token"}\n')
-                )
-            except h11.RemoteProtocolError as error:
-                answer = Answer(error.error_status_hint, b"")
-            except TimeoutError:
-                return
-            except _RefusedError as refused:
-                answer = refused.answer
-            if talk.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            with self.room.share() as share:
+                answer = await self._answered(talk, reader, writer, heard, share)
+            if answer is None or talk.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 return
             headers = [("content-length", str(len(answer.body))), *answer.headers]
             if answer.status == 204:
@@ -190,10 +202,37 @@ class HttpListener(Listener):
                 return
             talk.start_next_cycle()
 
+    async def _answered(
+        self,
+        talk: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        heard: Callable[[], None],
+        share: Share,
+    ) -> Answer | None:
+        """The answer to what is asked next; None where nothing is."""
+        try:
+            request = await self._request(talk, reader, writer, heard, share)
+            if request is None:
+                return None
+            if not self._may(request):
+                return Answer(401, b'{"error":"expected the token"}\n')
+            return await self._answer(request)
+        except h11.RemoteProtocolError as error:
+            return Answer(error.error_status_hint, b"")
+        except TimeoutError:
+            return None
+        except FullError:
+            self._full()
+            said = b'{"error":"found no room for a body just now; expected it a little later"}\n'
+            return Answer(503, said, (("retry-after", "1"),))
+        except _RefusedError as refused:
+            return refused.answer
+
     def _may(self, request: Request) -> bool:
         """The token as `Authorization: Token …` or `Bearer …`."""
         token = self._door.token
-        if token is None or request.target == "/ping":
+        if token is None or request.path == "/ping":
             return True
         given = request.headers.get("authorization", "").partition(" ")[2].strip()
         return hmac.compare_digest(given.encode(), token.encode())
@@ -204,6 +243,7 @@ class HttpListener(Listener):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         heard: Callable[[], None],
+        share: Share,
     ) -> Request | None:
         head: h11.Request | None = None
         body = bytearray()
@@ -225,10 +265,16 @@ class HttpListener(Listener):
                 if len(body) > MOST_BODY:
                     said = b'{"error":"expected a body of at most %d bytes"}\n' % MOST_BODY
                     raise _RefusedError(Answer(413, said))
+                share.grow(len(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert head is not None
                 headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers}
                 method, target = head.method.decode("latin-1"), head.target.decode("latin-1")
-                return Request(method, target, headers, bytes(body))
+                try:
+                    parts = urlsplit(target)
+                except ValueError:
+                    said = b'{"error":"found a target that is no URL"}\n'
+                    raise _RefusedError(Answer(400, said)) from None
+                return Request(method, parts.path, parts.query, headers, bytes(body), share)
             else:
                 return None

@@ -1,0 +1,106 @@
+"""A configuration with every receiver and a server elsewhere, for those who attack what works by it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.integration.test_collectors import free_port
+
+TOKEN = "a-token-of-the-receivers"
+#: what a server with Prometheus' API says that has nothing
+MATRIX = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
+
+
+@dataclass(frozen=True)
+class Receivers:
+    """Where they listen once an experiment runs, and the file that says so."""
+
+    config: Path
+    lines: int
+    pickles: int
+    influx: int
+    remote: int
+    elsewhere: int
+
+    @classmethod
+    def of(cls, place: Path, elsewhere: int = 0) -> Receivers:
+        """With a configuration in this place; `elsewhere`: the port of a server with Prometheus' API."""
+        ports = [free_port() for _ in range(4)]
+        lines, pickles, influx, remote = ports
+        said = {
+            "targets": [
+                {"server": "prom", "type": "prometheus", "address": f"127.0.0.1:{elsewhere}"}
+            ],
+            "metrics": [{"name": "cpu", "server": "prom", "query": "cpu"}],
+            "collectors": {
+                "collectd": {"type": "graphite", "port": lines, "pickle_port": pickles},
+                "influx": {"type": "influxdb", "port": influx, "token": TOKEN},
+                "remote": {"type": "remote-write", "port": remote},
+            },
+        }
+        config = place / "config.json"
+        config.write_text(json.dumps(said))
+        config.chmod(0o600)
+        return cls(config, *ports, elsewhere)
+
+
+def listens(port: int) -> bool:
+    """Whether something does, on this host."""
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+def posted(port: int, path: str, body: bytes, **headers: str) -> int:
+    """The status of an answer to what is posted to a receiver, with its token unless another is said."""
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        data=body,
+        method="POST",
+        headers={"Authorization": f"Token {TOKEN}", **headers},
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@contextlib.contextmanager
+def answering(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[tuple[int, list[str]]]:
+    """A server elsewhere with these answers in turn, the last of them again and again; its port, and what it
+    was asked for."""
+    asked: list[str] = []
+
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, headers, body = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1], asked
+    finally:
+        server.shutdown()
+        server.server_close()

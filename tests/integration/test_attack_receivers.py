@@ -1,0 +1,365 @@
+"""`penstock serve --config` with every receiver, tried by who may send it anything, and by another user."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib
+import os
+import pickle
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.observe.monitor.collectors.http_push import snapped
+from tests.fuzz.drive import input_of
+from tests.fuzz.targets.points import targets
+from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
+from tests.unit.test_collectors import until
+
+native: Any = importlib.import_module("penstock._native")
+INPUTS = {target.name: target for target in targets()}
+#: inputs of each kind
+MANY = 60
+#: names that would lead elsewhere, were they ever a path, a command, a line of something else
+NAMES = (
+    *("../../../../tmp/penstock-attacked", "/tmp/penstock-attacked", "..", ".", "a/../../b"),
+    *(
+        "a\0b",
+        "%2e%2e%2fetc",
+        "$(touch${IFS}/tmp/penstock-attacked)",
+        "a;touch /tmp/penstock-attacked",
+    ),
+    *("__proto__", "' OR 1=1 --", "<script>alert(1)</script>", "\u202egpj", "x" * 100_000, "lock"),
+)
+
+
+class Server:
+    """With an experiment of its user's, and a token of another."""
+
+    def __init__(self, place: Path, elsewhere: int) -> None:
+        self.place, self.log = place, place / "log"
+        self.at = Receivers.of(place, elsewhere)
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "penstock", "serve", "--port", "0"),
+                    *("--config", str(self.at.config)),
+                ],
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        assert self.url, self.log.read_text()
+        assert httpx.post(f"{self.url}/exp/mine").status_code == 201
+        ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
+        for port in ports:
+            until(lambda port=port: listens(port))  # type: ignore[misc]
+        made = subprocess.run(
+            [sys.executable, "-m", "penstock", "monitor", "token", "mallory"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.mallory = {"Authorization": f"Bearer {made.stdout.split()[-1]}"}
+
+    def ask(self, path: str, said: Any, who: dict[str, str] | None = None) -> httpx.Response:
+        where = f"{self.url}/api/v1/experiments/{path}"
+        return httpx.post(where, json=said, headers=who or {}, timeout=300)
+
+    def stored(self, metric: str) -> list[str]:
+        """Rows of a metric of the experiment."""
+        words = {"metric": metric}
+        answer = httpx.get(f"{self.url}/exp/mine/data", params=words, timeout=300)
+        return answer.text.splitlines()[1:] if answer.is_success else []
+
+    def lives(self) -> None:
+        """Each receiver still takes a point, which is kept; nothing went wrong that nobody foresaw."""
+        assert self.process.poll() is None
+        now_ns = time.time_ns()
+        name, seconds = f"alive_{now_ns}", now_ns / 1e9
+        sent(self.at.lines, f"{name}.line 1 {seconds:.6f}\n".encode())
+        sent(self.at.pickles, pickled(pickle.dumps([(f"{name}.pickle", (seconds, 1))])))
+        assert posted(self.at.influx, "/write", f"{name} influx=1 {now_ns}".encode()) == 204
+        message = native.remote_write_message([(f"{name}_remote", {})], [[(now_ns // 10**6, 1.0)]])
+        assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
+        for end in (".line", ".pickle", "_influx", "_remote"):
+            until(lambda end=end: len(self.stored(name + end)) == 1, 10)  # type: ignore[misc]
+        said = self.log.read_text()
+        assert "Traceback" not in said, said
+        assert "xception" not in said, said
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0
+
+
+def sent(port: int, data: bytes) -> bytes:
+    """What is said to bytes that are sent as they are."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            wire.sendall(data)
+            wire.shutdown(socket.SHUT_WR)
+            while piece := wire.recv(65536):
+                said += piece
+        return said
+
+
+def files(place: Path) -> set[str]:
+    """What lies there, but for what databases keep beside themselves."""
+    found = {str(p.relative_to(place)) for p in place.rglob("*")}
+    return {name for name in found if not name.endswith(("-wal", "-shm", "-journal"))}
+
+
+def pickled(data: bytes) -> bytes:
+    """As Carbon takes it."""
+    return struct.pack("!L", len(data)) + data
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with answering((200, {}, MATRIX)) as (port, _):
+        running = Server(tmp_path_factory.mktemp("attacked"), port)
+        yield running
+        running.end()
+
+
+WAYS: dict[str, Callable[[Server, bytes], object]] = {
+    "line-protocol": lambda s, d: posted(s.at.influx, "/write", d),
+    "graphite-lines": lambda s, d: sent(s.at.lines, d),
+    "graphite-pickle": lambda s, d: sent(s.at.pickles, pickled(d)),
+    "remote-write": lambda s, d: posted(s.at.remote, "/api/v1/write", snapped(d)),
+    "remote-write-packed": lambda s, d: posted(s.at.remote, "/api/v1/write", d),
+}
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_what_is_nearly_right_is_answered_and_the_rest_goes_on(server: Server, kind: str) -> None:
+    for number in range(MANY):
+        answer = WAYS[kind](server, input_of(INPUTS[kind], 1, number))
+        assert isinstance(answer, bytes) or answer in (204, 400), (number, answer)
+    server.lives()
+
+
+def test_datagrams(server: Server) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+        for number in range(MANY):
+            data = input_of(INPUTS["graphite-lines"], 2, number)
+            wire.sendto(data, ("127.0.0.1", server.at.lines))
+        wire.sendto(b"x" * 65_000, ("127.0.0.1", server.at.lines))
+    server.lives()
+
+
+TARGETS = (
+    *("http://[x/write", "//[", "*", "/write?precision=" + "%ff" * 1000, "/write?" + "a&" * 20_000),
+    *("/../../etc/passwd", "/write/../../x", "/%00", "\\\\host\\share", "/write?db=%2e%2e%2f"),
+    *("/debug/vars", "/query?q=DROP+DATABASE+x", "/api/v2/write?org=..&bucket=..&precision=ns"),
+)
+HEADS = (
+    "Content-Length: 99999999999999999999",
+    "Content-Length: -1",
+    "Content-Length: 5\r\nContent-Length: 6",
+    "Transfer-Encoding: chunked\r\nContent-Length: 3",
+    "Transfer-Encoding: gzip, chunked",
+    "X-Penstock-Batch: ../../x 0",
+    "X-Penstock-Batch: influx 0",
+    "X-Penstock-Batch: x 99999999999999999999",
+    "X-Penstock-Batch: \xff\xfe 1",
+    "Authorization: Token \xff",
+    "Content-Encoding: gzip",
+    "Content-Encoding: ../x",
+    "Expect: 100-continue",
+)
+
+
+@pytest.mark.parametrize("door", ["influx", "remote"])
+def test_requests_that_are_none(server: Server, door: str) -> None:
+    port = getattr(server.at, door)
+    token = "Authorization: Token a-token-of-the-receivers"
+    for target in TARGETS:
+        for method in ("POST", "GET", "TRACE"):
+            said = sent(port, f"{method} {target} HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n".encode())
+            assert said.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4")), (method, target, said)
+    for head in HEADS:
+        length = "" if head.startswith(("Content-L", "Transfer")) else "Content-Length: 7\r\n"
+        text = f"POST /write HTTP/1.1\r\nHost: x\r\n{token}\r\n{length}{head}\r\n\r\na v=1 1"
+        said = sent(port, text.encode("latin-1"))
+        right = tuple(b"HTTP/1.1 %d" % status for status in (1, 204, 4, 501))
+        assert said == b"" or said.startswith(right), (head, said)
+    server.lives()
+
+
+class Runs:
+    """What runs a command where it is unpickled by Python's own reader."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.proof}",)
+
+
+def test_a_pickle_runs_nothing(server: Server, tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    assert pickle.loads(pickle.dumps(Runs(proof))) == 0
+    assert proof.exists()  # it would
+    proof.unlink()
+    for protocol in range(6):
+        for what in (Runs(proof), [Runs(proof)], [("a.b", (1_700_000_000, Runs(proof)))]):
+            sent(server.at.pickles, pickled(pickle.dumps(what, protocol)))
+    for text in (
+        f"cposix\nsystem\n(S'touch {proof}'\ntR.",
+        f"(S'touch {proof}'\niposix\nsystem\n.",
+    ):
+        sent(server.at.pickles, pickled(text.encode()))
+    server.lives()
+    assert not proof.exists()
+
+
+def test_names_lead_nowhere(server: Server) -> None:
+    planted = Path("/tmp/penstock-attacked")
+    assert not planted.exists()
+    server.lives()
+    before = files(server.place)
+    for name in NAMES:
+        line = name.encode("utf-8", "surrogatepass")
+        sent(server.at.lines, line.replace(b" ", b"_") + b" 1 1700000000\n")
+        sent(server.at.pickles, pickled(pickle.dumps([(name, (1_700_000_000, 1))])))
+        posted(server.at.influx, "/write", line.replace(b" ", b"\\ ") + b" v=1 1")
+        message = native.remote_write_message([("m", {name[:3000]: name[:3000]})], [[(1, 1.0)]])
+        posted(server.at.remote, "/write", snapped(bytes(message)))
+        server.ask("mine/fetched", {"server": "prom", "query": name, "metric": name[:500]})
+        server.ask("mine/collectors", {"collector": name[:500], "on": False})
+    server.lives()
+    new = {Path(name) for name in files(server.place) - before}
+    assert {name.parent.name.partition("-")[0] for name in new} == {".mine.1"}, new
+    assert all(name.name == "fetched.jsonl" or len(name.stem) == 16 for name in new), new
+    assert not planted.exists()
+
+
+def test_a_source_of_a_collector_is_its_own(server: Server) -> None:
+    for source in ("collectd", "influx", "remote"):
+        words = {"X-Penstock-Batch": f"{source} 7"}
+        status = posted(server.at.influx, "/write", b"a v=1 1", **words)
+        assert status == 409, source
+    assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="Token x") == 401
+    assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="") == 401
+    server.lives()
+
+
+def test_anothers_experiment_is_out_of_reach(server: Server) -> None:
+    """Breaks where a token opens what is another user's."""
+    hers = server.mallory
+    said: tuple[tuple[str, Any], ...] = (
+        ("collectors", {"collector": "influx", "on": False}),
+        ("fetched", {}),
+        ("fetched", {"server": "prom", "query": "up", "metric": "m"}),
+        ("marks", {"kind": "note", "name": "mine now"}),
+        ("points", {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}),
+    )
+    for name in ("mine", "mine%231", "root/mine", "..%2Froot%2Fmine"):
+        for call, words in said:
+            assert server.ask(f"{name}/{call}", words, hers).status_code == 404, (name, call)
+        for method in ("GET", "PUT", "DELETE"):
+            answer = httpx.request(method, f"{server.url}/exp/{name}", headers=hers)
+            assert answer.status_code in (400, 404), (name, method)
+    assert httpx.get(f"{server.url}/exp", headers=hers).text == ""
+    server.lives()
+    one = httpx.get(f"{server.url}/api/v1/experiments/mine").json()
+    assert (one["state"], one["notes"]) == ("running", [])
+
+
+def test_servers_elsewhere_are_those_of_the_configuration(server: Server) -> None:
+    """Breaks where a request chooses what the server asks for it."""
+    with answering((200, {}, MATRIX)) as (port, asked):
+        for name in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", "file:///etc/passwd", ""):
+            said = {"server": name, "query": "up", "metric": "m"}
+            assert server.ask("mine/fetched", said).status_code in (400, 404), name
+            answer = httpx.get(f"{server.url}/exp/mine/data", params=said)
+            assert answer.status_code in (400, 404), name
+    assert asked == []
+    server.lives()
+
+
+def test_a_server_elsewhere_may_say_anything(tmp_path: Path) -> None:
+    deep = b"[" * 200_000
+    with answering((200, {}, MATRIX)) as (inner, reached):
+        away = {"Location": f"http://127.0.0.1:{inner}/api/v1/query_range"}
+        row = b'{"status":"success","data":{"resultType":"matrix","result":[%s]}}'
+        said = (
+            *((302, away, b""), (307, away, b""), (200, {}, deep), (200, {}, b"\xff\xfe")),
+            (200, {"Content-Encoding": "gzip"}, b"no gzip"),
+            (200, {"Content-Encoding": "gzip"}, gzip.compress(b" " * (300 << 20), 1)),
+            (200, {}, row % b'{"metric":{"__name__":"../../x"},"values":[["a","b"]]}'),
+            (200, {}, row % b'{"metric":[],"values":[[1e999,"1"]]}'),
+            (200, {}, row % b'{"metric":{},"values":[[1e300,"1"],[-1e300,"NaN"]]}'),
+            (200, {}, row % (b'{"metric":{"l":"%s"},"values":[[1,"1"]]}' % (b"x" * 100_000))),
+            (500, {}, b"no"),
+        )
+        with answering(*said) as (port, asked):
+            server = Server(tmp_path, port)
+            try:
+                for number in range(len(said)):
+                    words = {"server": "prom", "query": "up", "metric": f"m{number}"}
+                    answer = server.ask("mine/fetched", words)
+                    assert answer.status_code in (201, 400, 502), answer.text
+                assert len(asked) == len(said)
+                server.lives()
+            finally:
+                server.end()
+        assert reached == []
+
+
+def test_a_receiver_that_is_off_takes_nothing_and_goes_on(server: Server) -> None:
+    """Breaks where a switch that is turned fast leaves a receiver without its experiment."""
+    draw = random.Random(1)
+    for _ in range(30):
+        name = draw.choice(("collectd", "influx", "remote", "no such"))
+        answer = server.ask("mine/collectors", {"collector": name, "on": draw.random() < 0.5})
+        assert answer.status_code == (400 if name == "no such" else 201), answer.text
+    for name in ("collectd", "influx", "remote"):
+        server.ask("mine/collectors", {"collector": name, "on": True})
+    for port in (server.at.lines, server.at.pickles, server.at.influx, server.at.remote):
+        until(lambda port=port: listens(port))  # type: ignore[misc]
+    server.lives()
+
+
+def test_too_much_of_everything(server: Server) -> None:
+    sent(server.at.lines, b"x" * (1 << 22))
+    sent(server.at.lines, b"a 1 1700000000\n" * 300_000)
+    sent(server.at.pickles, struct.pack("!L", (1 << 32) - 1))
+    sent(server.at.pickles, pickled(b"(" * (1 << 20)))
+    sent(server.at.pickles, pickled(b"\x80\x04" + b"\x5d\x94" * 200_000 + b"."))
+    sent(server.at.pickles, pickled(b"\x80\x04]" + b"(2" * 200_000 + b"e."))
+    assert posted(server.at.influx, "/write", b"\n" * (33 << 20)) == 413
+    bomb = gzip.compress(b"\0" * (256 << 20), 1)
+    assert posted(server.at.influx, "/write", bomb, **{"Content-Encoding": "gzip"}) == 400
+    many = "".join(f"m{n} v=1 1\n" for n in range(100_500)).encode()
+    # of a source of its own, whose series are as many as there may be
+    words = {"X-Penstock-Batch": "many 0"}
+    assert posted(server.at.influx, "/write", many, **words) == 204
+    tags = ",".join(f"t{n}=v" for n in range(10_000))
+    assert posted(server.at.influx, "/write", f"m,{tags} v=1 1".encode()) == 400
+    assert posted(server.at.remote, "/write", b"\xff\xff\xff\xff\x0f" + b"x" * 100) == 400
+    assert posted(server.at.remote, "/write", snapped(b"\n\xff\xff\xff\xff\x0f")) == 400
+    server.lives()
