@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput, Upstream
+from penstock.host.journal import Journal
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
     InfluxReceiver,
@@ -30,9 +31,15 @@ from penstock.observe.monitor.collectors.http_push import (
     snapped,
 )
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.observe.monitor.dashboards import DASHBOARDS, names_of, rows_of
+from penstock.observe.monitor.formulas import IDLE_STATES, STATES
+from penstock.observe.monitor.monitor import Monitor
+from penstock.observe.monitor.points import Batch
+from penstock.observe.monitor.recorded import recorded
 from penstock.observe.monitor.servers.graphite import GraphiteReader
 from penstock.observe.monitor.servers.influxdb import InfluxReader
 from penstock.observe.monitor.servers.prometheus import PrometheusReader
+from penstock.observe.monitor.uses import uses_of_points
 from penstock.testing import MemorySink
 from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post, until
@@ -158,6 +165,56 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
             compared += 1
     assert compared >= 5 * 12
     assert len(kept) == len(truth)
+
+
+@pytest.mark.parametrize("rates", ["false", "true"])
+def test_processors_are_as_busy_by_collectd_as_by_the_recorder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: str
+) -> None:
+    # would break if its ticks were taken for seconds, its rates for counters, or waiting for work
+    collectd = program("collectd", "collectd-core")
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path))
+    sink = MemorySink()
+    receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
+    spin = [sys.executable, "-c", "while True: pass"]
+    config = tmp_path / "collectd.conf"
+    with (
+        Monitor(Journal(tmp_path / "journal.jsonl"), tmp_path, SECOND // 10) as monitor,
+        Collecting({"collectd": receiver}, sink),
+        running(spin, tmp_path / "spin"),
+    ):
+        said = COLLECTD.format(place=tmp_path, port=receiver.address[1])
+        config.write_text(said.replace("StoreRates false", f"StoreRates {rates}"))
+        monitor.start(None, None, tmp_path)
+        shift = time.time_ns() - time.monotonic_ns()
+        with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
+            until(lambda: len({r["utc_ns"] for r in sink.rows() if "cpu" in r["metric"]}) > 12, 120)
+            # collectd rounds its times
+            time.sleep(1.0)
+            tables = monitor.stop().tables
+    batches = [sink.batches[key] for key in sorted(sink.batches)]
+    frame = uses_of_points(recorded(batches, 0, time.time_ns()), {})
+    (row,) = names_of(DASHBOARDS["compute"], frame)
+    assert row == "node"
+    plots = {plot.key: lines for plot, lines in rows_of(DASHBOARDS["compute"], frame)[row]}
+    (busy,) = plots["cpu"]
+    assert len(plots["load"]) == 3
+    ticks = tables["samples"].to_pandas().query("source == 'cpu' and entity == 'all'")
+    wide = ticks.pivot(index="t_ns", columns="metric", values="value")[list(STATES)].diff()
+    wide = wide.iloc[1:].cumsum()
+    at = wide.index.to_numpy() + shift
+    ends = busy.utc_ns[busy.utc_ns <= at[-1]]
+    assert len(ends) >= 8
+
+    def between(states: Sequence[str]) -> Any:
+        passed = wide[list(states)].sum(axis=1).to_numpy()
+        return np.interp(ends, at, passed) - np.interp(ends - SECOND, at, passed)
+
+    idle, every = between(IDLE_STATES), between(STATES)
+    ours = 100.0 * (every.sum() - idle.sum()) / every.sum()
+    assert ours > 100.0 / (os.cpu_count() or 1) / 2, "one of them was busy all the time"
+    # each of its moments is of the nearest second: both ends are half a second away at most
+    assert busy.value[: len(ends)].mean() == pytest.approx(ours, abs=100.0 / len(ends))
 
 
 def test_node_exporter_is_scraped_on_a_grid_without_a_miss(tmp_path: Path) -> None:
@@ -538,6 +595,9 @@ def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Pat
     assert len(theirs_all) == 4 + 2 + 1
 
 
+LOADS = ("short", "mid", "long")
+
+
 def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
     cache = program("carbon-cache", "graphite-carbon")
     program("graphite-manage", "graphite-web")
@@ -582,6 +642,7 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
         until(lambda: _listens(lines))
         with socket.create_connection(("127.0.0.1", lines)) as sent:
             sent.sendall("".join(f"a.b {s} {begin + s}\n" for s in kept).encode())
+            sent.sendall("".join(f"node.load.load.{t}term 0.5 {begin}\n" for t in LOADS).encode())
         until(lambda: (tmp_path / "whisper" / "a" / "b.wsp").exists(), 120)
         words = {**os.environ, "PYTHONPATH": str(tmp_path)}
         words["GRAPHITE_SETTINGS_MODULE"] = "local_settings"
@@ -598,6 +659,14 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
                 )
             )
             found = reader.read("a.b", begin * SECOND, (begin + 99) * SECOND, SECOND)
+            until(lambda: len(list((tmp_path / "whisper/node/load/load").glob("*.wsp"))) == 3, 120)
+            window = begin * SECOND, (begin + 99) * SECOND
+            loads = reader.read("node.load.load.*", *window, SECOND).points
+    names = sorted(json.loads(labels)["name"] for labels in loads["labels"].to_pylist())
+    assert names == sorted(f"node.load.load.{t}term" for t in LOADS)
+    frame = uses_of_points(recorded([Batch("g", 0, loads)], *window), {})
+    assert set(frame["metric"]) == {"1 min", "5 min", "15 min"}
+    assert set(found.points["labels"].to_pylist()) == {"{}"}
     assert (found.points["utc_ns"].to_numpy() // SECOND - begin).tolist() == kept
     assert found.points["float"].to_pylist() == kept
 

@@ -527,6 +527,54 @@ def test_the_calls_of_grafana_replayed(server: Server) -> None:
     assert [r[2] for r in table["rows"]] == ["start", "load"]
 
 
+def test_what_monex_has_grafana_ask_is_answered_at_the_root(tmp_path: Path) -> None:
+    """Its documentation's variable and annotations, as the simple-JSON source sends them."""
+    one = Server(tmp_path)
+
+    def asked(path: str, said: Any) -> Any:
+        answer = one.http.post(path, json=said)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def marks(query: str) -> list[tuple[str, int]]:
+        annotation = {"name": "a", "datasource": "monex", "enable": True, "query": query}
+        found = asked("/annotations", {"range": RANGE, "annotation": annotation})
+        assert all(m["annotation"] == annotation for m in found)
+        return [(m["title"], m["time"] - T0 // 10**6) for m in found]
+
+    try:
+        for name, begin in (("myxp", 0), ("other", 1), ("still to end", 2)):
+            one.http.post(f"/exp/{name}", json={"utc_time": str(T0 // S + begin)})
+        for name, end in (("myxp", 3), ("other", 4)):
+            one.http.put(f"/exp/{name}", json={"utc_time": str(T0 // S + end)})
+        # the test of a data source, which takes any answer, and a browser's page
+        assert "text/html" in one.http.get("/").headers["content-type"]
+        assert asked("/search", {"target": "*"}) == ["still to end", "other", "myxp"]
+        values = asked("/grafana/variable", {"payload": {"target": "*"}})
+        assert [v["__text"] for v in values] == ["still to end", "other", "myxp"]
+        assert asked("/query", {"range": RANGE, "targets": [{"target": ""}]}) == []
+        assert marks("start myxp") == [("start myxp", 0)]
+        assert marks("stop myxp") == [("stop myxp", 3000)]
+        # `start $myvariable`, of which several are chosen
+        both = [("start myxp", 0), ("start other", 1000)]
+        assert marks("start (myxp,other)") == marks("start {myxp,other}") == both
+        assert marks("start (myxp|other)") == both
+        assert marks("stop (myxp,other,still to end)") == [
+            ("stop myxp", 3000),
+            ("stop other", 4000),
+        ]
+        assert marks("start still to end") == [("start still to end", 2000)]
+        # nothing of what has not begun
+        assert marks("start later") == marks("stop later") == []
+        one.http.post("/exp/myxp", json={"utc_time": str(T0 // S + 5), "repeat": True})
+        assert asked("/search", {"target": "*"}).count("myxp") == 1
+        assert marks("start myxp") == [("start myxp", 5000)]
+        refused = one.http.post("/query", json={"range": RANGE, "targets": [{"target": "x"}]})
+        assert (refused.status_code, "expected DASHBOARD" in refused.text) == (400, True)
+    finally:
+        one.end()
+
+
 def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
     said = {
         "range": RANGE,
@@ -613,10 +661,15 @@ def test_a_reader_may_ask_although_it_asks_by_post(tmp_path: Path) -> None:
     one = Server(tmp_path, "--ask-token")
     try:
         token = one.cli("monitor", "token", "guest", "--role", "reader").stdout.strip()
-        assert one.http.post("/grafana/search", json={}).status_code == 401
         headers = {"Authorization": f"Bearer {token}"}
-        answer = one.http.post("/grafana/search", json={"target": "experiments"}, headers=headers)
-        assert answer.json() == []
+        for path in ("/grafana/search", "/search"):
+            assert one.http.post(path, json={}).status_code == 401
+            answer = one.http.post(path, json={"target": "experiments"}, headers=headers)
+            assert answer.json() == []
+        empty: dict[str, Any] = {"range": RANGE, "targets": [], "annotation": {}}
+        for path in ("/query", "/annotations"):
+            assert one.http.post(path, json=empty).status_code == 401
+            assert one.http.post(path, json=empty, headers=headers).json() == []
         assert one.http.post("/exp/x", headers=headers).status_code == 403
     finally:
         one.end()

@@ -28,6 +28,7 @@ from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.export import as_bytes, joined, numbers_as_text
 from penstock.observe.monitor.moments import moment_ns, name_and_repeat, seconds_text
 from penstock.observe.monitor.points import Account, Batch, Closed, Event, checked, points
+from penstock.observe.monitor.recorded import Recorded, recorded
 from penstock.observe.monitor.spool import Spool
 from penstock.observe.monitor.targets import Targets
 
@@ -146,6 +147,48 @@ def test_a_catalogue_filled_again_knows_what_runs(store: Experiments) -> None:
     store.adopt()
     assert store.stop(store.find("x", "ada"), at_ns=T0 + 1).state == "ended"
     assert begun.path.is_dir()
+
+
+def test_of_one_that_runs_a_metric_is_read_as_of_all(store: Experiments) -> None:
+    # would break if what is lost, refused or began anew were told otherwise of a metric asked for alone
+    begun = store.start("x", "ada", at_ns=T0)
+    told = {"interval_ns": S, "counter": True}
+    three = [
+        batch(0, [0, 1, 2], [1, 2, 3], metric="m", accounts=[Account("m", expected=9, **told)]),
+        batch(1, [0, 1, 2], [5, 4, 6], metric="n_total"),
+        batch(3, [3, 4], [7, 8], metric="m", accounts=[Account("m", expected=12, late=2, **told)]),
+        batch(4, [], [], events=[Event("refused", T0, count=5, detail="malformed: x")]),
+        batch(5, [], [], accounts=[Account("silent", expected=4, interval_ns=S)]),
+    ]
+    labels = ['{"node":"a"}', '{"node":"b"}', '{"node":"a"}']
+    mixed = points(metric=["m", "o", "m"], labels=labels, utc_ns=[T0] * 3, integer=[1, 2, 3])
+    events = [
+        Event("disabled", T0 + S, T0 + 2 * S, "o", labels[1]),
+        Event("gap", T0 + 5 * S, T0 + 6 * S, "m", labels[0]),
+        Event("restart", T0 + 7 * S),
+    ]
+    for one in [*three, Batch("t", 0, mixed, events=events), Batch("u", 0, points(metric=[]))]:
+        store.sink(begun).write(one)
+    found, spool, end_ns = store.find("x", "ada"), Spool(begun.live), T0 + 20 * S
+    whole = recorded(spool.batches(), T0, end_ns)
+    names = whole.series["metric"].to_pylist()
+    assert sorted(names) == ["m", "m", "n_total", "o", "silent"]
+
+    def told_of(made: Recorded, metric: str) -> list[list[dict]]:
+        series = [r for r in made.series.to_pylist() if r["metric"] == metric]
+        ids = {r.pop("series_id"): number for number, r in enumerate(series)}
+        parts = [series]
+        for table in (made.points, made.gaps):
+            rows = [r for r in table.to_pylist() if r["series_id"] in (*ids, None)]
+            parts.append([{**r, "series_id": ids.get(r["series_id"])} for r in rows])
+        return parts
+
+    for metric in {*names, "none"}:
+        alone = recorded(spool.batches(metric), T0, end_ns)
+        assert told_of(alone, metric) == told_of(whole, metric)
+        for made in (alone, store.recorded(found, metric)):
+            assert set(made.series["metric"].to_pylist()) == {metric} & set(names)
+            assert made.points.num_rows == len(told_of(whole, metric)[1])
 
 
 def test_a_retry_changes_nothing_also_in_another_process(store: Experiments) -> None:

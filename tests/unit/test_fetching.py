@@ -71,10 +71,20 @@ class Prometheus(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Influx(Prometheus):
+    """One field of one measurement, a point at the begin of each window."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.asked.append(dict(urllib.parse.parse_qsl(body)))
+        series = {"name": "ebpf", "columns": ["time", "io"], "values": [[T0, 1.5]]}
+        self.say(200, {"results": [{"series": [series]}]})
+
+
 class Elsewhere:
-    def __init__(self) -> None:
+    def __init__(self, server: type[Prometheus] = Prometheus) -> None:
         self.asked: list[dict[str, str]] = []
-        handler = type("Mine", (Prometheus,), {"asked": self.asked})
+        handler = type("Mine", (server,), {"asked": self.asked})
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.address = f"127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -313,6 +323,28 @@ def test_over_http_a_server_elsewhere_that_is_down_is_a_bad_gateway(
         assert got.status_code == 200
         assert len(got.text.splitlines()) == 202
         assert got.headers["X-Penstock-Requests"] == "1"
+
+
+def test_what_monex_asks_of_servers_is_asked_of_them(
+    store: Experiments, prometheus: Elsewhere
+) -> None:
+    # would break with a query of InfluxDB that goes to no database, or to another
+    influx = Elsewhere(Influx)
+    servers = {"default": Target("default", "influxdb", influx.address)}
+    servers["prom"] = Target("prom", "prometheus", prometheus.address)
+    targets = Targets(servers, {})
+    store.stop(store.start("x", "ada", at_ns=T0), at_ns=T0 + 5 * S)
+    rows = text(store, targets, query="c", server="prom", labels=["i"], step="5s").splitlines()
+    assert rows[0] == "timestamp,a,b"
+    assert len(rows) == 3
+    assert text(store, targets, measurement="ebpf", fields=["io"], type="sample").splitlines()[1:]
+    selected = "SELECT io FROM ebpf WHERE time >= $start AND time <= $end"
+    assert "1.5" in text(store, targets, query=selected, database="mine", metric="io")
+    influx.end()
+    assert [said["db"] for said in influx.asked] == ["monex", "mine"]
+    assert influx.asked[0]["q"].startswith('SELECT "io" FROM "ebpf" WHERE')
+    with pytest.raises(BadInput, match="expected metric, or server with query or measurement"):
+        text(store, targets, labels=["i"])
 
 
 def test_from_the_command_line(tmp_path: Path, prometheus: Elsewhere) -> None:

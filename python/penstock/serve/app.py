@@ -105,7 +105,8 @@ def application(
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        asked = request.url.path.startswith((api.PREFIX, "/exp", dashboards.GRAFANA))
+        said = (api.PREFIX, "/exp", dashboards.GRAFANA, *dashboards.AT_ROOT)
+        asked = request.url.path.startswith(said)
         return JSONResponse({"detail": str(error)}, 400 if asked else 404)
 
     @app.exception_handler(PenstockError)

@@ -1,12 +1,14 @@
 """Dashboards over HTTP: as JSON for our own page, and as a data source of Grafana's simple-JSON kind.
 
-Grafana's calls are those of MonEx: `/grafana/`, `/grafana/search`, `/grafana/query`, `/grafana/annotations`,
-and `/grafana/variable` and `/grafana/metrics`, by which the plugin's newer versions search. All of them read;
-an owner of experiments or whoever may read them is answered.
+Grafana's calls are those of MonEx, `/search`, `/query` and `/annotations`, at the root as there and below
+`/grafana`, where `/grafana/variable` and `/grafana/metrics` are beside them, by which the plugin's newer
+versions search; `/grafana/` says that it is there, as the page at `/` does. All of them read; an owner of
+experiments or whoever may read them is answered.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -34,7 +36,7 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.experiment import Experiment
+from penstock.observe.monitor.experiment import Experiment, Unknown
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.grafana import MARKS
 from penstock.observe.monitor.moments import moment_ns
@@ -45,12 +47,18 @@ from penstock.serve.page import dashboards_page
 
 PREFIX = "/api/v1/dashboards"
 GRAFANA = "/grafana"
+#: Grafana's calls that are answered at the root, too
+AT_ROOT = ("/search", "/query", "/annotations")
 #: of one answer: points of a line, targets, rows of a dashboard
 MOST_POINTS, MOST_TARGETS, MOST_ROWS = 11_000, 100, 200
 #: of the page, whose plots are narrow
 PAGE_POINTS = 400
 _KEPT_S, _KEPT = 1.0, 8
 _MS = 1_000_000
+#: MonEx's queries of annotations, the tags of their marks, and several values of a variable of Grafana's
+_ONE_MARK = re.compile(r"(start|stop) (.+)")
+_TAGS = {"start": "start", "stop": "end"}
+_SEVERAL = re.compile(r"[({](.*)[)}]")
 
 Store = Callable[[], Experiments]
 _Name = Annotated[str, Query(min_length=1, max_length=1000)]
@@ -61,7 +69,8 @@ class _Asked(BaseModel):
 
 
 class Search(_Asked):
-    """`experiments`, `rows;DASHBOARD;EXPERIMENT`, `metrics;EXPERIMENT`, or nothing: what can be a target."""
+    """`experiments`, their names by `*`, `rows;DASHBOARD;EXPERIMENT`, `metrics;EXPERIMENT`, or nothing: what
+    can be a target."""
 
     target: str = Field(default="", max_length=3000)
 
@@ -95,7 +104,8 @@ class Asked(_Asked):
 
 
 class Annotation(BaseModel):
-    """Marks of which experiment; Grafana wants the whole back."""
+    """Marks of which experiment, or `start` or `stop` of which (`start x`, `stop {x,y}`); Grafana wants the
+    whole back."""
 
     model_config = ConfigDict(extra="allow")
     name: str = Field(default="", max_length=1000)
@@ -152,7 +162,8 @@ def opened(app: FastAPI, store: Store) -> None:
     """Puts dashboards into the application."""
     kept = _Kept()
     app.include_router(_ours(store, kept))
-    app.include_router(_grafana(store, kept))
+    for calls in _grafana(store, kept):
+        app.include_router(calls)
 
     @app.get("/dashboards", include_in_schema=False)
     def page() -> HTMLResponse:
@@ -216,8 +227,8 @@ def _about(plot: Plot) -> dict[str, Any]:
     return {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
 
 
-def _grafana(store: Store, kept: _Kept) -> APIRouter:
-    api = APIRouter(prefix=GRAFANA, tags=["grafana"])
+def _grafana(store: Store, kept: _Kept) -> tuple[APIRouter, APIRouter]:
+    api, root = APIRouter(prefix=GRAFANA, tags=["grafana"]), APIRouter(include_in_schema=False)
 
     @api.get("", summary="Whether the data source is there")
     @api.get("/", include_in_schema=False)
@@ -228,6 +239,9 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
         what, _, rest = _plain(said.target).partition(";")
         if what == "experiments":
             return [f"{e.name}#{e.repeat}" for e in reversed(store().listed(sees)[-1000:])]
+        if what == "*":
+            listed = store().listed(sees)[-1000:]
+            return list(dict.fromkeys(e.name for e in reversed(listed)))
         if what == "rows":
             key, _, name = rest.partition(";")
             uses, tenancy = kept.uses(store(), store().find(name, sees))
@@ -237,6 +251,7 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
             return sorted(set(series["metric"].to_pylist()))[:MOST_POINTS]
         return [f"{b.key}.{p.key}" for b in DASHBOARDS.values() for p in b.plots]
 
+    @root.post("/search")
     @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
     def search(request: Request, said: Search) -> list[str]:
         return searched(said, who_asks(request).sees)
@@ -251,6 +266,7 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
         found = searched(Search(), who_asks(request).sees)
         return [{"label": text, "value": text} for text in found]
 
+    @root.post("/query")
     @api.post("/query", summary="Points of targets within a range of time")
     def query(request: Request, said: Asked) -> list[dict[str, Any]]:
         sees = who_asks(request).sees
@@ -272,16 +288,17 @@ def _grafana(store: Store, kept: _Kept) -> APIRouter:
                 )
         return found
 
+    @root.post("/annotations")
     @api.post("/annotations", summary="Start, end, phases and notes of an experiment")
     def annotations(request: Request, said: Annotations) -> list[dict[str, Any]]:
         low, high = _range(said.range)
         if not said.annotation.query:
             return []
         echo = _echo(said.annotation)
-        found = store().find(said.annotation.query, who_asks(request).sees)
-        return [{"annotation": echo, **mark} for mark in _marks(found) if _within(mark, low, high)]
+        marks = _asked_marks(store(), said.annotation.query, who_asks(request).sees)
+        return [{"annotation": echo, **mark} for mark in marks if _within(mark, low, high)]
 
-    return api
+    return api, root
 
 
 def _plain(target: str) -> str:
@@ -383,6 +400,23 @@ def _marks(found: Experiment) -> list[dict[str, Any]]:
         marks.append({**span, "title": phase.name, "text": who, "tags": ["phase"]})
     for at, text in found.notes:
         marks.append({"time": at // _MS, "title": "note", "text": text, "tags": ["note"]})
+    return marks
+
+
+def _asked_marks(store: Experiments, query: str, sees: str | None) -> list[dict[str, Any]]:
+    """All marks of the experiment that is named; or, as MonEx has it, one of some that may be to come."""
+    asked = _ONE_MARK.fullmatch(query)
+    if asked is None:
+        return _marks(store.find(query, sees))
+    which, names = asked[1], [asked[2]]
+    if (several := _SEVERAL.fullmatch(asked[2])) is not None:
+        names = [name for name in re.split("[,|]", several[1]) if name]
+    marks = []
+    for name in names:
+        with contextlib.suppress(Unknown):
+            found = store.find(name, sees)
+            mine = [m for m in _marks(found) if m["tags"] == [_TAGS[which]]]
+            marks += [{**m, "title": f"{which} {found.name}", "tags": [found.name]} for m in mine]
     return marks
 
 

@@ -40,13 +40,14 @@ _HEADERS = {
 
 #: experiments, which users have tokens of their own for
 _EXPERIMENTS = re.compile(
-    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live|/metrics",
+    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live"
+    r"|/metrics|/(?:search|query|annotations)",
     re.DOTALL,
 )
 #: what even on this host, and with `open_reads`, a token is needed for: the server's, or a user's own
 _ALWAYS = "/api/v1/live"
 #: what only reads, although it is asked with a body
-_READS = re.compile(r"/grafana/(?:search|variable|metrics|query|annotations)")
+_READS = re.compile(r"(?:/grafana)?/(?:search|query|annotations)|/grafana/(?:variable|metrics)")
 _WHO = "penstock.who"
 _HOSTS = Path("/etc/hosts")
 #: of which spellings of IPv4 addresses are made, hexadecimal ones too

@@ -1,7 +1,8 @@
 """Rates and latencies of Ceph's daemons from their counters, as dashboards of volumes show them.
 
 The counters are those of the collector `ceph`, or of Ceph's own exporter of Prometheus, which calls them the
-same. A counter that went back gives no value, and where nothing was done there is no latency.
+same, or of collectd's plug-in (`collectd_uses.py`), which tells the averages of its intervals itself. A
+counter that went back gives no value, and where nothing was done there is no latency.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _MEANS = {
     "ceph_librbd_wr_latency": "client_write_latency",
 }
 _SUM, _COUNT = "_sum", "_count"
+#: counters, and averages
+SHOWN = tuple(_RATES), tuple(_MEANS)
 
 
 def is_ceph(metric: str) -> bool:
@@ -65,6 +68,8 @@ def ceph_uses(entity: str, series: Mapping[str, pd.DataFrame]) -> Iterator[pd.Da
         total, count = series.get(metric + _SUM), series.get(metric + _COUNT)
         if total is not None and count is not None:
             yield _rows(entity, name, "s", _mean(_ordered(total), _ordered(count)))
+        elif metric in series:
+            yield _rows(entity, name, "s", _ordered(series[metric]))
 
 
 def _ordered(frame: pd.DataFrame) -> pd.Series[float]:

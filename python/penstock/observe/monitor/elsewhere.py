@@ -48,7 +48,7 @@ class Question:
             options.get("server", DEFAULT_SERVER),
             query,
             _step_ns(options.get("step", "1s")),
-            options.get("database", _DATABASE) if "measurement" in options else "",
+            options.get("database", _DATABASE if "measurement" in options else ""),
             "measurement" in options,
         )
 

@@ -269,11 +269,15 @@ class Experiments:
         return self._complete(experiment.live)
 
     def recorded(self, experiment: Experiment, metric: str | None = None) -> Recorded:
-        """What it recorded, so far or in all."""
+        """What it recorded, so far or in all.
+
+        With `metric` of series of that name alone; while it runs, no other tells then of a restart.
+        """
         if experiment.live.is_dir():
             with contextlib.suppress(FileNotFoundError):
                 end_ns = experiment.end_ns or time.time_ns()
-                return recorded(Spool(experiment.live).batches(), experiment.start_ns, end_ns)
+                batches = Spool(experiment.live).batches(metric)
+                return recorded(batches, experiment.start_ns, end_ns)
         try:
             return recorded_in(Bundle.open(experiment.path), metric)
         except FileNotFoundError:

@@ -21,12 +21,14 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import BadInput, PenstockError, printable
 from penstock.observe.monitor.points import (
@@ -52,6 +54,7 @@ _HELD = ".held"
 #: a file that says when a collector was switched off, or that it is to go on
 _SWITCH = ".switch"
 _LOCK = "lock"
+_Read = TypeVar("_Read")
 
 
 @dataclass
@@ -164,19 +167,20 @@ class Spool:
         with self._held(fcntl.LOCK_SH), self._appending(source) as (_, known):
             return max(known.numbers, default=-1) + 1
 
-    def batches(self) -> Iterator[Batch]:
-        """What was appended so far, source by source, in the order of arrival; a torn end is left out."""
+    def batches(self, metric: str | None = None) -> Iterator[Batch]:
+        """What was appended so far, source by source, in the order of arrival; a torn end is left out.
+
+        With `metric` batches have what is of that metric, or of none, alone.
+        """
         for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
-            for _, batch in _frames(path, 0, with_batches=True):
-                assert batch is not None
+            for _, batch in _frames(path, 0, partial(_batch, metric)):
                 yield batch
 
     def newer(self, seen: dict[Path, int], most_bytes: int) -> Iterator[Batch]:
         """What was appended since the last time, of which `seen` is kept; of a source's bytes the newest."""
         for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
             start = _near_the_end(path, seen.get(path, 0), most_bytes)
-            for end, batch in _frames(path, start, with_batches=True):
-                assert batch is not None
+            for end, batch in _frames(path, start, partial(_batch, None)):
                 seen[path] = end
                 yield batch
 
@@ -241,8 +245,7 @@ class Spool:
             known.inode, known.size_bytes, known.numbers = status.st_ino, 0, set()
         if status.st_size == known.size_bytes:
             return
-        for end, number in _frames(path, known.size_bytes, with_batches=False):
-            assert isinstance(number, int)
+        for end, number in _frames(path, known.size_bytes, lambda number, _: number):
             known.numbers.add(number)
             known.size_bytes = end
         if status.st_size > known.size_bytes:
@@ -291,8 +294,10 @@ def _frame(batch: Batch) -> bytes:
     return b"".join((_MAGIC, struct.pack("<I", crc), numbered, stream))
 
 
-def _frames(path: Path, start: int, *, with_batches: bool) -> Iterator[tuple[int, Any]]:
-    """The whole frames from an offset on: where each ends, and its number or its batch."""
+def _frames(
+    path: Path, start: int, read: Callable[[int, bytes], _Read]
+) -> Iterator[tuple[int, _Read]]:
+    """The whole frames from an offset on: where each ends, and what is read of its number and stream."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -309,7 +314,7 @@ def _frames(path: Path, start: int, *, with_batches: bool) -> Iterator[tuple[int
             stream = file.read(length)
             if zlib.crc32(stream, zlib.crc32(struct.pack("<QQ", number, length))) != crc:
                 return
-            yield end, _batch(number, stream) if with_batches else number
+            yield end, read(number, stream)
             at = end
 
 
@@ -329,16 +334,28 @@ def _near_the_end(path: Path, start: int, most_bytes: int) -> int:
     return at
 
 
-def _batch(number: int, stream: bytes) -> Batch:
+def _batch(metric: str | None, number: int, stream: bytes) -> Batch:
     table = pa.ipc.open_stream(stream).read_all()
     about = json.loads(table.schema.metadata[b"penstock.batch"])
+    accounts, events = about["accounts"], about["events"]
+    if metric is not None:
+        table = _of_metric(table, metric)
+        accounts = [a for a in accounts if a["metric"] == metric]
+        events = [e for e in events if e["metric"] in (None, metric)]
     return Batch(
         about["source"],
         number,
         table.cast(POINTS),
-        tuple(Account(**a) for a in about["accounts"]),
-        tuple(Event(**e) for e in about["events"]),
+        tuple(Account(**a) for a in accounts),
+        tuple(Event(**e) for e in events),
     )
+
+
+def _of_metric(table: pa.Table, metric: str) -> pa.Table:
+    """By the number that the name has in the batch's dictionary: no name is compared with another."""
+    encoded = table["metric"].combine_chunks()
+    code = encoded.dictionary.index(metric).as_py()
+    return table.filter(pc.equal(encoded.indices, code)) if code >= 0 else table.slice(0, 0)
 
 
 def _write_all(handle: int, content: bytes, at: int) -> None:

@@ -1,14 +1,13 @@
 """How busy hosts, nodes and their disks were, of a run's tables or of points of an experiment.
 
 One form for all: rows of (host, kind, entity, metric, unit, utc_ns, value), as `utilisation` has them, and
-levels that need no interval (load, space of file systems). Points of our own recorder and those of
-Prometheus' node_exporter are understood; utilisations are computed from counters by `utilisation.py`.
+levels that need no interval (load, space of file systems). Points of our own recorder, of Prometheus'
+node_exporter and of collectd are understood; utilisations are computed from counters by `utilisation.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,11 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import names_runs, select
 from penstock.errors import BadInput
+from penstock.observe.monitor.ceph_uses import KIND as CEPH
 from penstock.observe.monitor.ceph_uses import ceph_uses, entity_of, is_ceph
+from penstock.observe.monitor.collectd_uses import Seen, counted, seen_by_collectd
 from penstock.observe.monitor.dashboards import Tenancy
+from penstock.observe.monitor.foreign import NODE_EXPORTER, Foreign
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded_in, shift_ns
 from penstock.observe.monitor.utilisation import utilisation
 
@@ -39,45 +41,15 @@ LEVELS = {
     ("filesystem", "free"): ("filesystem", "free"),
     ("filesystem", "size"): ("filesystem", "size"),
     ("memory", "available"): ("memory", "available"),
+    ("memory", "used"): ("memory", "used"),
     ("cgroup", "memory"): ("memory", "used"),
 }
 #: labels that name a host, the first that is there
 HOST_LABELS = ("host", "instance", "node")
 
 
-@dataclass(frozen=True)
-class _Foreign:
-    """What a metric of another exporter is here; `entity`: the label that says of what; times `scale`."""
-
-    source: str
-    metric: str
-    unit: str
-    entity: str | None = None
-    scale: float = 1.0
-    cumulative: bool = True
-
-
-#: node_exporter's metrics (the README of its collectors)
-_NODE_EXPORTER = {
-    "node_load1": _Foreign("cpu", "load_1min", "1", cumulative=False),
-    "node_load5": _Foreign("cpu", "load_5min", "1", cumulative=False),
-    "node_load15": _Foreign("cpu", "load_15min", "1", cumulative=False),
-    "node_disk_io_time_seconds_total": _Foreign("disk", "io_time", "ms", "device", 1e3),
-    "node_disk_io_time_weighted_seconds_total": _Foreign("disk", "queue_time", "ms", "device", 1e3),
-    "node_disk_read_bytes_total": _Foreign("disk", "read_bytes", "B", "device"),
-    "node_disk_written_bytes_total": _Foreign("disk", "written_bytes", "B", "device"),
-    "node_disk_reads_completed_total": _Foreign("disk", "reads", "1", "device"),
-    "node_disk_writes_completed_total": _Foreign("disk", "writes", "1", "device"),
-    "node_network_receive_bytes_total": _Foreign("network", "received_bytes", "B", "device"),
-    "node_network_transmit_bytes_total": _Foreign("network", "sent_bytes", "B", "device"),
-    "node_memory_MemAvailable_bytes": _Foreign("memory", "available", "B", cumulative=False),
-    "node_filesystem_avail_bytes": _Foreign(
-        "filesystem", "free", "B", "mountpoint", cumulative=False
-    ),
-    "node_filesystem_size_bytes": _Foreign(
-        "filesystem", "size", "B", "mountpoint", cumulative=False
-    ),
-}
+#: of rates, by which parts of a tick passed
+_FINE_HZ = 1e6
 _CPU_SECONDS, _LINK_SPEED = "node_cpu_seconds_total", "node_network_speed_bytes"
 
 
@@ -85,7 +57,11 @@ def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
     """Whether a series tells how busy a host or a device is: what `uses_of_points` understands."""
     own = source == "utilisation" or metric in ("swift_bandwidth", _LINK_SPEED)
     return (
-        own or metric.startswith("node_") or is_ceph(metric) or _sample(metric, labels) is not None
+        own
+        or metric.startswith("node_")
+        or is_ceph(metric)
+        or seen_by_collectd(metric, labels) is not None
+        or _sample(metric, labels) is not None
     )
 
 
@@ -142,6 +118,7 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     samples: dict[str, list[pd.DataFrame]] = {}
     speeds: dict[str, dict[str, float]] = {}
     ceph: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
+    collectd: dict[str, list[tuple[Seen, pd.DataFrame]]] = {}
     for row in recorded.series.to_pylist():
         mine = by_series.get(row["series_id"])
         if mine is None:
@@ -162,28 +139,28 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
                 ceph.setdefault((host, entity), {})[metric] = mine
         elif metric == _LINK_SPEED:
             speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
+        elif (seen := seen_by_collectd(metric, labels)) is not None:
+            collectd.setdefault(seen.host, []).append((seen, mine))
         elif (one := _sample(metric, labels)) is not None:
-            foreign, entity = one
-            samples.setdefault(host, []).append(
-                mine.assign(
-                    source=foreign.source,
-                    entity=entity,
-                    metric=foreign.metric,
-                    unit=foreign.unit or mine["unit"],
-                    value=mine["value"] * foreign.scale,
-                    cumulative=foreign.cumulative,
-                )
-            )
+            samples.setdefault(host, []).append(_sampled(mine, *one))
+    for host, series in collectd.items():
+        for seen, mine in counted(series):
+            if seen.foreign.source == CEPH:
+                ceph.setdefault((host, seen.entity), {})[seen.foreign.metric] = mine
+            else:
+                of_host = _sampled(mine.assign(host=host), seen.foreign, seen.entity)
+                samples.setdefault(host, []).append(of_host)
     told = {f["host"].iloc[0] for f in found}
-    for (host, entity), series in ceph.items():
-        found += [rows.assign(host=host) for rows in ceph_uses(entity, series) if len(rows)]
+    for (host, entity), counters in ceph.items():
+        found += [rows.assign(host=host) for rows in ceph_uses(entity, counters) if len(rows)]
     for host, parts in samples.items():
         sampled = pd.concat(parts, ignore_index=True).rename(columns={"utc_ns": "t_ns"})
         sampled["t_ns"] = sampled["t_ns"].astype(np.int64)
         found.append(_levels(sampled).rename(columns={"t_ns": "utc_ns"}).assign(host=host))
         if host not in told:
             links = _links(sampled, speeds.get(host, {}), params.get("link_bps"))
-            found.append(_busy(_with_all_cpus(sampled), links).assign(host=host))
+            hz = _FINE_HZ if host in collectd else None
+            found.append(_busy(_with_all_cpus(sampled), links, hz).assign(host=host))
     return _tidy(pd.concat(found, ignore_index=True)) if found else _tidy(pd.DataFrame())
 
 
@@ -210,15 +187,27 @@ def _parted(metric: str, heads: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def _sample(metric: str, labels: Mapping[str, str]) -> tuple[_Foreign, str] | None:
+def _sample(metric: str, labels: Mapping[str, str]) -> tuple[Foreign, str] | None:
     """What a metric is among the recorder's samples, and of which entity; None where it is none."""
     if metric == _CPU_SECONDS and "mode" in labels:
-        return _Foreign("cpu", labels["mode"], "s"), f"cpu{labels.get('cpu', '')}"
-    if (foreign := _NODE_EXPORTER.get(metric)) is not None:
+        return Foreign("cpu", labels["mode"], "s"), f"cpu{labels.get('cpu', '')}"
+    if (foreign := NODE_EXPORTER.get(metric)) is not None:
         return foreign, labels.get(foreign.entity, "") if foreign.entity else "all"
     if "entity" in labels and (known := _parted(metric, SOURCES)):
-        return _Foreign(known[0], known[1], ""), labels["entity"]
+        return Foreign(known[0], known[1], ""), labels["entity"]
     return None
+
+
+def _sampled(rows: pd.DataFrame, foreign: Foreign, entity: str) -> pd.DataFrame:
+    """Points of a series as samples."""
+    return rows.assign(
+        source=foreign.source,
+        entity=entity,
+        metric=foreign.metric,
+        unit=foreign.unit or rows["unit"],
+        value=rows["value"] * foreign.scale,
+        cumulative=foreign.cumulative,
+    )
 
 
 def _levels(samples: pd.DataFrame) -> pd.DataFrame:
@@ -264,10 +253,12 @@ def _links(
     return {n: speeds[n] if speeds.get(n, 0) > 0 else rate for n in names}
 
 
-def _busy(samples: pd.DataFrame, links: Mapping[str, float]) -> pd.DataFrame:
+def _busy(
+    samples: pd.DataFrame, links: Mapping[str, float], hz: float | None = None
+) -> pd.DataFrame:
     schema = TABLES["samples"].arrow
     table = pa.Table.from_pandas(samples[schema.names], schema=schema, preserve_index=False)
-    frame: pd.DataFrame = utilisation(table, link_bps=links).to_pandas()
+    frame: pd.DataFrame = utilisation(table, hz=hz, link_bps=links).to_pandas()
     return frame.drop(columns="reset").rename(columns={"t_ns": "utc_ns"})
 
 

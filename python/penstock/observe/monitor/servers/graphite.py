@@ -1,5 +1,7 @@
 """The render API of Graphite. The query is a target: `servers.*.cpu`, `sumSeries(…)`.
 
+A series that is called otherwise than the target has its name as the label `name`.
+
 Settings: `user`, `password`.
 """
 
@@ -41,6 +43,8 @@ class GraphiteReader:
                 rows = [row for row in rows if start_ns <= row[0] <= end_ns]
                 tags = {str(k): str(v) for k, v in series.get("tags", {}).items()}
                 name = tags.pop("name", series["target"])
+                if name != query:
+                    tags["name"] = name
                 tables.append(
                     points(
                         metric=[str(name)[:500]] * len(rows),
