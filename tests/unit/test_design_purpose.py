@@ -107,6 +107,18 @@ def test_a_kind_that_is_said_is_kept():
     assert plan("{kind: full}", two(5)).replicates == 2
 
 
+def test_treatments_may_say_true_and_false():
+    """`{a: true}` names the level that `levels: [false, true]` makes, in own rows and in rows to keep."""
+    switches = {"a": "[false, true]", "b": "[1, 2]"}
+    every = "[{a: true, b: 1}, {a: true, b: 2}, {a: false, b: 1}, {a: false, b: 2}]"
+    own = plan(f"{{kind: {{table: {{rows: {every}}}}}}}", switches)
+    assert [r.levels["a"] for r in own.rows].count("true") == 4
+    kept = plan("{kind: {d-optimal: {runs: 4, keep: [{a: true, b: 2}]}}}", switches)
+    assert {"a": "true", "b": "2"} in [r.levels for r in kept.rows]
+    with pytest.raises(BadInput, match="a level of a"):
+        plan("{kind: {table: {rows: [{a: True, b: 1}, {a: no, b: 1}]}}}", switches)
+
+
 def test_detect_gives_the_replicates():
     made = plan(
         "{purpose: screen, detect: 5%, noise: 5%}", two(4)

@@ -44,6 +44,7 @@ __all__ = [
     "TraceSpec",
     "Worker",
     "Workload",
+    "level_name",
 ]
 
 
@@ -56,6 +57,11 @@ class Level(_Frozen):
 
     name: str
     value: str | int | float
+
+
+def level_name(said: Any) -> str:
+    """What a level that a study writes is called in tables."""
+    return ("true" if said else "false") if isinstance(said, bool) else str(said)
 
 
 class Factor(_Frozen):

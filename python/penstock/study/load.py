@@ -37,6 +37,7 @@ from penstock.spec.study import (
     TraceSpec,
     Worker,
     Workload,
+    level_name,
 )
 from penstock.spec.template import doubled
 from penstock.spec.units import parse_bandwidth, parse_duration, parse_share, parse_size
@@ -268,7 +269,7 @@ def _sequential(file: StudyFile) -> Sequential | None:
         **{
             **said.model_dump(),
             "alpha": parse_share(said.alpha),
-            "default": {k: str(v) for k, v in said.default.items()},
+            "default": {k: level_name(v) for k, v in said.default.items()},
         }
     )
 
