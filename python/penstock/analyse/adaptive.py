@@ -26,8 +26,9 @@ from penstock.analyse.effects import effects
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
 from penstock.analyse.screen_rule import decide
 from penstock.design.augment import Step, make_step, questions
+from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
-from penstock.design.plan import Plan
+from penstock.design.plan import Plan, asked_of
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
 from penstock.errors import BadInput, PenstockError
@@ -151,6 +152,10 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     whole = [s for s in _doublings(matrix, labels, asked, names) if len(s.rows) == rows]
     if not whole:
         return None, alpha, "no step gives another whole fraction"
+    whole = [s for s in whole if _may_be_run(state, s)]
+    if not whole:
+        what = "steps that give another whole fraction have combinations that design.forbidden leaves out"
+        return None, alpha, what
     step = max(whole, key=lambda s: (_short(s), len(s.broken)))
     if doubted:
         said_of = [
@@ -204,6 +209,11 @@ def _doublings(
     return found
 
 
+def _may_be_run(state: _State, step: Step) -> bool:
+    rows = numbers_of(state.plan.factors, step.rows)
+    return bool(asked_of(state.study).allowed(rows).all())
+
+
 def _short(step: Step) -> int:
     return sum(r.bit_count() <= 2 for _, r in step.broken)
 
@@ -214,7 +224,7 @@ def _short(step: Step) -> int:
 def _search(state: _State, most: int) -> Stage | None:
     """What is worth running next: settings that were not run, or one of the best so far once more."""
     plan, said = state.plan, state.said
-    pool = _settings(plan, state.study.design.seed)
+    pool = _settings(plan, state.study)
     known = {tuple(row) for row in state.x.tolist()}
     known |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
     new = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
@@ -274,14 +284,16 @@ def _levels(plan: Plan, numbers: NDArray[np.int64]) -> dict[str, str]:
     return {f.name: f.levels[int(n)].name for f, n in zip(plan.factors, numbers, strict=True)}
 
 
-def _settings(plan: Plan, seed: int) -> NDArray[np.int64]:
-    """All settings, or a part of them that is drawn where there are too many."""
+def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
+    """All settings that may be run, or a part of them that is drawn where there are too many."""
     sizes = [len(f.levels) for f in plan.factors]
     if math.prod(sizes) <= MOST_SETTINGS:
-        return np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
-    generator = np.random.default_rng(seed)
-    drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
-    return np.unique(drawn, axis=0).astype(np.int64)
+        found = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
+    else:
+        generator = np.random.default_rng(study.design.seed)
+        drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
+        found = np.unique(drawn, axis=0).astype(np.int64)
+    return found[asked_of(study).allowed(found)]
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:

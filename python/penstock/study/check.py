@@ -14,7 +14,7 @@ from penstock.design.kinds.base import Asked
 from penstock.plugins import DESIGNS, OBSERVERS, WORKLOAD_PARSERS
 from penstock.spec.names import BUILT_IN, OF_STORE, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
-from penstock.spec.study import Factor, Level
+from penstock.spec.study import Factor, Level, level_name
 from penstock.spec.template import names_in
 from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
@@ -389,6 +389,14 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
                 f"{known}{suggestion(str(key), list(row.OPTIONS))}",
                 key=True,
             )
+    if not source.mistakes and (fault := row.fault(_asked(design, names, options))):
+        what = f"{name} for {len(names.factors)} factors of {_counts(names)} levels"
+        source.mistake(("design", "kind"), what, fault)
+    return True
+
+
+def _asked(design: dict[str, Any], names: Names, options: dict[str, Any]) -> Asked:
+    """What a kind of design is asked for, of a document without mistakes so far."""
     factors = tuple(
         Factor(name=n, levels=tuple(Level(name=k, value=v) for k, v in levels.items()))
         for n, levels in names.factors.items()
@@ -398,12 +406,7 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
         for combination in design.get("forbidden") or []
     )
     seed = design.get("seed", 1)
-    if not source.mistakes and (
-        fault := row.fault(Asked(factors, options, seed if isinstance(seed, int) else 1, forbidden))
-    ):
-        what = f"{name} for {len(factors)} factors of {_counts(names)} levels"
-        source.mistake(("design", "kind"), what, fault)
-    return True
+    return Asked(factors, options, seed if isinstance(seed, int) else 1, forbidden)
 
 
 def _counts(names: Names) -> str:
@@ -450,9 +453,20 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         if factor not in names.factors:
             expected = f"a factor: {listed(list(names.factors))}"
             source.mistake((*path, factor), f"{factor}", expected, key=True)
-        elif _as_name(level) not in names.factors[factor]:
+        elif level_name(level) not in names.factors[factor]:
             expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
-            source.mistake((*path, factor), f"{level}", expected)
+            source.mistake((*path, factor), level_name(level), expected)
+    if said and not source.mistakes:
+        setting = {f: next(iter(levels)) for f, levels in names.factors.items()}
+        setting |= {f: level_name(level) for f, level in (default or {}).items()}
+        row = [list(names.factors[f]).index(level) for f, level in setting.items()]
+        if not _asked(_mapping(document, "design"), names, {}).allowed(row):
+            levels = ", ".join(f"{f} {level}" for f, level in setting.items())
+            source.mistake(
+                path if default else ("design", "sequential"),
+                f"the default setting {levels}, which design.forbidden leaves out",
+                "a default that may be run: the choice is confirmed beside it",
+            )
     if said.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
         source.mistake(
             ("design", "sequential", "stop"),
@@ -471,10 +485,6 @@ def design_repeats(document: dict[str, Any]) -> int:
     """How often each treatment is run."""
     found = _mapping(document, "design").get("replicates", 2)
     return found if isinstance(found, int) else 2
-
-
-def _as_name(level: Any) -> str:
-    return ("true" if level else "false") if isinstance(level, bool) else str(level)
 
 
 def _generators(source: Source, generators: list[Any], factors: list[str], added: int) -> None:
