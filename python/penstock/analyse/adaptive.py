@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.analyse.effects import effects
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
+from penstock.analyse.scale import LOG, usual_scale
 from penstock.analyse.screen_rule import decide
 from penstock.design.augment import Step, make_step, questions
 from penstock.design.augment_levels import numbers_of
@@ -64,6 +65,12 @@ class _State:
     def sign(self) -> float:
         """1 where more is better."""
         return 1.0 if self.response.better == "higher" else -1.0
+
+    @property
+    def scale(self) -> str:
+        """That on which the effects are told: as declared, else as the runs so far ask for."""
+        declared = self.response.scale
+        return usual_scale(self.data, self.response.name) if declared == "auto" else declared
 
     @property
     def logarithmic(self) -> bool:
@@ -137,7 +144,7 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, 0.0, ""
     look = at.index(rows)
     alpha = level(said.alpha, at, look, said.spending)
-    table = effects(state.data, plan, state.response.name)
+    table = effects(state.data, plan, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
     asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
     doubted = [q for q in asked if q.plausible]
@@ -178,11 +185,11 @@ def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str
     detect = state.study.design.detect
     if state.said.stop != "decided" or detect is None:
         return ""
-    bound = detect * abs(float(state.y.mean()))
+    bound = math.log1p(detect) if state.scale == LOG else detect * abs(float(state.y.mean()))
     found = decide(table, [f.name for f in state.plan.factors], alpha, bound)
     if found is None or found.undecided or set(doubted) & set(found.beyond):
         return ""
-    return found.words(alpha, state.response.unit)
+    return found.words(alpha, state.response.unit, state.scale)
 
 
 def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:

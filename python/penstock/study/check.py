@@ -23,6 +23,8 @@ from penstock.workload.parsers import parser
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
+#: scales on which a share of the mean is no one difference
+_UNBOUND = ("box-cox", "rank")
 _MOST_FACTORS = 20
 _MOST_TREATMENTS = 1 << 16
 
@@ -472,6 +474,14 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
             ("design", "sequential", "stop"),
             "decided, without design.detect",
             "detect: the difference of level means that matters, in percent of the mean",
+        )
+    first = next(iter(_mapping(document, "responses").values()), None)
+    scale = first.get("scale") if isinstance(first, dict) else None
+    if said.get("stop") == "decided" and scale in _UNBOUND:
+        source.mistake(
+            ("design", "sequential", "stop"),
+            f"decided, with the scale {scale} of the first response",
+            "scale: auto, linear or log: on another the share of the mean that matters is no one bound",
         )
     if said and design_repeats(document) < 2:
         source.mistake(
