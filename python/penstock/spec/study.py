@@ -70,7 +70,8 @@ class Factor(_Frozen):
     name: str
     levels: tuple[Level, ...]
     unit: str | None = None
-    change_cost_s: float = 0.0
+    #: what changing it costs; None: a guess from `change`
+    change_cost_s: float | None = None
     #: what changing it makes necessary
     change: Literal["none", "remount", "restart", "reformat", "redeploy"] = "none"
 

@@ -475,6 +475,14 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
             "decided, without design.detect",
             "detect: the difference of level means that matters, in percent of the mean",
         )
+    most = _mapping(_mapping(document, "design"), "budget").get("runs")
+    runs = said.get("runs")
+    if isinstance(most, int) and isinstance(runs, int) and runs > most:
+        source.mistake(
+            ("design", "sequential", "runs"),
+            f"{runs} runs, over {most}, which design.budget has",
+            f"at most {most}, or a larger budget",
+        )
     first = next(iter(_mapping(document, "responses").values()), None)
     scale = first.get("scale") if isinstance(first, dict) else None
     if said.get("stop") == "decided" and scale in _UNBOUND:

@@ -219,7 +219,7 @@ def _service(body: ServiceFile) -> Service:
 
 def _factor(name: str, body: FactorFile) -> Factor:
     levels = tuple(Level(name=n, value=v) for _, n, v in level_values(body.levels))
-    cost = parse_duration(body.change_cost)
+    cost = None if body.change_cost is None else parse_duration(body.change_cost)
     return Factor(name=name, levels=levels, unit=body.unit, change_cost_s=cost, change=body.change)
 
 
