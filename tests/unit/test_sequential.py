@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.analyse.adaptive import active_at, next_stage
+from penstock.analyse.adaptive import _coded, _state, active_at, next_stage
 from penstock.analyse.effects import effects
 from penstock.analyse.ledger import confirmed, ledger
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
@@ -339,3 +339,17 @@ def test_a_default_that_is_true_or_false_is_the_level_of_that_name() -> None:
     plan, _ = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
     assert plan.stages[-1]["purpose"] == "confirm"
     assert plan.stages[-1]["treatments"][1]["A"] == "true"
+
+
+def test_search_sees_numbers_in_their_order() -> None:
+    """Levels that are listed as 8, 1, 4, 2 are searched as 1, 2, 4, 8."""
+    text = study_of("{runs: 40, search_runs: 4, confirm: 2}", ["A", "B"], fraction=0).source_text
+    text = text.replace('"A": {levels: [low, high]}', '"A": {levels: [8, 1, 4, 2]}')
+    text = text.replace('"B": {levels: [low, high]}', '"B": {levels: {x: "8", y: "1", z: "4"}}')
+    study = read_study(text.encode(), Path("plain.study.yaml"))
+    plan = make_plan(study)
+    runs = table_of(plan, {r.run_id: 1.0 for r in plan.rows})
+    state = _state(plan, study, study.design.sequential, runs)
+    coded = _coded(state, np.array([[0, 0], [1, 1], [2, 2], [3, 0]]))
+    assert coded[:, 0] == pytest.approx([1, -1, 1 / 3, -1 / 3])
+    assert coded.shape == (4, 4)  # texts have a column each

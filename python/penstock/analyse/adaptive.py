@@ -29,6 +29,7 @@ from penstock.analyse.screen_rule import decide
 from penstock.design.augment import Step, make_step, questions
 from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
+from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan, asked_of
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
@@ -323,14 +324,15 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
 
 
 def _coded(state: _State, x: NDArray[np.int64]) -> Values:
-    """−1 and +1 of two levels, levels from −1 to +1 of numbers, one column a level of other names."""
+    """−1 and +1 of two levels, ranks from −1 to +1 of numbers, one column a level of other names."""
     columns: list[Values] = []
     for j, factor in enumerate(state.plan.factors):
-        values = [v.value for v in factor.levels]
-        if len(values) > 2 and not all(isinstance(v, int | float) for v in values):
-            columns += [np.asarray(2.0 * (x[:, j] == i) - 1) for i in range(len(values))]
+        count, values = len(factor.levels), numeric(factor)
+        if count > 2 and values is None:
+            columns += [np.asarray(2.0 * (x[:, j] == i) - 1) for i in range(count)]
         else:
-            columns.append(2.0 * x[:, j] / max(1, len(values) - 1) - 1)
+            rank = np.argsort(np.argsort(values)) if values is not None else np.arange(count)
+            columns.append(2.0 * rank[x[:, j]] / max(1, count - 1) - 1)
     return np.column_stack(columns)
 
 

@@ -16,25 +16,14 @@ from scipy import stats
 
 from penstock.analyse.fit import Fit, estimate
 from penstock.analyse.terms import Values
+from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan
-from penstock.spec.study import Factor
 
 NAMES = ("linear", "quadratic", "cubic")
 COLUMNS = (
     "response", "factor", "contrast", "coefficient", "effect", "effect_ci_low", "effect_ci_high", "p_value",
     "df_error", "scale",
 )  # fmt: skip
-
-
-def values_of(factor: Factor) -> list[float] | None:
-    """The numbers of a quantitative factor's levels; None of one that has other values."""
-    found = []
-    for level in factor.levels:
-        try:
-            found.append(float(level.value))
-        except ValueError:
-            return None
-    return found if all(map(math.isfinite, found)) and len(set(found)) == len(found) else None
 
 
 def contrasts(values: list[float]) -> Values:
@@ -63,7 +52,7 @@ def trends(
     rows: list[dict[str, Any]] = []
     by_name = {term.name: i for i, term in enumerate(fit.design.terms)}
     for j, factor in enumerate(plan.factors):
-        values = values_of(factor)
+        values = numeric(factor)
         i = by_name.get(factor.name)
         if values is None or len(values) < 3 or i is None or fit.without[i]:
             continue

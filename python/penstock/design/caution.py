@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.design.claims import NEAR, correlation, mixed
-from penstock.design.kinds.base import Asked, Model, Numbers
+from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
 from penstock.text import listed, tenths
 
@@ -71,15 +71,11 @@ def cautions(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
             "one coefficient."
         )
-    numeric = [
-        f.name
-        for f in study.factors
-        if len(f.levels) == 2 and all(isinstance(v.value, int | float) for v in f.levels)
-    ]
+    of_numbers = [f.name for f in study.factors if len(f.levels) == 2 and numeric(f) is not None]
     if two_level:
         middle = (
-            f" A third level between those of {', '.join(numeric)} would show it."
-            if numeric
+            f" A third level between those of {', '.join(of_numbers)} would show it."
+            if of_numbers
             else ""
         )
         found.append(f"Two levels show no curvature between them.{middle}")

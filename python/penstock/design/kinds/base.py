@@ -109,11 +109,11 @@ class Claim:
 
 
 def numeric(factor: Factor) -> list[float] | None:
-    """The numbers of a quantitative factor's levels; None where one is a text."""
-    found = [v.value for v in factor.levels]
-    if any(isinstance(v, str) for v in found):
-        return None
-    return [float(v) for v in found]
+    """The numbers of a quantitative factor's levels; None where one is a text, also one of digits, or where
+    they are not finite and different."""
+    found = [float(v.value) for v in factor.levels if not isinstance(v.value, str)]
+    good = len(found) == len(factor.levels) and all(map(math.isfinite, found))
+    return found if good and len(set(found)) == len(found) else None
 
 
 def no_pydoe() -> str:
