@@ -353,3 +353,18 @@ def test_search_sees_numbers_in_their_order() -> None:
     coded = _coded(state, np.array([[0, 0], [1, 1], [2, 2], [3, 0]]))
     assert coded[:, 0] == pytest.approx([1, -1, 1 / 3, -1 / 3])
     assert coded.shape == (4, 4)  # texts have a column each
+
+
+def test_factors_of_three_levels_are_not_screened_and_that_is_said(tmp_path: Path) -> None:
+    text = study_of("{runs: 60, search_runs: 4, confirm: 2}", ["A", "B"], fraction=0).source_text
+    text = text.replace('"A": {levels: [low, high]}', '"A": {levels: [low, high, 7]}')
+    study = read_study(text.encode(), Path("plain.study.yaml"))
+    assert any("is not screened" in said for said in make_plan(study).cautions)
+    plan, runs = played(study, lambda c: 100 - 5 * c["A"] - c["B"])
+    assert "augment" not in {s["purpose"] for s in plan.stages}
+    assert any("is not screened" in said for said in plan.cautions)  # the report has those
+    found = ledger(outcome_of(tmp_path, study, plan, runs))
+    assert found is not None
+    assert "no screening: it takes two levels of every factor" in set(found["screening_ended"])
+    two = make_plan(study_of("{runs: 60, confirm: 2}"))
+    assert not any("is not screened" in said for said in two.cautions)

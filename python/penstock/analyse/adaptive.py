@@ -135,7 +135,7 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
     plan, said = state.plan, state.said
     if not plan.two_level:
-        return None, 0.0, ""
+        return None, 0.0, "no screening: it takes two levels of every factor"
     names = [f.name for f in plan.factors]
     matrix, labels = designed(plan, [stage_from_json(bare(s)) for s in plan.stages])
     first = sum(s == 1 for s in labels)

@@ -71,6 +71,11 @@ def cautions(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
             "one coefficient."
         )
+        if study.design.sequential is not None:
+            found.append(
+                "This sequential study is not screened, which takes two levels of every factor: from the runs "
+                "of its design it goes to search and confirmation; no treatment is added to tell effects apart."
+            )
     of_numbers = [f.name for f in study.factors if len(f.levels) == 2 and numeric(f) is not None]
     if two_level:
         middle = (
