@@ -73,8 +73,9 @@ def cautions(
         )
         if study.design.sequential is not None:
             found.append(
-                "This sequential study is not screened, which takes two levels of every factor: from the runs "
-                "of its design it goes to search and confirmation; no treatment is added to tell effects apart."
+                "This sequential study is not screened, which takes two levels of every factor: from the "
+                "runs of its design it goes to search and confirmation; no treatment is added to tell "
+                "effects apart."
             )
     of_numbers = [f.name for f in study.factors if len(f.levels) == 2 and numeric(f) is not None]
     if two_level:
