@@ -69,7 +69,7 @@ def cautions(
     if not two_level:
         found.append(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
-            "one coefficient."
+            "one coefficient, unless their line is a term of its own."
         )
         if study.design.sequential is not None:
             found.append(
@@ -136,6 +136,10 @@ def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
     found = []
     if model == "main":
         found.append("Main effects alone are estimated; every interaction is taken as 0.")
+    elif model == "squares":
+        found.append(
+            "Main effects and squares are estimated; every product of factors is taken as 0."
+        )
     elif model == "pairs":
         found.append("Interactions of three or more factors are taken as 0.")
     else:
