@@ -160,7 +160,7 @@ def section(one: Result) -> str:
     for row in rows:
         cells = [row["case"], _what(row), figure(row)]
         if judged:
-            cells += [row.get("bar", ""), _VERDICTS.get(row.get("verdict", ""), "")]
+            cells += [row.get("bar", ""), _verdict(row, rows)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -179,6 +179,17 @@ def _planted(one: Result) -> str:
     words = {True: "found", False: "**not found**", None: "could not be told"}
     said = [f"{each['what']}: {words[each['found']]}" for each in one["planted"]]
     return "; ".join(said) or "nothing, at that time"
+
+
+def _verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The verdict; of one by the median of seeds also how many of them keep to the bar by themselves."""
+    said = _VERDICTS.get(row.get("verdict", ""), "")
+    case = (row["case"], row.get("engine"))
+    for one in rows:
+        mine = (one["case"], one.get("engine")) == case
+        if said and mine and one["metric"].startswith(f"seeds with a {row['metric']} of"):
+            said += f" by the median; by {figure(one)} of seeds"
+    return said
 
 
 def _what(row: dict[str, Any]) -> str:

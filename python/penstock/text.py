@@ -142,8 +142,16 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 
 def term_text(term: str) -> str:
-    """A term for readers: `disk × pattern`."""
+    """A term for readers: `disk × pattern`, `jobs²`."""
+    if factor := square_of(term):
+        return f"{term_text(factor)}²"
     return str(term).replace(":", " × ").replace("_", " ")
+
+
+def square_of(term: str) -> str:
+    """The factor whose square a term is (`jobs` of `jobs:jobs`), else empty."""
+    first, _, second = str(term).partition(":")
+    return first if first == second else ""
 
 
 def named_unit(name: str, unit: str) -> str:

@@ -19,7 +19,11 @@ NAMES = list("ABCDE")
 
 
 def study_of(
-    sequential: str, names: list[str] = NAMES, fraction: int = 2, design: str = ""
+    sequential: str,
+    names: list[str] = NAMES,
+    fraction: int = 2,
+    design: str = "",
+    scale: str = "auto",
 ) -> Study:
     factors = "\n".join(f'  "{n}": {{levels: [low, high]}}' for n in names)
     kind = f"{{fraction: {fraction}}}" if fraction else "full"
@@ -31,7 +35,7 @@ factors:
 design: {{kind: {kind}, seed: 9, sequential: {sequential}{design}}}
 platform: {{nodes: [{{name: n}}]}}
 workload: {{command: 'echo {" ".join(f"{{{n}}}" for n in names)}'}}
-responses: {{took: {{from: wall_s, unit: s, better: lower}}}}
+responses: {{took: {{from: wall_s, unit: s, better: lower, scale: {scale}}}}}
 """
     return read_study(text.encode(), Path("plain.study.yaml"))
 

@@ -107,6 +107,18 @@ def test_a_kind_that_is_said_is_kept():
     assert plan("{kind: full}", two(5)).replicates == 2
 
 
+def test_treatments_may_say_true_and_false():
+    """`{a: true}` names the level that `levels: [false, true]` makes, in own rows and in rows to keep."""
+    switches = {"a": "[false, true]", "b": "[1, 2]"}
+    every = "[{a: true, b: 1}, {a: true, b: 2}, {a: false, b: 1}, {a: false, b: 2}]"
+    own = plan(f"{{kind: {{table: {{rows: {every}}}}}}}", switches)
+    assert [r.levels["a"] for r in own.rows].count("true") == 4
+    kept = plan("{kind: {d-optimal: {runs: 4, keep: [{a: true, b: 2}]}}}", switches)
+    assert {"a": "true", "b": "2"} in [r.levels for r in kept.rows]
+    with pytest.raises(BadInput, match="a level of a"):
+        plan("{kind: {table: {rows: [{a: True, b: 1}, {a: no, b: 1}]}}}", switches)
+
+
 def test_detect_gives_the_replicates():
     made = plan(
         "{purpose: screen, detect: 5%, noise: 5%}", two(4)
@@ -126,6 +138,52 @@ def test_budgets_are_kept_to_or_refused_with_the_least_that_is_needed():
     with pytest.raises(BadInput, match=r"over 0\.05 h"):
         plan("{purpose: screen, budget: {hours: 0.05}}", two(7))  # 32 runs of 10 s are 0.089 h
     assert len(plan("{purpose: screen, budget: {hours: 0.1}}", two(7)).rows) == 32
+
+
+def test_a_budget_holds_for_a_kind_that_is_said():
+    assert len(plan("{kind: {fraction: 3}, budget: {runs: 32}}", two(7)).rows) == 32
+    with pytest.raises(
+        BadInput, match=r"plan of 32 runs, .*over 31 runs, which design\.budget has"
+    ):
+        plan("{kind: {fraction: 3}, budget: {runs: 31}}", two(7))
+    with pytest.raises(BadInput, match=r"over 0\.05 h"):
+        plan("{kind: {fraction: 3}, budget: {hours: 0.05}}", two(7))
+    # held against the replicates that are needed, not against those that stand there before
+    assert len(plan("{kind: {fraction: 1}, detect: 5%, budget: {runs: 40}}", two(4)).rows) == 40
+    with pytest.raises(BadInput, match=r"plan of 40 runs, .*over 39 runs"):
+        plan("{kind: {fraction: 1}, detect: 5%, budget: {runs: 39}}", two(4))
+    with pytest.raises(BadInput, match=r"64 runs, over 40, which design\.budget has"):
+        plan("{kind: {fraction: 1}, budget: {runs: 40}, sequential: {runs: 64}}", two(4))
+    said = " ".join(
+        plan("{kind: {fraction: 1}, budget: {hours: 0.1}, sequential: {runs: 64}}", two(4)).cautions
+    )
+    assert "All 64 runs that the sequential study may make would take 0.18 h, over 0.1 h" in said
+
+
+def test_changes_cost_the_same_in_the_choice_and_in_the_plan():
+    """60 s for a redeployment that no cost is said of, before half of the runs; 0 s where that is said."""
+    dear = two(3) | {"os": "[a, b], change: redeploy"}
+    free = two(3) | {"os": "[a, b], change: redeploy, change_cost: 0s"}
+    made = plan("{kind: full, order: interleaved}", free)
+    assert made.estimated_s == 32 * 10
+    (taken,) = (a for a in plan("{purpose: compare}", free).choice["alternatives"] if a["chosen"])
+    assert taken["estimated_s"] == 32 * 10
+    (taken,) = (a for a in plan("{purpose: compare}", dear).choice["alternatives"] if a["chosen"])
+    assert taken["estimated_s"] == 32 * (10 + 30)
+    costs = [
+        plan(f"{{kind: full, order: random, seed: {seed}}}", dear).estimated_s for seed in range(20)
+    ]
+    assert np.mean(costs) == pytest.approx(32 * 10 + 31 * 30 * 32 / 31, rel=0.1)
+    with pytest.raises(BadInput, match=r"over 0\.3 h"):
+        plan("{purpose: compare, budget: {hours: 0.3}}", dear)  # 32 runs of 40 s are 0.36 h
+    # what was chosen within the budget says where its own order takes more
+    order = f"order: random, seed: {int(np.argmax(costs))}"
+    most = (max(costs) + 32 * 40) / 2 / 3600
+    said = " ".join(
+        plan(f"{{purpose: compare, {order}, budget: {{hours: {most}}}}}", dear).cautions
+    )
+    assert "in its order, over 0.3" in said
+    assert "budget" not in " ".join(plan(f"{{purpose: compare, {order}}}", dear).cautions)
 
 
 def test_a_quick_run_of_a_purpose_is_small():

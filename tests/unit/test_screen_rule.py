@@ -157,3 +157,35 @@ def test_an_interval_that_touches_the_bound_is_undecided() -> None:
     found = decide(table, NAMES, 0.05, BOUND)
     assert found is not None
     assert (found.beyond, found.within, found.undecided) == (("A", "A:B"), (), ("B",))
+
+
+def products(c: dict[str, int]) -> float:
+    """Two factors that multiply: no interaction of ratios, one of differences, which D stands for."""
+    return MEAN * 3.0 ** (c["A"] + c["B"])
+
+
+@pytest.mark.parametrize(
+    ("scale", "power", "doubted"),
+    [("linear", 1, True), ("log", 1, False), ("auto", 1, True), ("auto", 2, False)],
+)
+def test_screening_is_on_the_scale_of_the_report(scale: str, power: int, doubted: bool) -> None:
+    """Unsaid it is that of ratios where responses differ a hundredfold."""
+    model = lambda c: products(c) ** power / MEAN ** (power - 1)  # noqa: E731
+    plan, _ = played(study_of("{runs: 100, confirm: 2}", scale=scale), model, noise=0.5)
+    first = plan.stages[0]
+    assert first["purpose"] == "augment"
+    assert ("D from " in first["why"]) is doubted
+
+
+def aliased_ratios(c: dict[str, int]) -> float:
+    return MEAN * 1.004 ** (c["A"] + c["B"] + c["D"])
+
+
+def test_what_matters_is_a_ratio_on_the_scale_of_logarithms() -> None:
+    said = "{runs: 100, confirm: 2, stop: decided}"
+    quiet, _ = played(study_of(said, scale="log", design=", detect: 5%"), aliased_ratios, 0.05)
+    assert purposes(quiet) == ["confirm"]
+    assert "clear of a ratio of 1.05 either way (design.detect)" in quiet.stages[0]["ended"]
+    for scale in ("rank", "box-cox"):
+        with pytest.raises(BadInput, match=f"decided, with the scale {scale}"):
+            study_of(said, scale=scale, design=", detect: 5%")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.analyse.adaptive import active_at, next_stage
+from penstock.analyse.adaptive import _coded, _state, active_at, next_stage
 from penstock.analyse.effects import effects
 from penstock.analyse.ledger import confirmed, ledger
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
@@ -20,7 +21,8 @@ from penstock.design.plan import coded_matrix, make_plan
 from penstock.design.sequential import level, looks, spent
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
-from penstock.spec.study import Limits
+from penstock.spec.study import Limits, Study
+from penstock.study.load import read_study
 from tests.unit.played_studies import NAMES, outcome_of, played, study_of, table_of
 
 
@@ -235,3 +237,134 @@ def test_limits_go_on_counting_where_they_were(tmp_path: Path) -> None:
     (tmp_path / "used.json").write_text("[]")
     with pytest.raises(BadInput, match="not what a study has used"):
         Used.of(tmp_path, Limits(runs=3))
+
+
+def _forbidden(sequential: str, said: str, factors: str = "ABCDE", runs: int = 8) -> Study:
+    """A study of the d-optimal kind, which leaves combinations out."""
+    text = study_of(sequential, list(factors)).source_text
+    kind = f"kind: {{d-optimal: {{model: main, runs: {runs}}}}}, forbidden: {said}"
+    return read_study(text.replace("kind: {fraction: 2}", kind).encode(), Path("plain.study.yaml"))
+
+
+@pytest.mark.parametrize("search", ["gaussian-process", "trees", "optuna"])
+def test_nothing_forbidden_is_searched_or_confirmed(search: str) -> None:
+    said = f"{{runs: 60, search: {search}, search_runs: 12, confirm: 2, default: {{A: high}}}}"
+    study = _forbidden(said, "[{A: low, B: low}]", "ABCDEFG", 12)
+    plan, _ = played(study, lambda c: 100 + 10 * c["A"] + 10 * c["B"] + c["C"] * c["D"])
+    assert any(s["purpose"] == "optimise" for s in plan.stages)
+    run = {(r.levels["A"], r.levels["B"]) for r in plan.rows}
+    assert run == {("low", "high"), ("high", "low"), ("high", "high")}
+
+
+def test_a_fold_into_what_is_forbidden_is_not_taken_and_that_is_said() -> None:
+    said = "[{A: low, B: low}, {A: high, B: high, C: high}]"
+    study = _forbidden("{runs: 60, confirm: 2, default: {A: high}}", said)
+    plan, _ = played(study, lambda c: 100.0)
+    assert [s["purpose"] for s in plan.stages] == ["confirm"]
+    assert "combinations that design.forbidden leaves out" in plan.stages[0]["ended"]
+
+
+def test_a_forbidden_default_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"A low, B low.*design\.forbidden leaves out"):
+        _forbidden("{runs: 60}", "[{A: low, B: low}]")
+    _forbidden("{runs: 60, default: {B: high}}", "[{A: low, B: low}]")
+
+
+def test_a_stage_with_something_forbidden_is_refused() -> None:
+    study = _forbidden("{runs: 60, default: {B: high}}", "[{A: low, B: low}]")
+    plan = make_plan(study)
+    levels = dict.fromkeys(NAMES, "low")
+    with pytest.raises(BadInput, match=r"A low, B low in a stage"):
+        with_stages(plan, study, [Stage("optimise", "trees", (levels,), 1, "")])
+
+
+def test_added_stages_are_randomised_where_the_order_is() -> None:
+    study = study_of("{runs: 60, confirm: 2}", design=", order: random")
+    plan = make_plan(study)
+    matrix = coded_matrix(plan)
+    step = make_step("foldover", matrix, [1] * len(matrix), [], NAMES)
+    runs = [r for r in with_stages(plan, study, [stage_of(step, plan, "")]).rows if r.stage == 2]
+    order = [(r.replicate, r.treatment_id) for r in runs]
+    assert order != sorted(order)
+    assert sorted(order) == sorted({(k, r.treatment_id) for r in runs for k in (1, 2)})
+    assert [r.replicate for r in runs] != sorted(r.replicate for r in runs)  # not pass by pass
+    assert len({r.block for r in runs}) == 1
+
+
+@pytest.mark.parametrize(
+    "order", ["interleaved", "random", "standard", "split-plot", "split-plot-random"]
+)
+def test_each_pair_of_a_confirmation_is_a_block(order: str, tmp_path: Path) -> None:
+    study = study_of("{runs: 60, confirm: 6}", design=f", order: {order}")
+    if order.startswith("split"):
+        text = study.source_text.replace('"A": {', '"A": {change: redeploy, ')
+        study = read_study(text.encode(), Path("plain.study.yaml"))
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    made = [
+        r for r in plan.rows if plan.stages[r.stage - 2]["purpose"] == "confirm" and r.stage > 1
+    ]
+    pairs = {}
+    for r in made:
+        pairs.setdefault(r.block, []).append(r.treatment_id)
+    assert len(pairs) == 6
+    assert all(len(set(pair)) == 2 for pair in pairs.values())
+    assert len({pair[0] for pair in pairs.values()}) == 2  # which is first is drawn
+    (said,) = confirmed(outcome_of(tmp_path, study, plan, runs))
+    assert "6 fresh interleaved pairs" in said.statement
+
+
+def test_a_confirmation_that_cannot_be_judged_says_so(tmp_path: Path) -> None:
+    study = study_of("{runs: 60, confirm: 2}")
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    lost = runs["run_id"].eq(plan.rows[-1].run_id)
+    few = runs.assign(took=runs["took"].mask(lost))
+    (said,) = confirmed(outcome_of(tmp_path, study, plan, few))
+    assert said.code == "confirmation"
+    assert said.severity == "warning"
+    assert "cannot be judged: 1 of 2 fresh pairs is whole" in said.statement
+    # as studies of `order: random` were once made: no run belongs to another
+    block = max(r.block for r in plan.rows)
+    rows = [replace(r, block=block) if r.stage == len(plan.stages) + 1 else r for r in plan.rows]
+    (said,) = confirmed(outcome_of(tmp_path, study, plan.with_runs(rows), runs))
+    assert "cannot be judged: 1 of 2 fresh pairs is whole" in said.statement
+    assert "in one block" in said.statement
+
+
+def test_a_default_that_is_true_or_false_is_the_level_of_that_name() -> None:
+    text = study_of("{runs: 60, confirm: 2, default: {A: high}}").source_text
+    text = text.replace("A: high", "A: true").replace(
+        '"A": {levels: [low, high]}', '"A": {levels: [false, true]}'
+    )
+    study = read_study(text.encode(), Path("plain.study.yaml"))
+    plan, _ = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    assert plan.stages[-1]["purpose"] == "confirm"
+    assert plan.stages[-1]["treatments"][1]["A"] == "true"
+
+
+def test_search_sees_numbers_in_their_order() -> None:
+    """Levels that are listed as 8, 1, 4, 2 are searched as 1, 2, 4, 8."""
+    text = study_of("{runs: 40, search_runs: 4, confirm: 2}", ["A", "B"], fraction=0).source_text
+    text = text.replace('"A": {levels: [low, high]}', '"A": {levels: [8, 1, 4, 2]}')
+    text = text.replace('"B": {levels: [low, high]}', '"B": {levels: {x: "8", y: "1", z: "4"}}')
+    study = read_study(text.encode(), Path("plain.study.yaml"))
+    plan = make_plan(study)
+    runs = table_of(plan, {r.run_id: 1.0 for r in plan.rows})
+    state = _state(plan, study, study.design.sequential, runs)
+    coded = _coded(state, np.array([[0, 0], [1, 1], [2, 2], [3, 0]]))
+    assert coded[:, 0] == pytest.approx([1, -1, 1 / 3, -1 / 3])
+    assert coded.shape == (4, 4)  # texts have a column each
+
+
+def test_factors_of_three_levels_are_not_screened_and_that_is_said(tmp_path: Path) -> None:
+    text = study_of("{runs: 60, search_runs: 4, confirm: 2}", ["A", "B"], fraction=0).source_text
+    text = text.replace('"A": {levels: [low, high]}', '"A": {levels: [low, high, 7]}')
+    study = read_study(text.encode(), Path("plain.study.yaml"))
+    assert any("is not screened" in said for said in make_plan(study).cautions)
+    plan, runs = played(study, lambda c: 100 - 5 * c["A"] - c["B"])
+    assert "augment" not in {s["purpose"] for s in plan.stages}
+    assert any("is not screened" in said for said in plan.cautions)  # the report has those
+    found = ledger(outcome_of(tmp_path, study, plan, runs))
+    assert found is not None
+    assert "no screening: it takes two levels of every factor" in set(found["screening_ended"])
+    two = make_plan(study_of("{runs: 60, confirm: 2}"))
+    assert not any("is not screened" in said for said in two.cautions)

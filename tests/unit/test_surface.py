@@ -13,8 +13,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from penstock.analyse.desirability import overall, worth
+from penstock.analyse.fit import fitted
 from penstock.analyse.optimum import parse_at, predictions_at
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.polynomials import trends
 from penstock.analyse.scale import power_beside, scaled, unscaled
 from penstock.analyse.surface import (
     CURVATURE,
@@ -28,6 +30,7 @@ from penstock.analyse.surface import (
 )
 from penstock.campaign.analysis import analyse
 from penstock.cli import _build
+from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan, make_plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Desire
@@ -400,3 +403,18 @@ def test_ranks_have_no_surface() -> None:
     plan, data = smell()
     with pytest.raises(PenstockError, match="on the scale of ranks"):
         surface(data, plan, "y", "rank")
+
+
+def test_texts_of_digits_are_names_and_not_numbers() -> None:
+    """Nothing lies between versions "3" and "4.2": no prediction, no trend, as designs have it."""
+    plan = plan_of(
+        {"v": '{levels: {old: "3", mid: "4", new: "4.2"}}', "n": "{levels: [1, 2, 4]}"},
+        "{kind: full, replicates: 2}",
+    )
+    runs = runs_of(plan, lambda r: float(r.levels["n"]) + (r.levels["v"] == "new"))
+    found = surface(runs, plan, "y")
+    assert found.predict({"v": "new", "n": 3}).value == pytest.approx(4)
+    with pytest.raises(BadInput, match="expected one of old, mid, new"):
+        found.predict({"v": 3.6, "n": 3})
+    assert set(trends(fitted(runs, plan, "y"), plan, "y", "linear")["factor"]) == {"n"}
+    assert [numeric(f) for f in plan.factors] == [None, [1, 2, 4]]

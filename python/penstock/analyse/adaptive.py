@@ -24,10 +24,13 @@ from numpy.typing import NDArray
 
 from penstock.analyse.effects import effects
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
+from penstock.analyse.scale import LOG, usual_scale
 from penstock.analyse.screen_rule import decide
 from penstock.design.augment import Step, make_step, questions
+from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
-from penstock.design.plan import Plan
+from penstock.design.kinds.base import numeric
+from penstock.design.plan import Plan, asked_of
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
 from penstock.errors import BadInput, PenstockError
@@ -63,6 +66,12 @@ class _State:
     def sign(self) -> float:
         """1 where more is better."""
         return 1.0 if self.response.better == "higher" else -1.0
+
+    @property
+    def scale(self) -> str:
+        """That on which the effects are told: as declared, else as the runs so far ask for."""
+        declared = self.response.scale
+        return usual_scale(self.data, self.response.name) if declared == "auto" else declared
 
     @property
     def logarithmic(self) -> bool:
@@ -126,7 +135,7 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
     plan, said = state.plan, state.said
     if not plan.two_level:
-        return None, 0.0, ""
+        return None, 0.0, "no screening: it takes two levels of every factor"
     names = [f.name for f in plan.factors]
     matrix, labels = designed(plan, [stage_from_json(bare(s)) for s in plan.stages])
     first = sum(s == 1 for s in labels)
@@ -136,7 +145,7 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, 0.0, ""
     look = at.index(rows)
     alpha = level(said.alpha, at, look, said.spending)
-    table = effects(state.data, plan, state.response.name)
+    table = effects(state.data, plan, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
     asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
     doubted = [q for q in asked if q.plausible]
@@ -151,6 +160,10 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     whole = [s for s in _doublings(matrix, labels, asked, names) if len(s.rows) == rows]
     if not whole:
         return None, alpha, "no step gives another whole fraction"
+    whole = [s for s in whole if _may_be_run(state, s)]
+    if not whole:
+        what = "steps that give another whole fraction have combinations that design.forbidden leaves out"
+        return None, alpha, what
     step = max(whole, key=lambda s: (_short(s), len(s.broken)))
     if doubted:
         said_of = [
@@ -173,11 +186,11 @@ def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str
     detect = state.study.design.detect
     if state.said.stop != "decided" or detect is None:
         return ""
-    bound = detect * abs(float(state.y.mean()))
+    bound = math.log1p(detect) if state.scale == LOG else detect * abs(float(state.y.mean()))
     found = decide(table, [f.name for f in state.plan.factors], alpha, bound)
     if found is None or found.undecided or set(doubted) & set(found.beyond):
         return ""
-    return found.words(alpha, state.response.unit)
+    return found.words(alpha, state.response.unit, state.scale)
 
 
 def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:
@@ -204,6 +217,11 @@ def _doublings(
     return found
 
 
+def _may_be_run(state: _State, step: Step) -> bool:
+    rows = numbers_of(state.plan.factors, step.rows)
+    return bool(asked_of(state.study).allowed(rows).all())
+
+
 def _short(step: Step) -> int:
     return sum(r.bit_count() <= 2 for _, r in step.broken)
 
@@ -214,7 +232,7 @@ def _short(step: Step) -> int:
 def _search(state: _State, most: int) -> Stage | None:
     """What is worth running next: settings that were not run, or one of the best so far once more."""
     plan, said = state.plan, state.said
-    pool = _settings(plan, state.study.design.seed)
+    pool = _settings(plan, state.study)
     known = {tuple(row) for row in state.x.tolist()}
     known |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
     new = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
@@ -274,14 +292,16 @@ def _levels(plan: Plan, numbers: NDArray[np.int64]) -> dict[str, str]:
     return {f.name: f.levels[int(n)].name for f, n in zip(plan.factors, numbers, strict=True)}
 
 
-def _settings(plan: Plan, seed: int) -> NDArray[np.int64]:
-    """All settings, or a part of them that is drawn where there are too many."""
+def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
+    """All settings that may be run, or a part of them that is drawn where there are too many."""
     sizes = [len(f.levels) for f in plan.factors]
     if math.prod(sizes) <= MOST_SETTINGS:
-        return np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
-    generator = np.random.default_rng(seed)
-    drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
-    return np.unique(drawn, axis=0).astype(np.int64)
+        found = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
+    else:
+        generator = np.random.default_rng(study.design.seed)
+        drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
+        found = np.unique(drawn, axis=0).astype(np.int64)
+    return found[asked_of(study).allowed(found)]
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
@@ -304,14 +324,15 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
 
 
 def _coded(state: _State, x: NDArray[np.int64]) -> Values:
-    """−1 and +1 of two levels, levels from −1 to +1 of numbers, one column a level of other names."""
+    """−1 and +1 of two levels, ranks from −1 to +1 of numbers, one column a level of other names."""
     columns: list[Values] = []
     for j, factor in enumerate(state.plan.factors):
-        values = [v.value for v in factor.levels]
-        if len(values) > 2 and not all(isinstance(v, int | float) for v in values):
-            columns += [np.asarray(2.0 * (x[:, j] == i) - 1) for i in range(len(values))]
+        count, values = len(factor.levels), numeric(factor)
+        if count > 2 and values is None:
+            columns += [np.asarray(2.0 * (x[:, j] == i) - 1) for i in range(count)]
         else:
-            columns.append(2.0 * x[:, j] / max(1, len(values) - 1) - 1)
+            rank = np.argsort(np.argsort(values)) if values is not None else np.arange(count)
+            columns.append(2.0 * rank[x[:, j]] / max(1, count - 1) - 1)
     return np.column_stack(columns)
 
 

@@ -30,6 +30,7 @@ from penstock.text import (
     percent,
     percents,
     quantity,
+    square_of,
     term_text,
     times,
 )
@@ -470,12 +471,15 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
     of_ratios = " in ratios" if _scale(sure) == LOG else ""
     explains = f"which explains {_share(share)} of the variation{of_ratios}"
     explains += f" (then {also})" if also else ""
+    if square := square_of(term):
+        words = f"What matters most for {response.name} is how {term_text(square)} bends it, {explains}."
+        return Finding("effect-dominant", "info", words, evidence, "", detail)
     if ":" in term:
         together = listed(term_text(term).split(" × "))
         words = f"What matters most for {response.name} is how {together} go together, {explains}."
         return Finding("effect-dominant", "info", words, evidence, "", detail)
     # where it depends on another factor, the mean over its levels is that of no run
-    depends = any(term in t.split(":") for t in others)
+    depends = any(term in t.split(":") and not square_of(t) for t in others)
     by_level = "" if depends else _by_level(outcome, response, term)
     words = f"What matters most for {response.name} is {term_text(term)}, {explains}{by_level}."
     return Finding("effect-dominant", "info", words, evidence, "", detail)
@@ -505,6 +509,7 @@ def _interactions(
 ) -> Iterator[Finding]:
     """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
     pairs = terms[terms["term"].astype(str).str.count(":") == 1]
+    pairs = pairs[pairs["term"].map(square_of).eq("")]
     for row in pairs[pairs["variation_share"] >= 1.0].head(3).to_dict("records"):
         names = str(row["term"]).split(":")
         ways = [_worth(outcome, response, *pair) for pair in (names, names[::-1])]

@@ -29,6 +29,7 @@ from penstock.analyse.significance import LENTH, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Values
 from penstock.design.plan import Plan
+from penstock.text import square_of
 
 COLUMNS = (
     "response",
@@ -188,7 +189,7 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
         row["p_value"] = 0.0 if ss > 0 else 1.0
     elif fit.groups:
         row["method"] = NO_ERROR
-    if width == 1:
+    if width == 1 and not square_of(term.name):
         row |= _interval(float(q[0]), float(covariance[0, 0]), df if known else 0, confidence)
     elif known:
         row["method"] = "F test"

@@ -76,7 +76,7 @@ def _reasons(stage: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
 def confirmed(outcome: Outcome) -> Iterator[Finding]:
     """What fresh interleaved runs say of a setting that was chosen by earlier ones.
 
-    Guard: no stage confirms, or fewer than two pairs are whole.
+    Guard: no stage confirms.
     """
     for number, stage in enumerate(outcome.plan.get("stages") or [], start=2):
         if stage["purpose"] != "confirm" or not outcome.responses or len(stage["treatments"]) < 2:
@@ -92,6 +92,7 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
                 pairs.setdefault(row["block"], {})[row["levels"] == chosen] = float(value)
         whole = np.array([[p[True], p[False]] for p in pairs.values() if len(p) == 2])
         if len(whole) < 2:
+            yield _unjudged(outcome, number, len(whole), rows)
             continue
         differences = whole[:, 0] - whole[:, 1]
         mean = float(differences.mean())
@@ -117,3 +118,19 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
             f"Difference {quantity(mean, response.unit)}, 95 % interval {quantity(mean - half)} to "
             f"{quantity(mean + half)}.",
         )
+
+
+def _unjudged(outcome: Outcome, number: int, whole: int, rows: list[dict[str, Any]]) -> Finding:
+    """That a confirmation cannot be judged, and why."""
+    planned = int(outcome.plan["stages"][number - 2]["replicates"])
+    lost = "the other runs are missing or not valid"
+    if len({row["block"] for row in rows}) < planned:
+        lost = "all pairs are in one block, so which run belongs to which is not known"
+    return Finding(
+        "confirmation",
+        "warning",
+        f"Whether the choice is better cannot be judged: {whole} of {counted(planned, 'fresh pair')} "
+        f"{'is' if whole == 1 else 'are'} whole, and two at least are needed; {lost}.",
+        {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
+        "Run both settings again beside each other before the choice is believed.",
+    )

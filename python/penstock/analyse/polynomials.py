@@ -16,25 +16,16 @@ from scipy import stats
 
 from penstock.analyse.fit import Fit, estimate
 from penstock.analyse.terms import Values
+from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan
-from penstock.spec.study import Factor
 
 NAMES = ("linear", "quadratic", "cubic")
+#: part of a contrast, over its range, that a term does not have
+_NONE = 1e-9
 COLUMNS = (
     "response", "factor", "contrast", "coefficient", "effect", "effect_ci_low", "effect_ci_high", "p_value",
     "df_error", "scale",
 )  # fmt: skip
-
-
-def values_of(factor: Factor) -> list[float] | None:
-    """The numbers of a quantitative factor's levels; None of one that has other values."""
-    found = []
-    for level in factor.levels:
-        try:
-            found.append(float(level.value))
-        except ValueError:
-            return None
-    return found if all(map(math.isfinite, found)) and len(set(found)) == len(found) else None
 
 
 def contrasts(values: list[float]) -> Values:
@@ -63,26 +54,29 @@ def trends(
     rows: list[dict[str, Any]] = []
     by_name = {term.name: i for i, term in enumerate(fit.design.terms)}
     for j, factor in enumerate(plan.factors):
-        values = values_of(factor)
+        values = numeric(factor)
         i = by_name.get(factor.name)
         if values is None or len(values) < 3 or i is None or fit.without[i]:
             continue
         made = np.unique(fit.design.levels[:, j])
         if len(made) != len(values):
             continue
-        q, covariance, df = estimate(fit, i)
-        code = np.vstack([np.eye(len(values) - 1), -np.ones(len(values) - 1)])
-        for name, contrast in zip(NAMES, contrasts(values).T, strict=False):
-            weights = code.T @ contrast / float(contrast @ contrast)
-            coefficient = float(weights @ q)
-            variance = float(weights @ covariance @ weights) if df > 0 else math.nan
-            rows.append(
-                _row(
-                    response, factor.name, name, coefficient, variance, df, float(np.ptp(contrast))
+        first = np.unique(fit.design.levels[:, j], return_index=True)[1]
+        square = by_name.get(f"{factor.name}:{factor.name}")
+        for at in (i,) if square is None or fit.without[square] else (i, square):
+            q, covariance, df = estimate(fit, at)
+            of_level = fit.design.terms[at].columns[first]  # what a coefficient does at each level
+            for name, contrast in zip(NAMES, contrasts(values).T, strict=False):
+                weights = of_level.T @ contrast / float(contrast @ contrast)
+                if float(np.abs(weights).max()) * float(np.ptp(contrast)) < _NONE:
+                    continue  # the term has no such part
+                variance = float(weights @ covariance @ weights) if df > 0 else math.nan
+                coefficient, width = float(weights @ q), float(np.ptp(contrast))
+                rows.append(
+                    _row(response, factor.name, name, coefficient, variance, df, width)
+                    | {"scale": scale}
+                    | _ends(coefficient, variance, df, width, confidence)
                 )
-                | {"scale": scale}
-                | _ends(coefficient, variance, df, float(np.ptp(contrast)), confidence)
-            )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

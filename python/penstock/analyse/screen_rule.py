@@ -8,36 +8,42 @@ from it. A contrast of a fraction is a sum of aliased effects: those that cancel
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from penstock.analyse.scale import LINEAR, LOG
 from penstock.text import counted, quantity
 
 
 @dataclass(frozen=True)
 class Decided:
-    """Terms by what their intervals say beside ±`bound` (a difference of level means)."""
+    """Terms by what their intervals say beside ±`bound`, a difference of level means on the scale of the
+    effects."""
 
     bound: float
     beyond: tuple[str, ...]
     within: tuple[str, ...]
     undecided: tuple[str, ...]
 
-    def words(self, alpha: float, unit: str) -> str:
+    def words(self, alpha: float, unit: str, scale: str = LINEAR) -> str:
         """The ending in a sentence, without its full stop."""
+        bound = f"± {quantity(self.bound, unit)}"
+        if scale == LOG:
+            bound = f"a ratio of {math.exp(self.bound):.4g} either way"
         return (
             f"rule `decided`: at the level of this look ({alpha:.3g}) {counted(len(self.beyond), 'effect')} "
-            f"clear of ± {quantity(self.bound, unit)} (design.detect), {len(self.within)} within it"
+            f"clear of {bound} (design.detect), {len(self.within)} within it"
         )
 
 
 def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) -> Decided | None:
     """What the effects table of a look decides at the level `alpha`; None where there is no pure error.
 
-    `bound` is the difference of level means that matters, in the unit of the response.
+    `bound` is the difference of level means that matters, on the scale of the effects.
     """
     mine = table["term"].map(lambda term: set(str(term).split(":")) <= set(names)).astype(bool)
     told = table[mine & table["standard_error"].notna() & table["df_error"].gt(0)]

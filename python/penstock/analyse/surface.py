@@ -23,9 +23,9 @@ from scipy import optimize, stats
 from penstock.analyse import strata
 from penstock.analyse.crossed import Crossed, crossed
 from penstock.analyse.fit import Fit, fitted, usable
-from penstock.analyse.polynomials import values_of
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, RANK, power_beside, scaled, unscaled
 from penstock.analyse.terms import Numbers, Values
+from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Factor
@@ -172,7 +172,7 @@ def _root(covariance: Values) -> Values:
 
 def numbers_of(factor: Factor) -> list[float] | None:
     """The values of a quantitative factor; None of another."""
-    found = values_of(factor)
+    found = numeric(factor)
     return found if found is not None and len(found) > 1 else None
 
 

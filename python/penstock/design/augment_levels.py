@@ -74,7 +74,7 @@ def level_step(
     told = ""
     for larger in larger_models(factors, model):
         options = {
-            "model": larger,
+            "model": "main" if larger == "squares" else larger,  # the same coefficients
             "runs": len(made) + count,
             "keep": [
                 {f.name: f.levels[int(n)].name for f, n in zip(factors, row, strict=True)}
@@ -107,10 +107,10 @@ def with_step(
 
 def larger_models(factors: Sequence[Factor], model: Model) -> tuple[Model, ...]:
     """The models that more treatments could tell, the largest first, the plan's own last."""
-    if model != "main" or len(factors) < 2:
+    if model not in ("main", "squares") or len(factors) < 2:
         return (model,)
     curved = any(len(f.levels) > 2 and numeric(f) is not None for f in factors)
-    return ("pairs", "quadratic", "main") if curved else ("pairs", "main")
+    return ("pairs", "quadratic", model) if curved else ("pairs", model)
 
 
 def told_model(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.design.claims import NEAR, correlation, mixed
-from penstock.design.kinds.base import Asked, Model, Numbers
+from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
 from penstock.text import listed, tenths
 
@@ -69,17 +69,19 @@ def cautions(
     if not two_level:
         found.append(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
-            "one coefficient."
+            "one coefficient, unless their line is a term of its own."
         )
-    numeric = [
-        f.name
-        for f in study.factors
-        if len(f.levels) == 2 and all(isinstance(v.value, int | float) for v in f.levels)
-    ]
+        if study.design.sequential is not None:
+            found.append(
+                "This sequential study is not screened, which takes two levels of every factor: from the "
+                "runs of its design it goes to search and confirmation; no treatment is added to tell "
+                "effects apart."
+            )
+    of_numbers = [f.name for f in study.factors if len(f.levels) == 2 and numeric(f) is not None]
     if two_level:
         middle = (
-            f" A third level between those of {', '.join(numeric)} would show it."
-            if numeric
+            f" A third level between those of {', '.join(of_numbers)} would show it."
+            if of_numbers
             else ""
         )
         found.append(f"Two levels show no curvature between them.{middle}")
@@ -134,6 +136,10 @@ def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
     found = []
     if model == "main":
         found.append("Main effects alone are estimated; every interaction is taken as 0.")
+    elif model == "squares":
+        found.append(
+            "Main effects and squares are estimated; every product of factors is taken as 0."
+        )
     elif model == "pairs":
         found.append("Interactions of three or more factors are taken as 0.")
     else:

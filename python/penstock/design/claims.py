@@ -80,13 +80,14 @@ def _pairs(asked: Asked, rows: Numbers) -> None:
 
 
 def _clear(asked: Asked, rows: Numbers) -> None:
-    """Linear effects of symmetric levels: orthogonal to each other and to everything of second order."""
+    """Linear effects of symmetric levels: orthogonal to everything of second order, of three levels to each
+    other as well."""
     coded = rows - (np.array(asked.levels) - 1) / 2
     three = [j for j, n in enumerate(asked.levels) if n > 2]
     second = [coded[:, i] * coded[:, j] for i, j in itertools.combinations(range(len(coded.T)), 2)]
     second += [coded[:, j] ** 2 for j in three]
     for j in range(len(coded.T)):
-        others = [coded[:, i] for i in range(len(coded.T)) if i != j and (i in three or j in three)]
+        others = [coded[:, i] for i in range(len(coded.T)) if i != j and i in three and j in three]
         if any(abs(float(coded[:, j] @ other)) > NEAR for other in [*others, *second]):
             raise PenstockError(f"column {asked.names[j]} is not clear of second order")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.spec.study import Study
+from penstock.spec.study import DesignSpec, Study
 
 if TYPE_CHECKING:
     from penstock.design.orders import Ordered
@@ -43,6 +43,22 @@ def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
     if changes:
         why += f", {changes:g} s for changes of factors"
     return seconds, why + "; preparing not counted"
+
+
+def drawn_changes_s(study: Study) -> float:
+    """Seconds for changes of factors before each run, on average over random orders of all treatments."""
+    from penstock.design.orders import change_s
+
+    return sum(change_s(f) * (1 - 1 / len(f.levels)) for f in study.factors)
+
+
+def over_budget(design: DesignSpec, runs: int, seconds: float) -> str:
+    """By what so many runs are more than the budget has room for; empty where they are not."""
+    if design.budget_runs is not None and runs > design.budget_runs:
+        return f"over {design.budget_runs} runs"
+    if design.budget_s is not None and seconds > design.budget_s:
+        return f"over {design.budget_s / 3600:g} h"
+    return ""
 
 
 def changes_s(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> float:

@@ -20,10 +20,13 @@ def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tup
 
     `numbers`: runs × factors of level numbers. Two levels are −1 and +1. In models `main` and `pairs` more
     levels are effect coded; in `quadratic` quantitative factors have a linear and a quadratic column, scaled
-    to a largest entry of 1, and products are of the linear ones.
+    to a largest entry of 1, and products are of the linear ones. In `squares` these two are terms of their
+    own, the square of `a` being `a:a`, and the line goes from −1 at the first level to +1 at the last.
     """
-    squares = model == "quadratic"
+    squares = model in ("quadratic", "squares")
     main = [_columns(f, numbers[:, j], squares=squares) for j, f in enumerate(factors)]
+    if model == "squares":
+        return _apart(factors, main)
     found = [(f.name, main[j]) for j, f in enumerate(factors)]
     if model == "main":
         return found
@@ -35,6 +38,20 @@ def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tup
         product = np.einsum("ia,ib->iab", linear[a], linear[b]).reshape(len(numbers), -1)
         found.append((f"{factors[a].name}:{factors[b].name}", product))
     return found
+
+
+def _apart(factors: Sequence[Factor], main: Sequence[Values]) -> list[tuple[str, Values]]:
+    """The lines of all factors, then their squares; a qualitative factor of more levels is one term."""
+    lines, squares = list[tuple[str, Values]](), list[tuple[str, Values]]()
+    for factor, columns in zip(factors, main, strict=True):
+        values = numeric(factor)
+        if len(factor.levels) == 2 or values is None:
+            lines.append((factor.name, columns))
+            continue
+        sign = 1.0 if values[-1] > values[0] else -1.0
+        lines.append((factor.name, sign * columns[:, :1]))
+        squares.append((f"{factor.name}:{factor.name}", columns[:, 1:]))
+    return [*lines, *squares]
 
 
 def matrix(factors: Sequence[Factor], model: Model, numbers: Numbers) -> Values:

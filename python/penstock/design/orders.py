@@ -130,7 +130,8 @@ def in_blocks(study: Study, matrix: Matrix, relation: Iterable[int]) -> Ordered 
 
 def change_s(factor: Factor) -> float:
     """What changing a factor costs [s]: as declared, else a guess from what the change does."""
-    return factor.change_cost_s or CHANGE_S[factor.change]
+    said = factor.change_cost_s
+    return CHANGE_S[factor.change] if said is None else said
 
 
 def ordered(

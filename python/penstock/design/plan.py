@@ -204,6 +204,7 @@ def make_plan(study: Study) -> Plan:
         error_df(len(levels) << len(generators), replicates, passes=passes),
     )  # fmt: skip
     power |= as_kept or {}
+    too_much = _too_much(study, len(rows), seconds, why)
     return Plan(
         study_id=study.study_id,
         rows=rows,
@@ -228,6 +229,7 @@ def make_plan(study: Study) -> Plan:
             *cautions(study, grade, aliases, power, two_level=two, also=also),
             *cautions_of(in_order, factors),
             *between_cautions(between),
+            *too_much,
         ],
         kind="fraction" if generators else kind,
         model=model,
@@ -237,6 +239,32 @@ def make_plan(study: Study) -> Plan:
         strip_factors=list(in_order.strips),
         between_blocks=between,
     )
+
+
+def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
+    """What the plan says where it is over the budget. BadInput where the study says its kind: only a purpose
+    chooses within the budget, by the time of a random order."""
+    from penstock.design.estimate import drawn_changes_s, over_budget, run_seconds
+
+    design = study.design
+    found = []
+    if over := over_budget(design, runs, seconds):
+        what = f"{runs} runs, {seconds / 3600:.2g} h ({why})"
+        if design.choice is None:
+            raise BadInput(
+                f"found a plan of {what}, {over}, which design.budget has; expected fewer treatments, "
+                "replicates or changes, less to detect, or a larger budget"
+            )
+        found.append(f"The plan takes {what} in its order, {over}, which design.budget has.")
+    if design.sequential is not None:
+        most = design.sequential.runs
+        longest = most * (run_seconds(study) + drawn_changes_s(study))
+        if over := over_budget(design, 0, longest):
+            found.append(
+                f"All {most} runs that the sequential study may make would take {longest / 3600:.2g} h, "
+                f"{over}, which design.budget has; `limits.time` ends it."
+            )
+    return found
 
 
 def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:

@@ -103,7 +103,10 @@ def _with_replicates(study: Study) -> Study:
     from penstock.design.power import replicates_for
 
     design = study.design
-    plan = make_plan(study)
+    free = design.model_copy(update={"budget_runs": None, "budget_s": None})
+    plan = make_plan(
+        study.model_copy(update={"design": free})
+    )  # the budget is held against what is needed
     one = Candidate(
         plan.kind, plan.kind, "", plan.treatments, {}, plan.fraction,
         plan.power.get("effective_runs"),
@@ -122,6 +125,7 @@ def _with_replicates(study: Study) -> Study:
 
 
 def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, Any]:
+    from penstock.design.estimate import over_budget
     from penstock.design.power import detectable, replicates_for
 
     design = study.design
@@ -138,10 +142,7 @@ def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, A
                 refused = refused or "more than 1000 replicates"
     runs = count * one.treatments
     seconds = _seconds(study, one, count)
-    if design.budget_runs is not None and runs > design.budget_runs:
-        refused = refused or f"over {design.budget_runs} runs"
-    if design.budget_s is not None and seconds > design.budget_s:
-        refused = refused or f"over {design.budget_s / 3600:g} h"
+    refused = refused or over_budget(design, runs, seconds)
     df = one.freedom(design)(count)
     small = (
         detectable(GOAL, one.treatments, count, effective=one.effective, df=df) if df > 0 else None
@@ -163,12 +164,10 @@ def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, A
 
 
 def _seconds(study: Study, one: Candidate, replicates: int) -> float:
-    """As the plan of this design would estimate it; changes of factors by their expected share if many."""
-    from penstock.design.estimate import run_seconds
+    """As the plan of this design would estimate it; changes of factors as in a random order."""
+    from penstock.design.estimate import drawn_changes_s, run_seconds
 
-    each = run_seconds(study)
-    changing = sum(f.change_cost_s * (1 - 1 / len(f.levels)) for f in study.factors)
-    return one.treatments * replicates * (each + changing)
+    return one.treatments * replicates * (run_seconds(study) + drawn_changes_s(study))
 
 
 def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, said: bool) -> str:

@@ -17,6 +17,7 @@ WIDTH = 100
 #: what the models of `penstock.design.kinds.base` estimate
 MODEL_WORDS = {
     "main": "main effects",
+    "squares": "main effects, and squares apart from them",
     "pairs": "main effects and products of two",
     "quadratic": "main effects, curvature and products of two",
 }

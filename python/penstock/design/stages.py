@@ -13,13 +13,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.augment_levels import columns, numbers_of, told_model
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.matrix import Matrix, constant_words
-from penstock.design.order import BLOCKS, INTERLEAVED, RESTRICTED, Place, places
+from penstock.design.order import (
+    BLOCKS,
+    INTERLEAVED,
+    RANDOM,
+    RESTRICTED,
+    SPLIT_PLOT,
+    SPLIT_PLOT_RANDOM,
+    Place,
+    places,
+)
 from penstock.design.orders import PASSES
 from penstock.design.plan import (
     Plan,
@@ -164,6 +174,7 @@ def _rows(
     block = max(r.block for r in before)
     orders = max(r.standard_order for r in before)
     treatments: list[tuple[str, int, dict[str, str], dict[str, int]]] = []
+    _may_be_run(study, stage)
     for levels in stage.treatments:
         earlier = known.get(tuple(sorted(levels.items())))
         if earlier is None:
@@ -174,7 +185,7 @@ def _rows(
             order = earlier.standard_order
             treatments.append((earlier.treatment_id, order, earlier.levels, earlier.coded))
     found: list[PlannedRun] = []
-    passes = plan.order in PASSES
+    passes = plan.order in PASSES or stage.purpose == "confirm"
     kept = (max(r.whole_plot for r in before), max(r.strip for r in before))
     placed = _placed(plan, [levels for _, _, levels, _ in treatments], stage, number, study)
     for place, one in enumerate(placed, start=len(before) + 1):
@@ -200,7 +211,11 @@ def _rows(
 def _placed(
     plan: Plan, treatments: Sequence[dict[str, str]], stage: Stage, number: int, study: Study
 ) -> list[Place]:
-    """The runs of a stage in the order of the plan; settings are kept as in the stages before."""
+    """The runs of a stage in the order of the plan; settings are kept as in the stages before.
+
+    A confirmation is made in passes whatever the order is: each pair is a block.
+    """
+    confirm = stage.purpose == "confirm"
     if plan.order in RESTRICTED:
         names = [f.name for f in plan.factors]
         levels = [
@@ -209,18 +224,38 @@ def _placed(
         ]
         seed = (study.design.seed + (number << 40)) % (1 << 64)  # draws of its own
         return places(
-            np.array(levels), stage.replicates, seed, plan.order,
+            np.array(levels), stage.replicates, seed,
+            SPLIT_PLOT if confirm and plan.order == SPLIT_PLOT_RANDOM else plan.order,
             [names.index(n) for n in plan.whole_plot_factors],
             [names.index(n) for n in plan.strip_factors],
         )  # fmt: skip
     found = []
     for again in range(1, stage.replicates + 1):
         shuffled = np.arange(len(treatments))
-        if plan.order in (INTERLEAVED, BLOCKS):
-            key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
-            shuffled = np.random.Generator(np.random.PCG64(key)).permutation(len(treatments))
+        if confirm or plan.order in (INTERLEAVED, BLOCKS):
+            shuffled = _shuffled(study, again, number, len(treatments))
         found += [Place(again, int(i)) for i in shuffled]
+    if plan.order == RANDOM and not confirm:
+        found = [found[i] for i in _shuffled(study, 0, number, len(found))]
     return found
+
+
+def _shuffled(study: Study, again: int, number: int, count: int) -> NDArray[np.int64]:
+    """Places of one pass of a stage in random order, of all its runs where `again` is 0."""
+    key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
+    return np.random.Generator(np.random.PCG64(key)).permutation(count)
+
+
+def _may_be_run(study: Study, stage: Stage) -> None:
+    """BadInput where a treatment of a stage is one that the study forbids."""
+    for levels in stage.treatments:
+        for said in study.design.forbidden:
+            if all(levels.get(name) in names for name, names in said.items()):
+                what = ", ".join(f"{name} {levels[name]}" for name in said)
+                raise BadInput(
+                    f"found {what} in a stage, which design.forbidden leaves out; expected treatments that "
+                    "may be run"
+                )
 
 
 def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:

@@ -44,6 +44,7 @@ __all__ = [
     "TraceSpec",
     "Worker",
     "Workload",
+    "level_name",
 ]
 
 
@@ -58,13 +59,19 @@ class Level(_Frozen):
     value: str | int | float
 
 
+def level_name(said: Any) -> str:
+    """What a level that a study writes is called in tables."""
+    return ("true" if said else "false") if isinstance(said, bool) else str(said)
+
+
 class Factor(_Frozen):
     """What is varied; the first level is coded −1, the second +1."""
 
     name: str
     levels: tuple[Level, ...]
     unit: str | None = None
-    change_cost_s: float = 0.0
+    #: what changing it costs; None: a guess from `change`
+    change_cost_s: float | None = None
     #: what changing it makes necessary
     change: Literal["none", "remount", "restart", "reformat", "redeploy"] = "none"
 

@@ -14,7 +14,7 @@ from penstock.design.kinds.base import Asked
 from penstock.plugins import DESIGNS, OBSERVERS, WORKLOAD_PARSERS
 from penstock.spec.names import BUILT_IN, OF_STORE, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
-from penstock.spec.study import Factor, Level
+from penstock.spec.study import Factor, Level, level_name
 from penstock.spec.template import names_in
 from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
@@ -23,6 +23,8 @@ from penstock.workload.parsers import parser
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
+#: scales on which a share of the mean is no one difference
+_UNBOUND = ("box-cox", "rank")
 _MOST_FACTORS = 20
 _MOST_TREATMENTS = 1 << 16
 
@@ -389,6 +391,14 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
                 f"{known}{suggestion(str(key), list(row.OPTIONS))}",
                 key=True,
             )
+    if not source.mistakes and (fault := row.fault(_asked(design, names, options))):
+        what = f"{name} for {len(names.factors)} factors of {_counts(names)} levels"
+        source.mistake(("design", "kind"), what, fault)
+    return True
+
+
+def _asked(design: dict[str, Any], names: Names, options: dict[str, Any]) -> Asked:
+    """What a kind of design is asked for, of a document without mistakes so far."""
     factors = tuple(
         Factor(name=n, levels=tuple(Level(name=k, value=v) for k, v in levels.items()))
         for n, levels in names.factors.items()
@@ -398,12 +408,7 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
         for combination in design.get("forbidden") or []
     )
     seed = design.get("seed", 1)
-    if not source.mistakes and (
-        fault := row.fault(Asked(factors, options, seed if isinstance(seed, int) else 1, forbidden))
-    ):
-        what = f"{name} for {len(factors)} factors of {_counts(names)} levels"
-        source.mistake(("design", "kind"), what, fault)
-    return True
+    return Asked(factors, options, seed if isinstance(seed, int) else 1, forbidden)
 
 
 def _counts(names: Names) -> str:
@@ -450,14 +455,41 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         if factor not in names.factors:
             expected = f"a factor: {listed(list(names.factors))}"
             source.mistake((*path, factor), f"{factor}", expected, key=True)
-        elif _as_name(level) not in names.factors[factor]:
+        elif level_name(level) not in names.factors[factor]:
             expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
-            source.mistake((*path, factor), f"{level}", expected)
+            source.mistake((*path, factor), level_name(level), expected)
+    if said and not source.mistakes:
+        setting = {f: next(iter(levels)) for f, levels in names.factors.items()}
+        setting |= {f: level_name(level) for f, level in (default or {}).items()}
+        row = [list(names.factors[f]).index(level) for f, level in setting.items()]
+        if not _asked(_mapping(document, "design"), names, {}).allowed(row):
+            levels = ", ".join(f"{f} {level}" for f, level in setting.items())
+            source.mistake(
+                path if default else ("design", "sequential"),
+                f"the default setting {levels}, which design.forbidden leaves out",
+                "a default that may be run: the choice is confirmed beside it",
+            )
     if said.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
         source.mistake(
             ("design", "sequential", "stop"),
             "decided, without design.detect",
             "detect: the difference of level means that matters, in percent of the mean",
+        )
+    most = _mapping(_mapping(document, "design"), "budget").get("runs")
+    runs = said.get("runs")
+    if isinstance(most, int) and isinstance(runs, int) and runs > most:
+        source.mistake(
+            ("design", "sequential", "runs"),
+            f"{runs} runs, over {most}, which design.budget has",
+            f"at most {most}, or a larger budget",
+        )
+    first = next(iter(_mapping(document, "responses").values()), None)
+    scale = first.get("scale") if isinstance(first, dict) else None
+    if said.get("stop") == "decided" and scale in _UNBOUND:
+        source.mistake(
+            ("design", "sequential", "stop"),
+            f"decided, with the scale {scale} of the first response",
+            "scale: auto, linear or log: on another the share of the mean that matters is no one bound",
         )
     if said and design_repeats(document) < 2:
         source.mistake(
@@ -471,10 +503,6 @@ def design_repeats(document: dict[str, Any]) -> int:
     """How often each treatment is run."""
     found = _mapping(document, "design").get("replicates", 2)
     return found if isinstance(found, int) else 2
-
-
-def _as_name(level: Any) -> str:
-    return ("true" if level else "false") if isinstance(level, bool) else str(level)
 
 
 def _generators(source: Source, generators: list[Any], factors: list[str], added: int) -> None:

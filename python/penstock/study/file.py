@@ -113,8 +113,8 @@ class FactorFile(Part):
     change: Literal["none", "remount", "restart", "reformat", "redeploy"] = Field(
         "none", description="What changing this factor makes necessary."
     )
-    change_cost: Duration = Field(
-        "0s",
+    change_cost: Duration | None = Field(
+        None,
         description="Time that changing this factor costs; else remount takes 1 s, restart 5 s, "
         "reformat 15 s, redeploy 60 s.",
     )

@@ -37,6 +37,7 @@ from penstock.spec.study import (
     TraceSpec,
     Worker,
     Workload,
+    level_name,
 )
 from penstock.spec.template import doubled
 from penstock.spec.units import parse_bandwidth, parse_duration, parse_share, parse_size
@@ -218,7 +219,7 @@ def _service(body: ServiceFile) -> Service:
 
 def _factor(name: str, body: FactorFile) -> Factor:
     levels = tuple(Level(name=n, value=v) for _, n, v in level_values(body.levels))
-    cost = parse_duration(body.change_cost)
+    cost = None if body.change_cost is None else parse_duration(body.change_cost)
     return Factor(name=name, levels=levels, unit=body.unit, change_cost_s=cost, change=body.change)
 
 
@@ -268,7 +269,7 @@ def _sequential(file: StudyFile) -> Sequential | None:
         **{
             **said.model_dump(),
             "alpha": parse_share(said.alpha),
-            "default": {k: str(v) for k, v in said.default.items()},
+            "default": {k: level_name(v) for k, v in said.default.items()},
         }
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.spec.names import BUILT_IN, OF_NODES, OF_STORE, listed, suggestion
 from penstock.spec.source import Path, Source
+from penstock.spec.study import level_name
 from penstock.spec.template import LoneBrace, fill, names_in
 
 #: most fillings of one text that are looked at
@@ -34,18 +35,17 @@ def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
             yield name, name, _level_value(value)
     elif isinstance(levels, list):
         for i, value in enumerate(levels):
-            plain = _level_value(value)
-            yield i, plain if isinstance(plain, str) else str(plain), plain
+            yield i, level_name(value), _level_value(value)
 
 
 def level_names(said: Any) -> tuple[str, ...]:
     """Names of levels as written: one, or a list."""
     found = said if isinstance(said, list) else [said]
-    return tuple(str(_level_value(value)) for value in found)
+    return tuple(level_name(value) for value in found)
 
 
 def _level_value(value: Any) -> Any:
-    return ("true" if value else "false") if isinstance(value, bool) else value
+    return level_name(value) if isinstance(value, bool) else value
 
 
 def templates(

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from penstock.spec.study import Factor
 
 Numbers = NDArray[np.int64]
-#: which terms are in the model: main effects; and products of two; and squares of quantitative factors
-Model = Literal["main", "pairs", "quadratic"]
+#: which terms are in the model: main effects; lines and squares of quantitative factors, apart; main effects
+#: and products of two; all of these
+Model = Literal["main", "squares", "pairs", "quadratic"]
+#: those that a study may ask for, and that rows without one are given
 MODELS: tuple[Model, ...] = ("main", "pairs", "quadratic")
 
 
@@ -96,8 +98,8 @@ class Claim:
     """What the rows keep to: `strength` 1, levels of each factor equally often; 2, pairs of levels as well.
 
     `model`: the largest model of which every coefficient has an estimate, None where nothing is promised;
-    `clear`: linear main effects are
-    orthogonal to each other, to all products of two and to squares; `runs`: how many rows, if that is known.
+    `clear`: linear main effects are orthogonal to all products of two and to squares, those of three levels
+    to each other as well; `runs`: how many rows, if that is known.
     `near`: every level occurs as often as any other or once more.
     """
 
@@ -109,11 +111,11 @@ class Claim:
 
 
 def numeric(factor: Factor) -> list[float] | None:
-    """The numbers of a quantitative factor's levels; None where one is a text."""
-    found = [v.value for v in factor.levels]
-    if any(isinstance(v, str) for v in found):
-        return None
-    return [float(v) for v in found]
+    """The numbers of a quantitative factor's levels; None where one is a text, also one of digits, or where
+    they are not finite and different."""
+    found = [float(v.value) for v in factor.levels if not isinstance(v.value, str)]
+    good = len(found) == len(factor.levels) and all(map(math.isfinite, found))
+    return found if good and len(set(found)) == len(found) else None
 
 
 def no_pydoe() -> str:

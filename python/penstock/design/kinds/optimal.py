@@ -18,6 +18,7 @@ from penstock.design.kinds import full
 from penstock.design.kinds.base import MODELS, Asked, Claim, Model, Numbers, whole_number
 from penstock.design.kinds.table import numbers_of
 from penstock.errors import BadInput
+from penstock.spec.study import level_name
 
 OPTIONS = {
     "runs": "how many treatments, kept ones included; the coefficients of the model and five more",
@@ -74,7 +75,7 @@ class Optimal:
                 return f"keep, row {number}: a level for each of {', '.join(asked.names)}"
             for factor in asked.factors:
                 known = [v.name for v in factor.levels]
-                if str(row[factor.name]) not in known:
+                if level_name(row[factor.name]) not in known:
                     return f"keep, row {number}: a level of {factor.name} ({', '.join(known)})"
         return whole_number(asked, "runs", max(least, len(said)), most)
 

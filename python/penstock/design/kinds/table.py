@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.design import model as models
 from penstock.design.kinds.base import Asked, Claim, Numbers
+from penstock.spec.study import level_name
 
 WHAT = "Own treatments: a CSV file with a column for every factor, or rows in the study."
 OPTIONS = {
@@ -26,7 +27,7 @@ def fault(asked: Asked) -> str:
     for number, row in enumerate(said, start=1):
         if not isinstance(row, dict) or set(row) != set(asked.names):
             return f"row {number}: a level for each of {', '.join(asked.names)}"
-        names = tuple(str(row[name]) for name in asked.names)
+        names = tuple(level_name(row[name]) for name in asked.names)
         for factor, known, name in zip(asked.names, places, names, strict=True):
             if name not in known:
                 return f"row {number}: a level of {factor} ({', '.join(known)}), not {name!r}"
@@ -57,7 +58,7 @@ def numbers_of(asked: Asked, rows: list[dict[str, object]]) -> Numbers:
     places = [{v.name: i for i, v in enumerate(f.levels)} for f in asked.factors]
     found: Numbers = np.array(
         [
-            [known[str(row[name])] for name, known in zip(asked.names, places, strict=True)]
+            [known[level_name(row[name])] for name, known in zip(asked.names, places, strict=True)]
             for row in rows
         ],
         dtype=np.int64,

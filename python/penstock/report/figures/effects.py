@@ -22,7 +22,7 @@ from penstock.analyse.significance import is_sure, limits
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
-from penstock.text import quantity, term_text, times
+from penstock.text import quantity, square_of, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
@@ -277,7 +277,9 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     The axis is linear like the effects: lines that are not parallel are the interaction.
     """
     table = terms_of(outcome, response)
-    pairs = table[table["term"].astype(str).str.count(":") == 1]
+    pairs = table[
+        table["term"].astype(str).str.count(":").eq(1) & table["term"].map(square_of).eq("")
+    ]
     # those of less than a hundredth of the variation are parallel to the eye
     worth = max(1, int((pairs["variation_share"] >= 1).sum()))
     chosen = list(pairs["term"].astype(str))[: min(worth, 3 if style.narrow(width) else 6)]

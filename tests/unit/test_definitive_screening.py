@@ -1,0 +1,152 @@
+"""Definitive screening from matrix to report: lines by themselves, squares apart, what is not told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.analyse.effects import effects
+from penstock.analyse.fit import fitted
+from penstock.analyse.polynomials import trends
+from penstock.campaign.analysis import analyse
+from penstock.design.augment_levels import coded_of, level_step, numbers_of
+from penstock.design.claims import check
+from penstock.design.plan import Plan, PlannedRun, coded_matrix, make_plan
+from penstock.design.show import plan_text
+from penstock.plugins import DESIGNS
+from penstock.study.load import read_study
+from penstock.text import square_of, term_text
+from tests.unit.recorded_study import record, study_text
+from tests.unit.test_design_kinds import asked
+
+SIX = dict.fromkeys("abcdef", "{levels: [10, 20, 30]}")
+
+
+def study(replicates: int, factors: dict[str, str]):  # type: ignore[no-untyped-def]
+    text = study_text(factors, f"{{kind: definitive-screening, replicates: {replicates}}}")
+    return read_study(text.encode(), Path("x.study.yaml"))
+
+
+def runs_of(plan: Plan, value, noise: float, seed: int = 3) -> pd.DataFrame:  # type: ignore[no-untyped-def]
+    drawn = np.random.default_rng(seed)
+    names = [f.name for f in plan.factors]
+    rows = []
+    for r in plan.rows:
+        x = {n: (r.coded[n] - 1 if len(f.levels) == 3 else r.coded[n])
+             for n, f in zip(names, plan.factors, strict=True)}  # fmt: skip
+        y = value(x) + noise * drawn.normal()
+        rows.append({"run_id": r.run_id, "replicate": r.replicate} | r.levels | {"y": y})
+    return pd.DataFrame(rows).assign(valid=True)
+
+
+@pytest.mark.parametrize("three", range(2, 9))
+@pytest.mark.parametrize("two", range(5))
+def test_lines_are_clear_of_second_order_beside_two_level_factors_too(three: int, two: int) -> None:
+    wanted = asked([3] * three + [2] * two)
+    kind = DESIGNS.load("definitive-screening")
+    assert not kind.fault(wanted)
+    claim = kind.claim(wanted)
+    assert claim.clear
+    assert claim.model == "squares"
+    check(wanted, kind.treatments(wanted), claim)
+
+
+def planted(x: dict[str, int]) -> float:
+    """Lines of a and b, a square of c, and a product that no line may take up."""
+    return 100 + 3 * x["a"] - 2 * x["b"] + 4 * x["c"] ** 2 + 2.5 * x["d"] * x["e"]
+
+
+def test_lines_are_tested_by_themselves_and_hold_no_product_and_no_curve() -> None:
+    loaded = study(2, SIX)
+    plan = make_plan(loaded)
+    assert plan.model == "squares"
+    exact = effects(runs_of(plan, planted, 1e-9), plan, "y").set_index("term")
+    for name, effect in zip("abcdef", (6, -4, 0, 0, 0, 0), strict=True):
+        assert exact.loc[name, "effect"] == pytest.approx(effect, abs=1e-6)
+    table = effects(runs_of(plan, planted, 0.3), plan, "y").set_index("term")
+    assert set(table.loc[list("abcdef"), "df"]) == {1}
+    assert set(table.loc[[f"{n}:{n}" for n in "abcdef"], "method"]) == {"F test"}
+    assert table.loc[[f"{n}:{n}" for n in "abcdef"], "coefficient"].isna().all()
+    assert table.loc[["a", "b"], "p_holm"].max() < 0.05 < table.loc[["d", "e", "f"], "p_holm"].min()
+    assert table.loc["residual", "df"] == 26 - 1 - 1 - 12
+
+
+def test_trends_are_those_of_the_terms() -> None:
+    plan = make_plan(study(2, SIX))
+    runs = runs_of(plan, lambda x: 3 * x["a"] + 4 * x["c"] ** 2, 0.1)
+    found = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(["factor", "contrast"])
+    table = effects(runs, plan, "y").set_index("term")
+    assert found.loc[("a", "linear"), "coefficient"] == pytest.approx(0.3, rel=0.1)  # per unit
+    for name in "abcdef":
+        assert found.loc[(name, "linear"), "effect"] == pytest.approx(table.loc[name, "effect"])
+        for contrast, term in (("linear", name), ("quadratic", f"{name}:{name}")):
+            p = found.loc[(name, contrast), "p_value"]
+            assert p == pytest.approx(table.loc[term, "p_value"])
+
+
+def test_trends_of_a_surface_are_in_the_units_of_its_factors() -> None:
+    """Of a model with lines and squares in one term, which is not effect coded."""
+    text = study_text(
+        dict.fromkeys("ab", "{levels: [10, 20, 30]}"), "{kind: central-composite, replicates: 2}"
+    )
+    plan = make_plan(read_study(text.encode(), Path("x.study.yaml")))
+    assert plan.model == "quadratic"
+    runs = runs_of(plan, lambda x: 3 * x["a"] + 4 * x["b"] ** 2, 1e-6)
+    found = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(["factor", "contrast"])
+    assert found.loc[("a", "linear"), "coefficient"] == pytest.approx(0.3, abs=1e-5)
+    assert found.loc[("a", "quadratic"), "coefficient"] == pytest.approx(0, abs=1e-5)
+    assert found.loc[("b", "linear"), "coefficient"] == pytest.approx(0, abs=1e-5)
+    assert abs(found.loc[("b", "quadratic"), "effect"]) == pytest.approx(4, abs=1e-4)
+
+
+def test_one_replicate_judges_the_lines_against_each_other() -> None:
+    plan = make_plan(study(1, SIX))
+    assert len(plan.rows) == 13
+    table = effects(runs_of(plan, lambda x: 10 * x["a"], 0.1), plan, "y").set_index("term")
+    assert set(table.loc[list("abcdef"), "method"]) == {"lenth"}
+    assert table.loc["a", "p_holm"] < 0.05 < table.loc[list("bcdef"), "p_holm"].min()
+    assert table.loc[[f"{n}:{n}" for n in "abcdef"], "p_value"].isna().all()
+
+
+def test_lines_go_from_the_first_level_to_the_last() -> None:
+    plan = make_plan(study(2, SIX | {"b": "{levels: [30, 20, 10]}", "g": "{levels: [x, z]}"}))
+    table = effects(runs_of(plan, planted, 0.01), plan, "y").set_index("term")
+    assert table.loc["b", "effect"] == pytest.approx(-4, abs=0.05)  # as coded: last less first
+    assert table.loc["g", "effect"] == pytest.approx(0, abs=0.05)
+    assert "g:g" not in table.index
+
+
+def test_plan_and_report_say_what_is_not_told(tmp_path: Path) -> None:
+    loaded = study(2, SIX)
+    text = " ".join(plan_text(make_plan(loaded), loaded).split())
+    assert "definitive-screening, main effects, and squares apart from them" in text
+    assert "No product of two is looked for" in text
+    drawn = np.random.default_rng(4)
+
+    def value(run: PlannedRun) -> dict[str, float]:
+        x = {n: (int(v) - 20) / 10 for n, v in run.levels.items()}
+        return {"y": 100 + x["a"] + 9 * x["c"] ** 2 + 0.1 * drawn.normal()}
+
+    text = study_text(SIX, "{kind: definitive-screening, replicates: 2}")
+    result = analyse(record(tmp_path, text, value))
+    said = " ".join(f.statement for f in result.findings)
+    assert "No product of two is looked for" in said
+    assert "What matters most for y is how c bends it" in said
+    assert "depend on each other" not in said
+    assert result.report is not None
+    assert (square_of("c:c"), square_of("c:d"), square_of("c")) == ("c", "", "")
+    assert term_text("read_ahead:read_ahead") == "read ahead²"
+
+
+def test_a_screening_of_lines_and_squares_can_go_on() -> None:
+    plan = make_plan(study(2, SIX))
+    coded = coded_matrix(plan)
+    step = level_step(
+        "optimal:4", plan.factors, plan.model, coded, [1] * len(coded), seed=plan.seed
+    )
+    assert step.rows.shape == (4, 6)
+    made = numbers_of(plan.factors, coded)
+    assert not {tuple(r) for r in step.rows} & {tuple(r) for r in coded_of(plan.factors, made)}
