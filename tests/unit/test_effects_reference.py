@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.effects import REML, effects
@@ -217,11 +218,32 @@ def test_scales_are_what_they_are_called():
     y = np.array([1.0, 2.0, 4.0, 4.0, 100.0])
     assert scaled(y, LOG) == pytest.approx(np.log(y))
     assert scaled(y, RANK).tolist() == [1, 2, 3.5, 3.5, 5]
-    assert scaled(y, BOX_COX, power=0.5) == pytest.approx((np.sqrt(y) - 1) * 2)
+    relative = y / stats.gmean(y)
+    assert scaled(y, BOX_COX, power=0.5) == pytest.approx((np.sqrt(relative) - 1) * 2)
+    # in B/s a power of −2 of the values themselves is 0.5 of each
+    apart = scaled(np.array([1e8, 2e8]), BOX_COX, power=-2)
+    assert apart == pytest.approx([(1 - 2) / 2, (1 - 0.5) / 2])
     with pytest.raises(PenstockError, match="above 0"):
         scaled(y - 1, LOG)
     with pytest.raises(PenstockError, match="found scale cubic"):
         scaled(y, "cubic")
+
+
+def test_effects_on_a_box_cox_scale_do_not_depend_on_the_unit(tmp_path):
+    factors = {"a": "{levels: [x, y]}", "b": "{levels: [x, y]}"}
+    plan = plan_of_text(study_text(factors, "{kind: full, replicates: 4}"), tmp_path)
+    drawn = np.random.default_rng(3)
+    runs = runs_with(plan, lambda r: (3 + (r.levels["a"] == "y") + drawn.normal(0, 0.2)) ** -0.4)
+    tables = {
+        unit: effects(runs.assign(y=runs["y"] * unit), plan, "y", scale=BOX_COX).set_index("term")
+        for unit in (1e-9, 1.0, 1e9, 1e12)
+    }
+    base = tables[1.0]
+    assert base.loc["a", "p_holm"] < 0.001
+    for table in tables.values():
+        for column in ("effect", "p_value", "effect_ci_low"):
+            close = pytest.approx(base[column].to_numpy(), rel=1e-3, abs=1e-5, nan_ok=True)
+            assert table[column].to_numpy() == close
 
 
 def test_studentised_residuals_equal_statsmodels(tmp_path):
