@@ -116,15 +116,14 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
     found.append(
         f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
         f"found with a probability below 80 % ({tenths(share)} of the mean if "
-        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}); not "
-        "significant is not "
-        "'no effect'."
+        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each judged by itself, and the "
+        "more so where many are judged together; not significant is not 'no effect'."
     )
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
         found.append(
             f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
-            f"order a difference{of} is found from {tenths(share)} on."
+            f"order a difference{of} is found from {tenths(share)} on, judged by itself."
         )
     return found
 

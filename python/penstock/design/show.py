@@ -284,11 +284,18 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
         + (f" of {power['factor']}, which is told worst" if "factor" in power else "")
         + "; a difference of level means of "
         f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
-        f"{power['detectable_sigma_90']:.2f} with 90 %; a 95 % interval of a coefficient is "
+        f"{power['detectable_sigma_90']:.2f} with 90 %, judged by itself; a 95 % interval of a coefficient is "
         f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
         f"{assumed}: "
         f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
-        "at 90 %"
+        "at 90 %, judged by itself"
     )
+    together = plan.power_together
+    if together["terms"] > 1:
+        yield from _wrapped(
+            f"the report judges all {together['terms']} terms together (Holm): an only effect among them is "
+            f"found with 80 % probability from {together['detectable_sigma_80']:.2f} standard deviations on, "
+            f"{tenths(together['detectable_share_80'])} of the mean"
+        )

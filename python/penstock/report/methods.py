@@ -112,23 +112,31 @@ def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
 
 def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     """The effects that these runs would have found with 80 % probability, by their standard errors: the
-    smallest and the largest of the terms'."""
+    smallest and the largest of the terms', each judged by itself, and as one among all that were judged."""
     terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
     terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]
     if terms.empty or scale not in (LINEAR, LOG):
         return ""
-    found = [
-        2 * error * beyond(df)
-        for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
-    ]
+    tested = int(table["p_value"][outcome.is_effect(table["term"])].notna().sum())
     unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
-    both = (min(found), max(found))
-    if scale == LOG:
-        ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
-        words = f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
-    else:
-        words = " to ".join(dict.fromkeys(quantity(v, unit) for v in both))
-    return f" Effects of {words} and more would have been found with 80 % probability."
+
+    def from_on(level: float) -> str:
+        found = [
+            2 * error * beyond(df, level=level)
+            for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
+        ]
+        both = (min(found), max(found))
+        if scale == LOG:
+            ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
+            return f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
+        return " to ".join(dict.fromkeys(quantity(v, unit) for v in both))
+
+    if tested < 2:
+        return f" Effects of {from_on(LEVEL)} and more would have been found with 80 % probability."
+    return (
+        f" Among all {tested} terms an effect of {from_on(LEVEL / tested)} and more would have been found with "
+        f"80 % probability, judged by itself one of {from_on(LEVEL)} and more."
+    )
 
 
 def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
