@@ -253,9 +253,11 @@ def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
 
 
 def power_together(power: Mapping[str, Any], tests: int, goal: float = 0.8) -> dict[str, Any]:
-    """What of `power_of` holds where all `tests` terms of the analysis are judged together (Holm): the smallest
-    difference of level means, in standard deviations and in percent of the mean, that is found with
-    probability `goal` where it is the only effect; where others are found as well, less will do."""
+    """What of `power_of` holds where all `tests` terms of the analysis are judged together (Holm).
+
+    The smallest difference of level means, in standard deviations and in percent of the mean, that is found
+    with probability `goal` where it is the only effect; where others are found as well, less will do.
+    """
     df = int(power.get("degrees_of_freedom") or 0)
     if df < 1 or tests < 1:
         return {}

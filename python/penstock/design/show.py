@@ -284,8 +284,8 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
         + (f" of {power['factor']}, which is told worst" if "factor" in power else "")
         + "; a difference of level means of "
         f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
-        f"{power['detectable_sigma_90']:.2f} with 90 %, judged by itself; a 95 % interval of a coefficient is "
-        f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
+        f"{power['detectable_sigma_90']:.2f} with 90 %, judged by itself; a 95 % interval of a coefficient "
+        f"is +/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
         f"{assumed}: "

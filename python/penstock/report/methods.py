@@ -134,8 +134,8 @@ def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     if tested < 2:
         return f" Effects of {from_on(LEVEL)} and more would have been found with 80 % probability."
     return (
-        f" Among all {tested} terms an effect of {from_on(LEVEL / tested)} and more would have been found with "
-        f"80 % probability, judged by itself one of {from_on(LEVEL)} and more."
+        f" Among all {tested} terms an effect of {from_on(LEVEL / tested)} and more would have been found "
+        f"with 80 % probability, judged by itself one of {from_on(LEVEL)} and more."
     )
 
 
