@@ -18,7 +18,13 @@ from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.effects import REML, effects
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.polynomials import contrasts, trends
-from penstock.analyse.residuals import FAR_IN_MADS, checks, residual_table, studentised
+from penstock.analyse.residuals import (
+    FAR_IN_MADS,
+    checks,
+    far_from_median,
+    residual_table,
+    studentised,
+)
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale
 from penstock.design.plan import Plan, PlannedRun
 from penstock.errors import PenstockError
@@ -305,6 +311,18 @@ def test_nothing_is_flagged_below_the_limit(tmp_path):
         table = residual_table(fitted(moved, plan, "y"), data, "y", LINEAR)
         said = table["flag"].str.contains("far from the median")
         assert said.any() == flagged
+
+
+def test_a_run_far_from_others_that_are_printed_alike_is_flagged(tmp_path):
+    """Most runs of `high` have one value, so the median deviation of these alone is 0."""
+    plan = one_factor(tmp_path, "{levels: [low, high]}", 5)
+    steps = {1: -1.0, 2: 0.5, 3: 0.0, 4: -0.5, 5: 1.0}
+    runs = runs_with(plan, lambda r: steps[r.replicate] if r.levels["f"] == "low" else 7.0)
+    at = runs.index[runs["f"].eq("high") & runs["replicate"].eq(5)][0]
+    for off, flagged in ((0.99, False), (1.01, True)):
+        moved = runs.copy()
+        moved.loc[at, "y"] = 7 + off * FAR_IN_MADS * 0.5
+        assert far_from_median(moved, "y").tolist() == [flagged and i == at for i in runs.index]
 
 
 def test_checks_find_what_is_planted_and_little_else(tmp_path):

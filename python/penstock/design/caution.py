@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.design.claims import NEAR, correlation, mixed
-from penstock.design.kinds.base import Asked, Model, Numbers
+from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
 from penstock.text import listed, tenths
 
@@ -105,6 +105,20 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
             "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
             "the spread between repeated runs."
         )
+        wide = [f for f in study.factors if len(f.levels) > 2]
+        whole = design.kind == "full" and not design.forbidden
+        numbers = [f.name for f in wide if whole and numeric(f) is not None]
+        others = [f.name for f in wide if f.name not in numbers]
+        if numbers:
+            found.append(
+                f"Effects of {listed(numbers)} are judged by the largest of their contrasts (linear, "
+                "quadratic, …, and the products of these)."
+            )
+        if others:
+            found.append(
+                f"No effect that {listed(others, 'or')} takes part in is judged at all: without replicates, "
+                "more than two levels are judged only where a full design has numbers for them."
+            )
     elif design.replicates == 1:
         found.append(
             f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees "

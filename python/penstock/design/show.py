@@ -277,7 +277,8 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
     where = "design.noise" if source == "assumed" else source
     assumed = f"assuming that repeated runs vary by {tenths(noise)} ({where})"
     if not power.get("degrees_of_freedom"):
-        yield from _wrapped("no replicates: no degrees of freedom for the error")
+        why = "no replicates" if plan.replicates == 1 else "the model and the blocks take all"
+        yield from _wrapped(f"{why}: no degrees of freedom for the error")
         return
     yield from _wrapped(
         f"{power['degrees_of_freedom']} degrees of freedom for the error"

@@ -29,6 +29,8 @@ CAPTIONS = {
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",
 }
+#: terms that were not tested, named at most
+_MOST_UNTESTED = 5
 _ORDERS = {
     "interleaved": "in complete passes, each in a fresh random order, with the pass as block of the model",
     "blocks": "in complete passes, each cut into blocks that are run in random order, runs within each in "
@@ -97,8 +99,21 @@ def _response(outcome: Outcome, name: str) -> str:
         f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
         f"Of {tested} terms {sure} are significant at 5 %, all judged together ({by}); each by itself would "
         f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
-        f"{_pairs(outcome, response)}.{detected(outcome, table, scale)}"
+        f"{_pairs(outcome, response)}.{_untested(terms)}{detected(outcome, table, scale)}"
     )
+
+
+def _untested(terms: pd.DataFrame) -> str:
+    """The terms that have columns and no error to be judged by."""
+    bare = terms[terms["p_value"].isna() & terms["df"].gt(0)]
+    if bare.empty:
+        return ""
+    names = [term_text(str(t)) for t in bare["term"]]
+    shown = [
+        *names[:_MOST_UNTESTED],
+        *([f"{len(names) - _MOST_UNTESTED} more"] * (len(names) > _MOST_UNTESTED)),
+    ]
+    return f" Not judged at all, for want of an error: {listed(shown)}."
 
 
 def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
