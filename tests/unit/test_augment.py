@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from penstock.analyse.effects import effects
 from penstock.analyse.staged import CONFOUNDED
@@ -25,7 +27,7 @@ from penstock.design.generators import defining_relation, parse_generator, term_
 from penstock.design.matrix import two_level
 from penstock.design.plan import Plan, coded_matrix, make_plan, plan_from_json
 from penstock.design.stages import Stage, stage_from_json, stage_of, with_stages
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import read_study
 
@@ -40,8 +42,11 @@ def study_of(
     generators: list[str] = GENERATORS,
     replicates: int = 1,
     order: str = "interleaved",
+    kept: str = "",
 ) -> Study:
-    factors = "\n".join(f'  "{n}": {{levels: [low, high]}}' for n in names)
+    """`kept`: factors whose settings are dear to change."""
+    dear = {n: ", change: redeploy" if n in kept else "" for n in names}
+    factors = "\n".join(f'  "{n}": {{levels: [low, high]{dear[n]}}}' for n in names)
     kind = f"{{fraction: {len(generators)}}}" if generators else "full"
     text = f"""penstock: 1
 name: plain
@@ -205,6 +210,42 @@ def test_half_a_foldover_is_the_cheapest_for_two_interactions() -> None:
     table = effects(runs_of(plan, 0.3, model=model), plan, "y").set_index("term")
     assert table["coefficient"]["C:D"] == pytest.approx(8, abs=0.6)
     assert table["coefficient"]["A:B"] == pytest.approx(0, abs=0.6)
+
+
+@pytest.mark.parametrize("kind", ["semifold:B", "optimal:4"])
+def test_a_step_that_is_no_fraction_is_judged_by_the_settings_that_were_kept(kind: str) -> None:
+    """Settings of A vary, A does nothing: by runs alone (planted) it is called an effect."""
+    names = list("ABCD")
+    study = study_of(names, ["D = A*B*C"], replicates=3, order="split-plot", kept="A")
+    plan, _ = augmented(study, kind, "BC")
+    assert len({r.whole_plot for r in plan.rows}) >= 9
+    part = plan.with_runs([replace(r, whole_plot=0) for r in plan.rows])
+    drawn = np.random.default_rng(4)
+    runs = runs_of(plan, model=lambda c: 100 + 5 * c["B"] - 3 * c["C"])
+    found, plain, other = 0, 0, 0
+    studies = 80
+    for _ in range(studies):
+        of_plot = drawn.normal(0, 2, 99)
+        noise = [of_plot[r.whole_plot] + 0.5 * drawn.normal() for r in plan.rows]
+        data = runs.assign(y=runs["y"] + noise)
+        table = effects(data, plan, "y").set_index("term")
+        found += table["p_value"]["A"] < 0.05
+        other += table["p_holm"]["B"] < 0.05
+        plain += effects(data, part, "y").set_index("term")["p_value"]["A"] < 0.05
+    assert plain > 0.3 * studies
+    assert found <= stats.binom.ppf(0.999, studies, 0.05)
+    assert other > 0.95 * studies
+    assert table["stratum"]["A"] == "whole_plot"
+    assert 0 < table["df_error"]["A"] < table["df_error"]["B"]
+
+
+def test_a_strip_plot_that_is_no_fraction_any_more_is_refused() -> None:
+    names = list("ABCD")
+    study = study_of(names, ["D = A*B*C"], replicates=3, order="strip-plot", kept="AB")
+    plan, _ = augmented(study, "semifold:C", "BC")
+    assert any(r.strip for r in plan.rows)
+    with pytest.raises(PenstockError, match="settings are kept in two directions"):
+        effects(runs_of(plan, 1.0, model=lambda c: 100 + c["B"]), plan, "y")
 
 
 def test_one_more_row_is_not_said_to_break_a_rival() -> None:

@@ -12,12 +12,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.effects import REML, effects
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.polynomials import contrasts, trends
-from penstock.analyse.residuals import FAR_IN_MADS, checks, residual_table, studentised
+from penstock.analyse.residuals import (
+    FAR_IN_MADS,
+    checks,
+    far_from_median,
+    residual_table,
+    studentised,
+)
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale
 from penstock.design.plan import Plan, PlannedRun
 from penstock.errors import PenstockError
@@ -217,11 +224,32 @@ def test_scales_are_what_they_are_called():
     y = np.array([1.0, 2.0, 4.0, 4.0, 100.0])
     assert scaled(y, LOG) == pytest.approx(np.log(y))
     assert scaled(y, RANK).tolist() == [1, 2, 3.5, 3.5, 5]
-    assert scaled(y, BOX_COX, power=0.5) == pytest.approx((np.sqrt(y) - 1) * 2)
+    relative = y / stats.gmean(y)
+    assert scaled(y, BOX_COX, power=0.5) == pytest.approx((np.sqrt(relative) - 1) * 2)
+    # in B/s a power of −2 of the values themselves is 0.5 of each
+    apart = scaled(np.array([1e8, 2e8]), BOX_COX, power=-2)
+    assert apart == pytest.approx([(1 - 2) / 2, (1 - 0.5) / 2])
     with pytest.raises(PenstockError, match="above 0"):
         scaled(y - 1, LOG)
     with pytest.raises(PenstockError, match="found scale cubic"):
         scaled(y, "cubic")
+
+
+def test_effects_on_a_box_cox_scale_do_not_depend_on_the_unit(tmp_path):
+    factors = {"a": "{levels: [x, y]}", "b": "{levels: [x, y]}"}
+    plan = plan_of_text(study_text(factors, "{kind: full, replicates: 4}"), tmp_path)
+    drawn = np.random.default_rng(3)
+    runs = runs_with(plan, lambda r: (3 + (r.levels["a"] == "y") + drawn.normal(0, 0.2)) ** -0.4)
+    tables = {
+        unit: effects(runs.assign(y=runs["y"] * unit), plan, "y", scale=BOX_COX).set_index("term")
+        for unit in (1e-9, 1.0, 1e9, 1e12)
+    }
+    base = tables[1.0]
+    assert base.loc["a", "p_holm"] < 0.001
+    for table in tables.values():
+        for column in ("effect", "p_value", "effect_ci_low"):
+            close = pytest.approx(base[column].to_numpy(), rel=1e-3, abs=1e-5, nan_ok=True)
+            assert table[column].to_numpy() == close
 
 
 def test_studentised_residuals_equal_statsmodels(tmp_path):
@@ -283,6 +311,18 @@ def test_nothing_is_flagged_below_the_limit(tmp_path):
         table = residual_table(fitted(moved, plan, "y"), data, "y", LINEAR)
         said = table["flag"].str.contains("far from the median")
         assert said.any() == flagged
+
+
+def test_a_run_far_from_others_that_are_printed_alike_is_flagged(tmp_path):
+    """Most runs of `high` have one value, so the median deviation of these alone is 0."""
+    plan = one_factor(tmp_path, "{levels: [low, high]}", 5)
+    steps = {1: -1.0, 2: 0.5, 3: 0.0, 4: -0.5, 5: 1.0}
+    runs = runs_with(plan, lambda r: steps[r.replicate] if r.levels["f"] == "low" else 7.0)
+    at = runs.index[runs["f"].eq("high") & runs["replicate"].eq(5)][0]
+    for off, flagged in ((0.99, False), (1.01, True)):
+        moved = runs.copy()
+        moved.loc[at, "y"] = 7 + off * FAR_IN_MADS * 0.5
+        assert far_from_median(moved, "y").tolist() == [flagged and i == at for i in runs.index]
 
 
 def test_checks_find_what_is_planted_and_little_else(tmp_path):

@@ -73,6 +73,76 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert narrow < 367
 
 
+@pytest.mark.parametrize("passes", [3, 6])
+def test_the_interval_of_pairs_holds_the_truth_as_often_as_it_says(passes: int) -> None:
+    """Passes drift; an interval that forgets the pairs (planted) is too wide, one of normal deviates too
+    narrow."""
+    draw = np.random.default_rng(3)
+    held = narrow = wide = 0
+    studies = 1000
+    for _ in range(studies):
+        drift = draw.normal(0, 1, passes)
+        a = np.exp(drift + draw.normal(0, 0.1, passes)).tolist()
+        b = (2 * np.exp(drift + draw.normal(0, 0.1, passes))).tolist()
+        value, interval = ratio_of(a, b, paired=True)
+        assert interval is not None
+        held += interval.low <= 2 <= interval.high
+        part = stats.norm.ppf(0.975) / stats.t.ppf(0.975, passes - 1)
+        half = (interval.high / interval.low) ** (part / 2)
+        narrow += value / half <= 2 <= value * half
+        _, loose = ratio_of(a, b)
+        assert loose is not None
+        wide += loose.low <= 2 <= loose.high
+    assert 0.93 * studies <= held <= 0.97 * studies
+    assert narrow < 0.93 * studies
+    assert wide > 0.99 * studies
+
+
+def of_passes(out: Path, order: str, passes: int = 5) -> None:
+    """Two treatments, B 5 % above A, in passes that drift by a third; their runs are in no order."""
+    drift = [1.0, 1.4, 0.8, 1.2, 0.9]
+    out.mkdir(exist_ok=True)
+    (out / "plan.json").write_text(json.dumps({"order": order}))
+    for at in range(passes):
+        for treatment, ratio in (("t01", 1.0), ("t02", 1.05)):
+            number = 2 * at if treatment == "t01" else 3 * passes - at
+            noise = 1 + 0.004 * ((7 * number) % 3 - 1)
+            a_run(out, f"r{number:03d}", treatment, rate=100 * drift[at] * ratio * noise)
+            path = out / "runs" / f"r{number:03d}" / "manifest.json"
+            manifest = json.loads(path.read_text())
+            path.write_text(json.dumps(manifest | {"block_id": at + 1, "replicate": at + 1}))
+
+
+def test_what_drifts_from_pass_to_pass_is_in_neither_side(tmp_path: Path) -> None:
+    of_passes(tmp_path / "in-passes", "interleaved")
+    found = compared(tmp_path / "in-passes")
+    assert found.document()["paired_by_pass"] is True
+    rate = next(r for r in found.responses if r.name == "rate")
+    assert rate.paired
+    assert rate.differs
+    assert rate.ratio == pytest.approx(1.05, rel=0.01)
+    assert found.conclusion[0].startswith("rate is 5")
+    assert any("over the same 5 passes" in said for said in found.conclusion)
+    # without passes the same runs do not tell, and the margin of equivalence is wide
+    of_passes(tmp_path / "random", "random")
+    loose = compared(tmp_path / "random")
+    assert loose.document()["paired_by_pass"] is False
+    other = next(r for r in loose.responses if r.name == "rate")
+    assert not other.differs
+    assert rate.equivalent_within is not None
+    assert other.equivalent_within is not None
+    assert other.equivalent_within - 1 > 3 * (rate.equivalent_within - 1)
+    assert any("not pass by pass" in said for said in loose.conclusion)
+
+
+def test_passes_that_one_side_lacks_are_no_pairs(tmp_path: Path) -> None:
+    of_passes(tmp_path, "interleaved")
+    run = tmp_path / "runs" / "r011"
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"block_id": 9}))
+    assert compared(tmp_path).passes == 0
+
+
 def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> None:
     for number in range(3):
         a_run(tmp_path, f"r00{number}", "t01", loaded=1000.0 + 10 * number, lookups=500.0 - number)
@@ -82,7 +152,8 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
     assert first.startswith("loaded is 3.5 times higher (3.4")
     assert first.endswith("in B: 1010 against 3530 1/s.")
     assert second.startswith("Not told apart by so many runs: lookups, −0.")
-    assert rest == ["wall time is equal as far as it is printed (2.5 s)."]
+    assert rest[0] == "wall time is equal as far as it is printed (2.5 s)."
+    assert rest[1].startswith("Compared run by run")
     # planted: the same treatment on both sides
     assert not any(response.differs for response in compared(tmp_path, "t01", "t01").responses)
 
@@ -139,9 +210,10 @@ def test_command_line(tmp_path: Path) -> None:
 def test_treatments_of_an_archive(tmp_path: Path) -> None:
     """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
     out = Path(__file__).parents[1] / "golden" / "postgres-later"
-    first, second = compared(out).conclusion
+    first, second, third = compared(out).conclusion
     assert first == ("tps is 3.58 times higher (2.36 to 5.43) in B: 6.192 against 22.2 1/s.")
     assert second.startswith("Not told apart by so many runs: scan_rate, ")
+    assert third.startswith("Compared run by run"), "two passes leave one degree of freedom"
 
 
 def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) -> None:

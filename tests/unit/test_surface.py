@@ -17,7 +17,7 @@ from penstock.analyse.fit import fitted
 from penstock.analyse.optimum import parse_at, predictions_at
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.polynomials import trends
-from penstock.analyse.scale import power_beside, scaled, unscaled
+from penstock.analyse.scale import geometric_mean, power_beside, scaled, unscaled
 from penstock.analyse.surface import (
     CURVATURE,
     LACK,
@@ -329,8 +329,8 @@ def test_on_a_power_scale_what_is_said_holds_as_often_as_it_says(power: float) -
         one = back(truth(7.3, "y") + unit * drawn.normal())
         inside += there.low <= back(truth(7.3, "y")) <= there.high
         beside += there.run_low <= one <= there.run_high
-        ends = (found.natural(v) for v in (0.0, 1.0))
-        naive += next(ends) <= back(truth(7.3, "y")) <= next(ends)
+        loose = replace(found, power=1.0).predict({"a": 7.3, "b": "y"})
+        naive += loose.low <= back(truth(7.3, "y")) <= loose.high
     low, high = (0.95 + s * 3.3 * np.sqrt(0.95 * 0.05 / studies) for s in (-1, 1))
     assert low <= inside / studies <= high
     assert low <= beside / studies <= high
@@ -343,15 +343,41 @@ def test_the_power_is_that_of_largest_likelihood() -> None:
     # of values about one mean scipy has it as well
     alone = power_beside(y, np.ones((300, 1)))
     assert alone == pytest.approx(stats.boxcox(y)[1], abs=1e-3)
-    for power in (2.0, 0.5, 0.0, -1.0):
-        there = [unscaled(float(z), "box-cox", power) for z in scaled(y, "box-cox", power)]
-        assert there == pytest.approx(list(y))
+    for power in (3.0, 2.0, 0.5, 1e-5, 0.0, -1.0, -3.0):
+        for unit in (1e-9, 1.0, 1e12):
+            values = y * unit
+            middle = geometric_mean(values)
+            moved = scaled(values, "box-cox", power)
+            there = [unscaled(float(z), "box-cox", power, middle) for z in moved]
+            assert there == pytest.approx(list(values), rel=1e-9)
     assert unscaled(-3.0, "box-cox", 0.5) == 0.0
     assert unscaled(3.0, "box-cox", -0.5) == np.inf
     with pytest.raises(PenstockError, match="above 0"):
         power_beside(np.array([1.0, 0.0, 2.0]), np.ones((3, 1)))
     with pytest.raises(PenstockError, match="fits every run"):
         power_beside(np.array([1.0, 3.0]), np.eye(2))
+
+
+def test_a_box_cox_surface_does_not_depend_on_the_unit() -> None:
+    """Values that a power of −2 makes regular: in B/s it left no digit of them (planted: as it was)."""
+    plan = plan_of(THREE, "{kind: full, replicates: 2}")
+    drawn = np.random.default_rng(3)
+    data = runs_of(plan, lambda r: (8 + float(r.levels["T"]) / 40 + drawn.normal(0, 0.1)) ** -0.5)
+    at = {"T": 60, "R": 0.5, "H": 4}
+    there = surface(data, plan, "y", "box-cox")
+    assert there.power == pytest.approx(-2, abs=1)
+    for unit in (1e-9, 1e9, 1e12):
+        other = surface(data.assign(y=data["y"] * unit), plan, "y", "box-cox")
+        assert other.power == pytest.approx(there.power, abs=1e-4)
+        assert other.coefficients == pytest.approx(there.coefficients, rel=1e-3, abs=1e-4)
+        one, two = there.predict(at), other.predict(at)
+        assert [two.value, two.low, two.high, two.run_low] == pytest.approx(
+            [unit * v for v in (one.value, one.low, one.high, one.run_low)], rel=1e-4
+        )
+    table = surface_table(other)
+    assert table["geometric_mean"].iloc[0] == pytest.approx(geometric_mean(1e12 * data["y"]))
+    raw = ((1e9 * data["y"]) ** -2 - 1) / -2
+    assert raw.nunique() < 3, "nothing was left of them"
 
 
 def test_in_a_strip_plot_what_is_said_holds_as_often_as_it_says() -> None:

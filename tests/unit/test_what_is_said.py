@@ -6,6 +6,7 @@ The tables are made, no run is; the answer is that of `penstock analyse`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure, limits, of_pairs, of_several
 from penstock.analyse.study_findings import best
+from penstock.campaign.analysis import analyse
 from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.report import figures
 from penstock.report.methods import methods
@@ -323,3 +325,29 @@ def test_factors_may_be_called_as_columns_of_a_table(names: list[str], tmp_path:
     text = study_text(dict.fromkeys(names, LEVELS), "{kind: full, replicates: 3}")
     study = read_study(text.encode(), tmp_path / "names.study.yaml")
     assert identical(study, make_plan(study), 3).studies == 3
+
+
+def test_treatments_of_unequal_spread_are_told_apart_where_the_spread_is(tmp_path: Path) -> None:
+    """`wide` and `narrow` have one geometric mean; the arithmetic ones (planted) differ beyond the limit."""
+    draws = np.random.default_rng(6)
+    wide = draws.normal(0, 1.2, 40)
+    wide -= wide.mean()
+    place = iter(wide)
+
+    def value(row: Any) -> dict[str, float]:
+        level = row.levels["a"]
+        of_log = next(place) if level == "wide" else draws.normal(4.0 * (level == "far"), 0.05)
+        return {"y": 10 * math.exp(of_log)}
+
+    text = study_text({"a": "{levels: [wide, narrow, far]}"}, "{kind: full, replicates: 40}")
+    out = record(tmp_path, text, value)
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    ranked = ranking(outcome, outcome.responses[0])
+    by_level = {m.levels["a"]: m for m in ranked.treatments}
+    one, other, far = (by_level[n] for n in ("wide", "narrow", "far"))
+    assert ranked.differences.unequal
+    half = ranked.differences.half(str(one.treatment_id), str(other.treatment_id))
+    assert abs(math.log(one.mean / other.mean)) > half
+    assert not ranked.apart(one, other)
+    assert ranked.apart(other, far)

@@ -101,6 +101,10 @@ class Differences:
             * math.sqrt(1 / len(ours) + 1 / len(theirs))
         )
 
+    def between(self, a: str, b: str) -> float:
+        """The difference of two means on the scale of the spread."""
+        return float(self.values[a].mean() - self.values[b].mean())
+
     @cached_property
     def show(self) -> bool:
         """Whether treatments are said to differ: an effect shows, or what the effects leave out does."""

@@ -13,7 +13,7 @@ shares would not add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from scipy import linalg, special, stats
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
 from penstock.analyse.fit import Cells, Fit, estimate, fitted, sum_of_squares
+from penstock.analyse.orthogonal import orthogonal
 from penstock.analyse.scale import LINEAR, LOG
 from penstock.analyse.significance import LENTH, together
 from penstock.analyse.strata import RUN
@@ -96,7 +97,7 @@ def effects(
         from penstock.analyse.staged import staged_effects
 
         return staged_effects(fit, runs, plan, response, confidence, scale)
-    table = effects_of(fit, response, confidence, scale)
+    table = effects_of(fit, response, confidence, scale, _parts(fit, plan))
     if plan.between_blocks:
         from penstock.analyse.between_blocks import named_between_blocks
 
@@ -105,10 +106,17 @@ def effects(
 
 
 def effects_of(
-    fit: Fit, response: str, confidence: float = 0.95, scale: str = LINEAR
+    fit: Fit,
+    response: str,
+    confidence: float = 0.95,
+    scale: str = LINEAR,
+    parts: Mapping[str, Sequence[float]] | None = None,
 ) -> pd.DataFrame:
-    """`effects` of a fit."""
+    """`effects` of a fit; `parts` of terms of several columns as `_parts` gives them."""
     rows = [_row(fit, i, confidence) for i in range(len(fit.design.terms))]
+    for row in rows:
+        if row["df"] > 1 and row["term"] in (parts or {}):
+            row["parts"] = (parts or {})[row["term"]]
     for name, error in fit.errors.items():
         if error.df < 1:
             _lenth([r for r in rows if r["stratum"] == name], confidence)
@@ -121,6 +129,36 @@ def effects_of(
     if fit.whole:
         share_variation(rows, fit.y)
     return table_of(rows, response, len(fit.y), scale)
+
+
+def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
+    """Of each term of a full design whose factors are of two levels or numbers its contrasts of one degree of
+    freedom (linear, quadratic, … of the real values, and their products).
+
+    Each is as large as the effect of a two-level term that explains as much. Empty where every stratum has an
+    error of its own.
+    """
+    if plan.two_level or plan.model is not None or not fit.whole:
+        return {}
+    if all(error.df > 0 for error in fit.errors.values()):
+        return {}
+    if len(fit.design.levels) != math.prod(len(f.levels) for f in plan.factors):
+        return {}
+    codes = {f.name: orthogonal(f) for f in plan.factors}
+    place = {f.name: fit.design.levels[:, j] for j, f in enumerate(plan.factors)}
+    found: dict[str, list[float]] = {}
+    for term in fit.design.terms:
+        made: Values = np.ones((len(fit.design.levels), 1))
+        for name in term.name.split(":"):
+            code = codes[name]
+            if code is None:
+                break
+            made = np.einsum("ia,ib->iab", made, code[place[name]]).reshape(len(made), -1)
+        else:
+            by_run = made[fit.design.of_run]
+            by_run = by_run / np.linalg.norm(by_run, axis=0)
+            found[term.name] = (2 * by_run.T @ fit.y / math.sqrt(len(fit.y))).tolist()
+    return found
 
 
 def judge_together(rows: list[dict[str, Any]]) -> None:
@@ -358,13 +396,27 @@ def lenth(effect_values: Sequence[float], confidence: float = 0.95) -> Lenth:
 
 
 def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
-    """Intervals of Lenth's margin, where there is no pure error and every term has one coefficient."""
+    """Intervals of Lenth's margin, where there is no pure error; a term of several contrasts is judged by the
+    largest of them, given how many they are (Šidák)."""
     usable = [r for r in rows if "effect" in r]
-    if len(usable) < 3:
-        for row in usable:
+    wide = [r for r in rows if "parts" in r]
+    sizes = [*(r["effect"] for r in usable), *(size for r in wide for size in r["parts"])]
+    if len(sizes) < 3:
+        for row in [*usable, *wide]:
             row["method"] = NO_ERROR
         return
-    measure = lenth([r["effect"] for r in usable], confidence)
+    measure = lenth(sizes, confidence)
+
+    def chance(size: float) -> float:
+        """Of a contrast as large as that where nothing is."""
+        if measure.pse > 0:
+            return float(2 * stats.t.sf(abs(size) / measure.pse, len(sizes) / 3))
+        return 0.0 if size else 1.0
+
+    for row in wide:
+        # by the largest of its contrasts
+        largest = max(map(abs, row["parts"]))
+        row |= {"method": LENTH, "p_value": together(chance(largest), len(row["parts"]))}
     for row in usable:
         half = measure.me / 2
         row |= {
@@ -374,9 +426,5 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
             "effect_ci_low": row["effect"] - measure.me,
             "effect_ci_high": row["effect"] + measure.me,
             "method": LENTH,
+            "p_value": chance(row["effect"]),
         }
-        if measure.pse > 0:
-            ratio = abs(row["effect"]) / measure.pse
-            row["p_value"] = float(2 * stats.t.sf(ratio, len(usable) / 3))
-        else:
-            row["p_value"] = 0.0 if row["effect"] else 1.0

@@ -87,6 +87,11 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
     return _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
 
 
+def by_terms(fit: Fit, terms: list[Term], plan: Plan) -> Fit:
+    """The fit of the same runs by other terms over their treatments."""
+    return _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
+
+
 def _power(values: Values, design: Design, block: Numbers | None) -> float:
     """The Box-Cox power beside the terms and blocks; beside the main effects where these meet every run."""
     blocks = np.empty((len(values), 0)) if block is None else sum_to_zero(block)

@@ -14,6 +14,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure
 from penstock.analyse.terms import numbers
 from penstock.design.generators import (
+    NoFraction,
     choose_generators,
     defining_relation,
     members,
@@ -61,20 +62,14 @@ def fraction_of(
     `fault` says how it does not. PenstockError unless the plan is a full two-level design.
     """
     names = [f.name for f in plan.factors]
-    if not plan.two_level or plan.fraction or plan.model is not None:
-        raise PenstockError("only a full design of two-level factors has fractions to compare with")
-    chosen = (
-        [parse_generator(text, names) for text in generators]
-        if generators
-        else choose_generators(len(names), added)
-    )
-    relation = defining_relation(g.relation for g in chosen)
-    in_half = _selected(runs, plan, relation)
+    relation = relation_of(plan, added, generators)
+    in_half = rows_in(runs, plan, relation)
+    words = len(relation).bit_length() - 1
     part = replace(
         plan,
         rows=[r for r in plan.rows if _member(r.coded, names, relation)],
-        fraction=len(chosen),
-        treatments=plan.treatments >> len(chosen),
+        fraction=words,
+        treatments=plan.treatments >> words,
     )
     full = {str(r["term"]): r for r in _records(_judged(effects(runs, plan, response)))}
     small = _judged(effects(runs[in_half], part, response))
@@ -84,6 +79,25 @@ def fraction_of(
         if set(str(row["term"]).split(":")) <= set(names)
     ]
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+
+
+def relation_of(plan: Plan, added: int = 1, generators: Sequence[str] = ()) -> dict[int, int]:
+    """The defining relation of a fraction of a full design, as `fraction_of` takes it.
+
+    PenstockError as there; BadInput for what is no generator.
+    """
+    names = [f.name for f in plan.factors]
+    if not plan.two_level or plan.fraction or plan.model is not None:
+        raise PenstockError("only a full design of two-level factors has fractions to compare with")
+    try:
+        chosen = (
+            [parse_generator(text, names) for text in generators]
+            if generators
+            else choose_generators(len(names), added)
+        )
+        return defining_relation(g.relation for g in chosen)
+    except NoFraction as error:
+        raise PenstockError(f"no such fraction: expected {error}") from None
 
 
 def _judged(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +113,8 @@ def _member(coded: dict[str, int], names: list[str], relation: dict[int, int]) -
     return all(int(column(values, w)[0]) == s for w, s in relation.items())
 
 
-def _selected(runs: pd.DataFrame, plan: Plan, relation: dict[int, int]) -> Any:
+def rows_in(runs: pd.DataFrame, plan: Plan, relation: dict[int, int]) -> Any:
+    """Which runs are of the fraction with this relation."""
     matrix = (2 * numbers(runs, plan) - 1).astype(np.int8)
     keep = np.ones(len(runs), dtype=bool)
     for word, sign in relation.items():

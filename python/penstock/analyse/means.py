@@ -176,8 +176,8 @@ class Ranking:
 
     def apart(self, a: Mean, b: Mean) -> bool:
         """Whether two treatments are told apart, all pairs judged together."""
-        difference = math.log(a.mean / b.mean) if self.positive else a.mean - b.mean
-        return self.differences.apart(str(a.treatment_id), str(b.treatment_id), difference)
+        one, other = str(a.treatment_id), str(b.treatment_id)
+        return self.differences.apart(one, other, self.differences.between(one, other))
 
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
         """How many times better `a` is than `b`, with the interval of all pairs together."""
@@ -271,7 +271,7 @@ class Ranking:
             loss, limit = math.log(self._behind(top, mean)), math.log1p(AS_GOOD)
         else:
             loss, limit = self._worse(mean) - self._worse(top), AS_GOOD * abs(top)
-        if self.differences.apart(best, treatment, loss):
+        if self.differences.apart(best, treatment, self.differences.between(best, treatment)):
             return "worse"
         return "as-good" if loss + half <= limit else "undecided"
 

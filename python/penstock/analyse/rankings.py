@@ -94,9 +94,9 @@ def compare_rankings(a: Outcome, b: Outcome, top: int = TOP) -> Rankings:
     notes: list[str] = []
     for response in shared:
         means = _treatments(a, response), _treatments(b, response)
-        found += _agree(response, "treatments", *means, top, best_low=response.better == "lower")
+        found += agree(response, "treatments", *means, top, best_low=response.better == "lower")
         sizes = _effects(a, response), _effects(b, response)
-        found += _agree(response, "main effects", *sizes, top, best_low=False)
+        found += agree(response, "main effects", *sizes, top, best_low=False)
         mine, theirs = means
         left = len(set(mine) ^ set(theirs))
         if left:
@@ -112,7 +112,7 @@ def compare_rankings(a: Outcome, b: Outcome, top: int = TOP) -> Rankings:
     return Rankings(str(a.path), str(b.path), (len(a.measured), len(b.measured)), found, notes)
 
 
-def _agree(
+def agree(
     response: ResponseUnit,
     ranked: str,
     one: Mapping[str, float],
@@ -121,6 +121,7 @@ def _agree(
     *,
     best_low: bool,
 ) -> Iterator[Agreement]:
+    """How two rankings of what both have agree; nothing of fewer than two."""
     both = sorted(set(one) & set(other))
     if len(both) < 2:
         return

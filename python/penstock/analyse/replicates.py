@@ -1,16 +1,20 @@
 """Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
 
-Ratios are of geometric means, B over A, with 95 % intervals on logarithms: each side varies as its own runs
-do (Welch, as in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
+Ratios are of geometric means, B over A, with 95 % intervals on logarithms. Where both have runs in the same
+three passes of one study or more, what a pass has in common is in neither: run by run of a pass (Student's
+paired t), as the pass is a block of the study's effects. Else each side varies as its own runs do (Welch, as
+in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
 What is not told apart is said to be the same within the margin that two one-sided tests allow. One run on
 each side does not tell what is chance.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.analyse.ranking import Measured as OfRuns
@@ -19,12 +23,16 @@ from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import reading
 from penstock.archive.selection import Selection
+from penstock.design.order import BLOCKS
+from penstock.design.orders import PASSES
 from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
 from penstock.text import at_speed, duration, listed, speed
 
 #: part of the larger side's time on files that a difference must make to matter
 _MATTERS = 0.05
+#: passes from which on runs are compared pass by pass: two leave one degree of freedom
+_LEAST_PASSES = 3
 _WALL = "wall time"
 _DIRECTIONS = ("read", "write", "sync")
 
@@ -34,7 +42,8 @@ class Measured:
     """One quantity of both sides, a value for each run; `ratio` where all values are above 0.
 
     `equivalent_within`: the smallest margin, as a factor above 1, within which two one-sided tests at 5 %
-    call the sides equivalent (Schuirmann 1987).
+    call the sides equivalent (Schuirmann 1987). `paired`: the values of both sides are of the same passes, in
+    the same order.
     """
 
     name: str
@@ -44,11 +53,12 @@ class Measured:
     ratio: float | None = None
     interval: Ratio | None = None
     equivalent_within: float | None = None
+    paired: bool = False
 
     def __post_init__(self) -> None:
         if self.a and self.b and min(*self.a, *self.b) > 0:
-            self.ratio, self.interval = ratio_of(self.a, self.b)
-            _, inner = ratio_of(self.a, self.b, confidence=0.90)
+            self.ratio, self.interval = ratio_of(self.a, self.b, paired=self.paired)
+            _, inner = ratio_of(self.a, self.b, confidence=0.90, paired=self.paired)
             if inner is not None and not self.coarse:
                 self.equivalent_within = max(inner.high, 1 / inner.low)
 
@@ -113,6 +123,8 @@ class Replicated:
     conclusion: list[str] = field(default_factory=list)
     #: of A and B: disk → its profile and its speed, of those that were slowed
     disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+    #: how many passes both have runs in, where they are compared pass by pass; 0 where they are not
+    passes: int = 0
 
     def document(self) -> dict[str, Any]:
         return {
@@ -121,6 +133,8 @@ class Replicated:
             "levels": list(self.levels),
             "runs": list(self.runs),
             "disks": list(self.disks),
+            "paired_by_pass": self.passes > 0,
+            "passes": self.passes,
             "conclusion": self.conclusion,
             "responses": [response.document() for response in self.responses],
             "on_files": self.on_files.document() if self.on_files else None,
@@ -134,21 +148,28 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
     Where there are responses to compare, traces that cannot be read are left out, and that is said. Raises
     BadInput where neither a response nor a traced file is known of both.
     """
-    sides = [[Bundle.open(path).manifest for path in named.replicates] for named in (a, b)]
+    pairs = _by_pass(a, b)
+    chosen = pairs or (a.replicates, b.replicates)
+    sides = [[Bundle.open(path).manifest for path in paths] for paths in chosen]
     found = Replicated(
         a.name,
         b.name,
         (_levels(sides[0]), _levels(sides[1])),
         ([m["run_id"] for m in sides[0]], [m["run_id"] for m in sides[1]]),
-        _responses(sides[0], sides[1]),
+        _responses(sides[0], sides[1], paired=pairs is not None),
         disks=(_slowed(sides[0]), _slowed(sides[1])),
+        passes=len(pairs[0]) if pairs else 0,
     )
     unread = None
     if a.traced and b.traced:
         try:
             with reading(*a.traced, *b.traced):
+                traced = _traced(a, b, pairs)
                 _add_files(
-                    found, [Run(path) for path in a.traced], [Run(path) for path in b.traced]
+                    found,
+                    [Run(path) for path in traced[0]],
+                    [Run(path) for path in traced[1]],
+                    paired=traced == pairs,
                 )
         except BadInput as error:
             if not found.responses:
@@ -161,25 +182,60 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
         )
     found.conclusion = [
         *_conclusion(found),
+        *_how(found),
         *_unequal(sides[0], sides[1]),
         *([unread] if unread else []),
     ]
     return found
 
 
+def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None:
+    """The runs of both in the order of their passes; None where they are not of the same passes of one study,
+    each once, or where its passes are no blocks."""
+    plan = a.path / "plan.json"
+    if {a.kind, b.kind} != {"treatment"} or a.path.resolve() != b.path.resolve():
+        return None
+    order = json.loads(plan.read_text()).get("order") if plan.is_file() else None
+    if order not in PASSES or len(a.runs) != len(b.runs) or len(a.runs) < _LEAST_PASSES:
+        return None
+    # a pass may be cut into blocks, which are then not its
+    word = "replicate" if order == BLOCKS else "block_id"
+    sides = [
+        {Bundle.open(path).manifest.get(word): path for path in named.runs} for named in (a, b)
+    ]
+    if set(sides[0]) != set(sides[1]) or len(sides[0]) < len(a.runs) or None in sides[0]:
+        return None
+    return [sides[0][n] for n in sorted(sides[0])], [sides[1][n] for n in sorted(sides[0])]
+
+
+def _traced(
+    a: Selection, b: Selection, pairs: tuple[list[Path], list[Path]] | None
+) -> tuple[list[Path], list[Path]]:
+    """The runs of both that were traced; the pairs where all were."""
+    if pairs is not None and len(a.traced) == len(b.traced) == len(pairs[0]):
+        return pairs
+    return a.traced, b.traced
+
+
 def ratio_of(
-    a: Sequence[float], b: Sequence[float], confidence: float = 0.95
+    a: Sequence[float], b: Sequence[float], confidence: float = 0.95, *, paired: bool = False
 ) -> tuple[float, Ratio | None]:
-    """Geometric mean of `b` over that of `a`, and its interval where there are three values or more."""
+    """Geometric mean of `b` over that of `a`, and its interval where there are three values or more.
+
+    `paired`: value by value, of two or more on each side.
+    """
     logs = [[math.log(value) for value in values] for values in (a, b)]
     means = [_mean(side) for side in logs]
     middle = means[1] - means[0]
-    free: float = len(a) + len(b) - 2
+    free: float = len(a) - 1 if paired else len(a) + len(b) - 2
     if free < 1:
         return math.exp(middle), None
     from scipy.stats import t
 
-    if min(len(a), len(b)) > 1:
+    if paired:
+        steps = OfRuns.of("", [y - x for x, y in zip(*logs, strict=True)])
+        error = steps.sd / math.sqrt(steps.n)
+    elif min(len(a), len(b)) > 1:
         one, other = (OfRuns.of("", side) for side in logs)
         free, _ = welch(one, other)
         error = math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
@@ -191,7 +247,7 @@ def ratio_of(
     return math.exp(middle), Ratio(math.exp(middle), *ends)
 
 
-def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Measured]:
+def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool) -> list[Measured]:
     """Responses that every run of both sides has, and how long the runs took."""
     made = []
     every = [*a, *b]
@@ -201,11 +257,11 @@ def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Measure
         if name != "wall_s" and all(isinstance(value, int | float) for value in values):
             unit = str(known[0][name].get("unit") or "")
             numbers = [float(value) for value in values if value is not None]
-            made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :]))
+            made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :], paired=paired))
     walls = [_wall_s(manifest) for manifest in every]
     if all(walls):
         seconds = [float(wall) for wall in walls if wall]
-        made.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :]))
+        made.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :], paired=paired))
     return made
 
 
@@ -245,7 +301,7 @@ def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
     return [f"{'; '.join(said)}: {NO_DIFFERENCE_OF_DEVICES}."] if said else []
 
 
-def _add_files(found: Replicated, a: list[Run], b: list[Run]) -> None:
+def _add_files(found: Replicated, a: list[Run], b: list[Run], *, paired: bool) -> None:
     runs = [*a, *b]
     sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
     for place, run in enumerate(runs):
@@ -262,10 +318,12 @@ def _add_files(found: Replicated, a: list[Run], b: list[Run]) -> None:
 
     def measured(name: str, unit: str, of_runs: list[dict[str, Any] | None]) -> Measured:
         values = [float(side[name]) if side else 0.0 for side in of_runs]
-        return Measured(name, unit, values[: len(a)], values[len(a) :])
+        return Measured(name, unit, values[: len(a)], values[len(a) :], paired=paired)
 
     totals = [float(sum(side["time_ns"] for side in run.sums.values())) for run in runs]
-    found.on_files = Measured("reads, writes and flushes", "ns", totals[: len(a)], totals[len(a) :])
+    found.on_files = Measured(
+        "reads, writes and flushes", "ns", totals[: len(a)], totals[len(a) :], paired=paired
+    )
     least = _MATTERS * max(*found.on_files.means, 1.0)
     for (path, direction), of_runs in sides.items():
         row = FileMeasured(
@@ -296,6 +354,18 @@ def _conclusion(found: Replicated) -> list[str]:
     if found.on_files is not None:
         said.append(_of_files(found, found.on_files))
     return said
+
+
+def _how(found: Replicated) -> list[str]:
+    """By what runs were compared, where there is a choice."""
+    if found.passes:
+        return [
+            f"Compared pass by pass, over the same {found.passes} passes: what a pass has in common is in "
+            "neither."
+        ]
+    if any(r.interval is not None for r in found.responses):
+        return ["Compared run by run, not pass by pass: each side varies as its own runs do."]
+    return []
 
 
 def _alike(same: list[Measured]) -> str:

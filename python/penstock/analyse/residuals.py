@@ -147,7 +147,7 @@ def far_from_median(
     data: pd.DataFrame, response: str, mads: float = FAR_IN_MADS
 ) -> NDArray[np.bool_]:
     """Which runs are so many median absolute deviations from the median of their treatment of five runs or
-    more."""
+    more. Where more than half of the runs of a treatment are alike, that of all treatments counts."""
     if "treatment_id" not in data:
         return np.zeros(len(data), dtype=bool)
     values = pd.to_numeric(data[response]).astype(float)
@@ -155,7 +155,10 @@ def far_from_median(
     off = (values - groups.transform("median")).abs()
     mad = off.groupby(data["treatment_id"]).transform("median")
     enough = groups.transform("size") >= _ENOUGH
-    return np.asarray((enough & (mad > 0) & (off > mads * mad)).to_numpy(dtype=bool))
+    # values that are printed coarsely: half of them are the median
+    usual = float(mad[enough & (mad > 0)].median()) if (enough & (mad > 0)).any() else math.nan
+    mad = mad.where(mad > 0, usual)
+    return np.asarray((enough & (off > mads * mad)).to_numpy(dtype=bool))
 
 
 def _limit(fit: Fit, chance: float) -> float:

@@ -18,6 +18,8 @@ SCALES = (LINEAR, LOG, BOX_COX, RANK)
 HUNDREDFOLD = 100.0
 #: Box-Cox powers that are looked at, either side of 0
 MOST_POWER = 3.0
+#: a Box-Cox power below which it is that of logarithms
+_NO_POWER = 1e-6
 
 IN_WORDS = {
     LINEAR: "as measured (differences)",
@@ -30,8 +32,9 @@ IN_WORDS = {
 def scaled(
     values: NDArray[np.floating[Any]], scale: str, power: float | None = None
 ) -> NDArray[np.floating[Any]]:
-    """The values on a scale. Box-Cox (1964) takes `power`, else the one of largest likelihood for values
-    about one mean; ranks are mean ranks (Conover & Iman 1981). PenstockError where the scale does not fit.
+    """The values on a scale. Box-Cox (1964) is of the values over their geometric mean, so that no unit of
+    theirs takes digits away, and takes `power`, else the one of largest likelihood for values about one mean;
+    ranks are mean ranks (Conover & Iman 1981). PenstockError where the scale does not fit.
     """
     if scale == LINEAR:
         return values
@@ -44,12 +47,17 @@ def scaled(
     if scale == LOG:
         return np.asarray(np.log(values))
     if scale == BOX_COX:
+        relative = values / geometric_mean(values)
         if power is None:
-            _, power = stats.boxcox(values / np.exp(np.log(values).mean()))
-        if abs(power) < 1e-6:
-            return np.asarray(np.log(values))
-        return np.asarray((values**power - 1) / power)
+            _, power = stats.boxcox(relative)
+        logs = np.log(relative)
+        return np.asarray(logs if abs(power) < _NO_POWER else np.expm1(power * logs) / power)
     raise PenstockError(f"found scale {scale}; expected one of {', '.join(SCALES)}")
+
+
+def geometric_mean(values: NDArray[np.floating[Any]]) -> float:
+    """Of values above 0."""
+    return float(np.exp(np.log(values).mean()))
 
 
 def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating[Any]]) -> float:
@@ -65,11 +73,10 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
     if columns.shape[1] >= len(values):
         raise PenstockError("nothing to choose a Box-Cox power by: the model fits every run")
     basis = np.linalg.qr(columns)[0]
-    # of geometric mean 1, where the Jacobian is 1
-    relative = values / np.exp(np.log(values).mean())
 
     def spread(power: float) -> float:
-        moved = scaled(relative, BOX_COX, power)
+        # of values of geometric mean 1, where the Jacobian is 1
+        moved = scaled(values, BOX_COX, power)
         rest = moved - basis @ (basis.T @ moved)
         return float(rest @ rest)
 
@@ -77,16 +84,18 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
     return float(found.x)
 
 
-def unscaled(value: float, scale: str, power: float | None = None) -> float:
-    """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale."""
-    if scale == BOX_COX and power is not None and abs(power) >= 1e-6:
-        base = 1 + power * value
-        if base <= 0:
+def unscaled(value: float, scale: str, power: float | None = None, middle: float = 1.0) -> float:
+    """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale.
+
+    `middle`: the geometric mean of the values that were scaled by Box-Cox."""
+    if scale == BOX_COX and power is not None and abs(power) >= _NO_POWER:
+        if power * value <= -1:
             return 0.0 if power > 0 else math.inf
-        value = math.log(base) / power
+        value = math.log1p(power * value) / power
     elif scale not in (LOG, BOX_COX):
         return value
-    return math.exp(value) if value < 700 else math.inf
+    natural = math.exp(value) if value < 700 else math.inf
+    return middle * natural if scale == BOX_COX else natural
 
 
 def usual_scale(runs: pd.DataFrame, response: str) -> str:

@@ -86,8 +86,14 @@ def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[
     error = pd.to_numeric(terms["standard_error"], errors="coerce").where(tested)
     df = pd.to_numeric(terms["df_error"], errors="coerce").astype(float)
     if "method" in terms:
-        mine = terms["method"] == LENTH
-        df = df.mask(mine, int((mine & tested).sum()) / 3)
+        mine = (terms["method"] == LENTH) & tested
+        # a third of the contrasts that were judged against each other, those of one stratum
+        judged = pd.to_numeric(terms["df"], errors="coerce").where(mine, 0.0)
+        if "stratum" in terms:
+            judged = judged.groupby(terms["stratum"].fillna("")).transform("sum")
+        else:
+            judged = pd.Series(float(judged.sum()), index=terms.index)
+        df = df.mask(mine, judged / 3)
     quantile = np.asarray(stats.t.ppf(1 - p / 2, df.where(df > 0)))
     return pd.Series(2 * error.to_numpy() * quantile, index=terms.index)
 

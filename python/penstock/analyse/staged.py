@@ -7,12 +7,14 @@ gave, and the confirmation of a choice, are left out: they are no designed exper
 Where all designed rows together are a regular fraction or the full design, the estimates are the usual ones.
 Where they are not (half a foldover, an optimal addition), terms enter from main effects upward, those with an
 active parent first, as long as the rows determine them; what each then holds of the others is the alias
-matrix (X'X)⁻¹X'Z of Box & Wilson (Journal of the Royal Statistical Society B 13, 1951).
+matrix (X'X)⁻¹X'Z of Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). Where settings are
+kept, these terms are judged by the strata of the order as any others (`strata.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +22,18 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from penstock.analyse import strata
 from penstock.analyse.between_blocks import named_between_blocks, share_among
 from penstock.analyse.designed import designed_plan, designed_stages
 from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
-from penstock.analyse.fit import Fit, usable
+from penstock.analyse.fit import Fit, by_terms, usable
 from penstock.analyse.scale import LINEAR
-from penstock.analyse.terms import Values
+from penstock.analyse.terms import Term, Values
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, constant_words
 from penstock.design.plan import Plan
+from penstock.errors import PenstockError
 
 #: method of a term that is the difference between stages
 CONFOUNDED = "confounded with the stages"
@@ -51,6 +55,8 @@ def staged_effects(
     )
     if len(constant_words(matrix)) * len(matrix) != 1 << len(plan.factors):
         data = usable(runs, plan, response)
+        if fit.groups:
+            return _in_strata(fit, data, part, response, confidence, scale)
         return table_of(_selected(data, part, fit.y, confidence), response, len(data), scale)
     table = effects_of(fit, response, confidence, scale)
     named = {
@@ -71,11 +77,54 @@ def staged_effects(
     return share_among(table, without == stage, fit.y)
 
 
+def _in_strata(
+    fit: Fit, data: pd.DataFrame, plan: Plan, response: str, confidence: float, scale: str
+) -> pd.DataFrame:
+    """The effects table of as many terms as the rows determine, each judged by its own stratum."""
+    if len(fit.groups) > 1:
+        raise PenstockError(
+            "the rows of all stages are no regular fraction, and settings are kept in two directions: "
+            "nothing tells the error of each; a step such as foldover or replicates:1 would be judged"
+        )
+    names = [f.name for f in plan.factors]
+    x = _coded(data, plan)
+    blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
+    words, columns = _choose(x, blocks, fit.y)
+    first = np.unique(fit.design.of_run, return_index=True)[1]
+    terms = [
+        Term(term_of(word, names), column[first][:, None])
+        for word, column in zip(words, columns.T, strict=True)
+    ]
+    chosen = by_terms(fit, terms, plan)
+    (group,) = fit.groups.values()
+    found = chosen.mixed
+    theta = found.setting_variance / found.run_variance if found is not None else 0.0
+    model = strata.whitened_by(theta, np.column_stack([blocks, columns]), group)
+    inverse = np.linalg.inv(model.T @ model)
+    mixed = _mixed(
+        x, model, inverse, words, blocks.shape[1], lambda c: strata.whitened_by(theta, c, group)
+    )
+    table = effects_of(chosen, response, confidence, scale)
+    for i, term in enumerate(terms):
+        table.loc[table["term"] == term.name, "aliases"] = _aliases(mixed.get(i, []), names)
+    return table
+
+
+def _coded(data: pd.DataFrame, plan: Plan) -> NDArray[np.int8]:
+    """The factors of each run in −1 and +1."""
+    names = [f.name for f in plan.factors]
+    coded = {r.run_id: [r.coded[n] for n in names] for r in plan.rows}
+    return np.array([coded[r] for r in data["run_id"]], dtype=np.int8)
+
+
+def _aliases(mixed: list[tuple[int, float]], names: list[str]) -> str:
+    return ", ".join(f"{'+' if share > 0 else '-'}{term_of(word, names)}" for word, share in mixed)
+
+
 def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> list[dict[str, Any]]:
     """Least squares of as many terms as the rows determine: rows of the effects table."""
     names = [f.name for f in plan.factors]
-    coded = {r.run_id: [r.coded[n] for n in names] for r in plan.rows}
-    x = np.array([coded[r] for r in data["run_id"]], dtype=np.int8)
+    x = _coded(data, plan)
     blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
     words, columns = _choose(x, blocks, y)
     model = np.column_stack([blocks, columns])
@@ -100,9 +149,7 @@ def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> l
             "sum_of_squares": ss,
             "mean_square": ss,
             "method": SELECTED,
-            "aliases": ", ".join(
-                f"{'+' if a > 0 else '-'}{term_of(w, names)}" for w, a in mixed.get(i, [])
-            ),
+            "aliases": _aliases(mixed.get(i, []), names),
         }
         if df > 0 and variance > 0:
             half = float(stats.t.ppf((1 + confidence) / 2, df)) * math.sqrt(variance * spread)
@@ -159,14 +206,20 @@ def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], 
 
 
 def _mixed(
-    x: NDArray[np.int8], model: Values, inverse: Values, words: list[int], blocks: int
+    x: NDArray[np.int8],
+    model: Values,
+    inverse: Values,
+    words: list[int],
+    blocks: int,
+    weighed: Callable[[Values], Values] = lambda columns: columns,
 ) -> dict[int, list[tuple[int, float]]]:
-    """Of each term in the model, the words outside of it that are mixed in, with their share."""
+    """Of each term in the model, the words outside of it that are mixed in, with their share; `weighed` does
+    to their columns what was done to those of the model."""
     others = [w for w in words_up_to(x.shape[1], ORDER) if w not in words]
     if not others:
         return {}
     outside = np.column_stack([column(x, w).astype(float) for w in others])
-    shares = (inverse @ model.T @ outside)[blocks:]
+    shares = (inverse @ model.T @ weighed(outside))[blocks:]
     return {
         i: [(w, float(s)) for w, s in zip(others, row, strict=True) if abs(s) > 1e-6]
         for i, row in enumerate(shares)

@@ -191,6 +191,12 @@ class Mixed:
         return min(joint, most)
 
 
+def whitened_by(theta: float, columns: Values, of_run: Numbers) -> Values:
+    """The columns in units in which runs are independent, `theta` the settings' variance in that of runs."""
+    shrink = 1 - 1 / np.sqrt(1 + np.bincount(of_run) * theta)
+    return np.asarray(columns - shrink[of_run][:, None] * means_of(columns, of_run))
+
+
 def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
     """Restricted maximum likelihood for y = Xβ + setting + e (Patterson & Thompson 1971).
 
@@ -206,9 +212,7 @@ def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
     counts = np.bincount(of_run)
 
     def whitened(theta: float) -> tuple[Values, Values, float]:
-        shrink = 1 - 1 / np.sqrt(1 + counts * theta)
-        both = np.column_stack([x, y / scale])
-        both = both - shrink[of_run][:, None] * means_of(both, of_run)
+        both = whitened_by(theta, np.column_stack([x, y / scale]), of_run)
         r = np.asarray(np.linalg.qr(both, mode="r"))
         return r[:p, :p], r[:p, p], float(r[p, p]) ** 2
 

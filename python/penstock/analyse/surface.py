@@ -23,7 +23,16 @@ from scipy import optimize, stats
 from penstock.analyse import strata
 from penstock.analyse.crossed import Crossed, crossed
 from penstock.analyse.fit import Fit, fitted, usable
-from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, RANK, power_beside, scaled, unscaled
+from penstock.analyse.scale import (
+    BOX_COX,
+    IN_WORDS,
+    LINEAR,
+    RANK,
+    geometric_mean,
+    power_beside,
+    scaled,
+    unscaled,
+)
 from penstock.analyse.terms import Numbers, Values
 from penstock.design.kinds.base import numeric
 from penstock.design.plan import Plan
@@ -41,7 +50,7 @@ _DRAWS = 2000
 _RIDGE = 0.05
 COLUMNS = (
     "response", "term", "coefficient", "standard_error", "ci_low", "ci_high", "p_value", "df",
-    "sum_of_squares", "df_error", "scale", "power",
+    "sum_of_squares", "df_error", "scale", "power", "geometric_mean",
 )  # fmt: skip
 OPTIMUM_COLUMNS = (
     "response", "what", "at", "nature", "value", "ci_low", "ci_high", "run_low", "run_high",
@@ -88,8 +97,9 @@ class Surface:
     tests: list[Test] = field(default_factory=list)
     #: products of two factors that the runs do not determine
     left_out: list[str] = field(default_factory=list)
-    #: of a Box-Cox scale
+    #: of a Box-Cox scale, with the geometric mean of the runs
     power: float | None = None
+    middle: float = 1.0
     #: of runs that share settings in two directions
     crossed: Crossed | None = None
 
@@ -141,7 +151,7 @@ class Surface:
 
     def natural(self, value: float) -> float:
         """A value on the scale of the fit as the response itself: what half of the runs are below."""
-        return unscaled(value, self.scale, self.power)
+        return unscaled(value, self.scale, self.power, self.middle)
 
     def draws(self, count: int = _DRAWS, seed: int = 1) -> Values:
         """Coefficients that the runs allow, draws × coefficients: multivariate t."""
@@ -243,9 +253,9 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
         made = np.hstack([made, block])
         names += [_name(plan.factors, term)] * block.shape[1]
     x = np.hstack([made[fit.design.of_run], blocks_of])
-    power = None
+    power, middle = None, 1.0
     if scale == BOX_COX:
-        power = power_beside(fit.y, x)
+        power, middle = power_beside(fit.y, x), geometric_mean(fit.y)
         data = usable(runs, plan, response)
         fit = fitted(data.assign(**{response: scaled(fit.y, scale, power)}), plan, response)
     both = crossed(fit.y, x, fit.groups, fit.errors) if len(fit.groups) > 1 else None
@@ -253,7 +263,7 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
     kept = made.shape[1]
     built = Surface(
         response, scale, plan.factors, terms, found[0][:kept], found[1][:kept, :kept], found[2],
-        found[3], names, [], left_out, power, both,
+        found[3], names, [], left_out, power, middle, both,
     )  # fmt: skip
     if fit.groups:
         return built
@@ -401,6 +411,7 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     table["response"], table["scale"] = found.response, found.scale
     table["power"] = math.nan if found.power is None else found.power
+    table["geometric_mean"] = math.nan if found.power is None else found.middle
     numeric = [c for c in COLUMNS if c not in ("response", "term", "scale", "df")]
     return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64"})
 

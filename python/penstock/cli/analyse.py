@@ -28,6 +28,20 @@ def command(
         metavar="A=1,B=x",
         help="Only predict the responses at this setting, which need not have been run; repeatable.",
     ),
+    fraction: list[str] = typer.Option(
+        [],
+        "--fraction",
+        metavar="D=A*B",
+        help="Only tell what the fraction of a full design with this generator (repeatable; or a number P, "
+        "of 2^(K-P)) would have cost and found.",
+    ),
+    top: int = typer.Option(
+        3,
+        "--top",
+        min=1,
+        metavar="M",
+        help="With --fraction: so many of the largest effects are compared.",
+    ),
     leave_out: list[str] = typer.Option(
         [],
         "--leave-out",
@@ -58,6 +72,11 @@ def command(
         if not is_study(runs):
             raise BadInput(f"{runs}: found no study; expected the directory of one for --at")
         _predict(runs.resolve(), at, as_json)
+        return
+    if fraction:
+        if not is_study(runs):
+            raise BadInput(f"{runs}: found no study; expected the directory of one for --fraction")
+        _fraction(runs.resolve(), fraction, top, as_json)
         return
     if not is_study(runs):
         with reading(runs) as (trace,):
@@ -123,6 +142,18 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
             print(text)
         for line in prediction_lines(rows):
             print(line)
+
+
+def _fraction(out: Path, said: list[str], top: int, as_json: bool) -> None:
+    from penstock.analyse.fraction_cost import fraction_costs, fraction_lines
+    from penstock.analyse.outcome import Outcome
+
+    found = fraction_costs(Outcome.read(out), said, top)
+    if as_json:
+        print(json.dumps([one.document() for one in found]))
+        return
+    for line in fraction_lines(found):
+        print(line)
 
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:

@@ -107,6 +107,20 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
             "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
             "the spread between repeated runs."
         )
+        wide = [f for f in study.factors if len(f.levels) > 2]
+        whole = design.kind == "full" and not design.forbidden
+        numbers = [f.name for f in wide if whole and numeric(f) is not None]
+        others = [f.name for f in wide if f.name not in numbers]
+        if numbers:
+            found.append(
+                f"Effects of {listed(numbers)} are judged by the largest of their contrasts (linear, "
+                "quadratic, …, and the products of these)."
+            )
+        if others:
+            found.append(
+                f"No effect that {listed(others, 'or')} takes part in is judged at all: without replicates, "
+                "more than two levels are judged only where a full design has numbers for them."
+            )
     elif design.replicates == 1:
         found.append(
             f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees "
@@ -118,15 +132,14 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
     found.append(
         f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
         f"found with a probability below 80 % ({tenths(share)} of the mean if "
-        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}); not "
-        "significant is not "
-        "'no effect'."
+        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each judged by itself, and the "
+        "more so where many are judged together; not significant is not 'no effect'."
     )
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
         found.append(
             f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
-            f"order a difference{of} is found from {tenths(share)} on."
+            f"order a difference{of} is found from {tenths(share)} on, judged by itself."
         )
     return found
 

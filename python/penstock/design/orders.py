@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from penstock.design import model as models
 from penstock.design.blocks import block_numbers, blocks_of_pass, confounded
 from penstock.design.estimate import changes_s
-from penstock.design.kinds.base import Model
+from penstock.design.kinds.base import Model, numeric
 from penstock.design.matrix import Matrix
 from penstock.design.order import (
     AUTO,
@@ -50,6 +50,8 @@ CHANGE_S = {"none": 0.0, "remount": 1.0, "restart": 5.0, "reformat": 15.0, "rede
 STAYS = ("reformat", "redeploy")
 #: share of a run's variance that is the setting's, assumed
 SETTING_SHARE = 0.5
+#: contrasts from which on the analysis judges them against each other (Lenth)
+_LENTH = 3
 #: an order that keeps settings is taken where it takes at most this part of the time
 _WORTH = 0.9
 #: orders in which each replicate is a complete pass, hence a block of the model or several
@@ -190,7 +192,21 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
     if kept:
         option = next(o for o in ordered_.options if o.made(ordered_))
         untold = [n for n in kept if option.detectable[n] is None]
-        if untold:
+        by_name = {f.name: f for f in factors}
+        # of levels that are no numbers there is no contrast to judge
+        told_levels = [
+            len(by_name[n].levels)
+            for n in untold
+            if len(by_name[n].levels) == 2 or numeric(by_name[n]) is not None
+        ]
+        settings = len({p.whole_plot for p in ordered_.places})
+        against = min(math.prod(told_levels), settings) - 1
+        if untold and not ordered_.strips and against >= _LENTH:
+            found.append(
+                f"Each setting of {listed(untold)} is made once: the {against} contrasts of settings are "
+                "judged against each other alone (Lenth). More replicates make more whole plots."
+            )
+        elif untold:
             found.append(
                 f"Nothing can be concluded about {listed(untold, 'or')}: each setting is made once, so no "
                 "interval and no test is given. More replicates make more whole plots."

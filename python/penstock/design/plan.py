@@ -115,6 +115,26 @@ class Plan:
         """Whether every factor has two levels."""
         return all(len(f.levels) == 2 for f in self.factors)
 
+    @property
+    def tested_terms(self) -> int:
+        """How many terms the analysis judges together."""
+        from penstock.design.model import terms
+
+        if self.model is not None:
+            none = np.zeros((1, len(self.factors)), dtype=np.int64)
+            return len(terms(self.factors, self.model, none))
+        if not self.two_level:
+            return int((1 << len(self.factors)) - 1)
+        never = set.intersection(*map(set, self.between_blocks)) if self.between_blocks else set()
+        return self.treatments - 1 - len(never)
+
+    @property
+    def power_together(self) -> dict[str, Any]:
+        """What of `power` holds where all terms are judged together, as the report does."""
+        from penstock.design.power import power_together
+
+        return power_together(self.power, self.tested_terms)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
         value: dict[str, Any] = {**vars(self)}
@@ -123,6 +143,7 @@ class Plan:
         value["factors"] = [factor.model_dump(mode="json") for factor in self.factors]
         value["word_lengths"] = {str(k): v for k, v in self.word_lengths.items()}
         value["two_level"] = self.two_level
+        value["power_together"] = self.power_together
         return value
 
     def with_runs(self, rows: Sequence[PlannedRun]) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from penstock.design.kinds.base import Model, Numbers
 from penstock.design.model import matrix, terms
 from penstock.spec.study import Factor
 
+#: level of a test, of one term by itself
+LEVEL = 0.05
 #: how near a detectable difference is found, relative
 _NEAR = 1e-10
 
@@ -47,7 +49,7 @@ def pure_df(treatments: Sequence[Any], blocks: Sequence[Any]) -> int:
         part = after
 
 
-def found_with(shift: float, df: int, level: float = 0.05) -> float:
+def found_with(shift: float, df: int, level: float = LEVEL) -> float:
     """Probability that an estimate is called significant whose truth is `shift` standard errors, of `df`
     degrees of freedom, from 0."""
     limit = float(stdtrit(df, 1 - level / 2))
@@ -60,7 +62,7 @@ def found_with(shift: float, df: int, level: float = 0.05) -> float:
     return float(beyond.mean())
 
 
-def smallest(df: int, goal: float = 0.8, level: float = 0.05) -> float:
+def smallest(df: int, goal: float = 0.8, level: float = LEVEL) -> float:
     """The smallest truth, in standard errors of `df` degrees of freedom, that is found with probability
     `goal`."""
     below, above = 0.0, 2.0
@@ -79,7 +81,7 @@ def power(
     delta: float,
     runs: int,
     replicates: int,
-    level: float = 0.05,
+    level: float = LEVEL,
     effective: float | None = None,
     df: int | None = None,
 ) -> float:
@@ -100,7 +102,7 @@ def _df(runs: int, replicates: int, df: int | None) -> int:
     return found
 
 
-def beyond(df: float, goal: float = 0.8, level: float = 0.05) -> float:
+def beyond(df: float, goal: float = 0.8, level: float = LEVEL) -> float:
     """How many standard errors an estimate's truth must be from 0 to be found with probability `goal`, where
     the standard error has `df` degrees of freedom."""
     limit = float(stdtrit(df, 1 - level / 2))
@@ -120,7 +122,7 @@ def detectable(
     goal: float,
     runs: int,
     replicates: int,
-    level: float = 0.05,
+    level: float = LEVEL,
     effective: float | None = None,
     df: int | None = None,
 ) -> float:
@@ -250,6 +252,23 @@ def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
     }
 
 
+def power_together(power: Mapping[str, Any], tests: int, goal: float = 0.8) -> dict[str, Any]:
+    """What of `power_of` holds where all `tests` terms of the analysis are judged together (Holm).
+
+    The smallest difference of level means, in standard deviations and in percent of the mean, that is found
+    with probability `goal` where it is the only effect; where others are found as well, less will do.
+    """
+    df = int(power.get("degrees_of_freedom") or 0)
+    if df < 1 or tests < 1:
+        return {}
+    wider = smallest(df, goal, LEVEL / tests) / smallest(df, goal, LEVEL)
+    return {
+        "terms": tests,
+        "detectable_sigma_80": power["detectable_sigma_80"] * wider,
+        "detectable_share_80": power["detectable_share_80"] * wider,
+    }
+
+
 def power_by_simulation(
     delta: float,
     factor: int,
@@ -257,7 +276,7 @@ def power_by_simulation(
     whole_plots: Sequence[int],
     *,
     whole_plot_sigma: float,
-    level: float = 0.05,
+    level: float = LEVEL,
     studies: int = 4000,
     seed: int = 1,
 ) -> tuple[float, float, float]:

@@ -278,18 +278,26 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
     where = "design.noise" if source == "assumed" else source
     assumed = f"assuming that repeated runs vary by {tenths(noise)} ({where})"
     if not power.get("degrees_of_freedom"):
-        yield from _wrapped("no replicates: no degrees of freedom for the error")
+        why = "no replicates" if plan.replicates == 1 else "the model and the blocks take all"
+        yield from _wrapped(f"{why}: no degrees of freedom for the error")
         return
     yield from _wrapped(
         f"{power['degrees_of_freedom']} degrees of freedom for the error"
         + (f" of {power['factor']}, which is told worst" if "factor" in power else "")
         + "; a difference of level means of "
         f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
-        f"{power['detectable_sigma_90']:.2f} with 90 %; a 95 % interval of a coefficient is "
-        f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
+        f"{power['detectable_sigma_90']:.2f} with 90 %, judged by itself; a 95 % interval of a coefficient "
+        f"is +/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
         f"{assumed}: "
         f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
-        "at 90 %"
+        "at 90 %, judged by itself"
     )
+    together = plan.power_together
+    if together["terms"] > 1:
+        yield from _wrapped(
+            f"the report judges all {together['terms']} terms together (Holm): an only effect among them is "
+            f"found with 80 % probability from {together['detectable_sigma_80']:.2f} standard deviations on, "
+            f"{tenths(together['detectable_share_80'])} of the mean"
+        )

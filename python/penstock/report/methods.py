@@ -29,6 +29,8 @@ CAPTIONS = {
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",
 }
+#: terms that were not tested, named at most
+_MOST_UNTESTED = 5
 _ORDERS = {
     "interleaved": "in complete passes, each in a fresh random order, with the pass as block of the model",
     "blocks": "in complete passes, each cut into blocks that are run in random order, runs within each in "
@@ -97,8 +99,21 @@ def _response(outcome: Outcome, name: str) -> str:
         f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
         f"Of {tested} terms {sure} are significant at 5 %, all judged together ({by}); each by itself would "
         f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
-        f"{_pairs(outcome, response)}.{detected(outcome, table, scale)}"
+        f"{_pairs(outcome, response)}.{_untested(terms)}{detected(outcome, table, scale)}"
     )
+
+
+def _untested(terms: pd.DataFrame) -> str:
+    """The terms that have columns and no error to be judged by."""
+    bare = terms[terms["p_value"].isna() & terms["df"].gt(0)]
+    if bare.empty:
+        return ""
+    names = [term_text(str(t)) for t in bare["term"]]
+    shown = [
+        *names[:_MOST_UNTESTED],
+        *([f"{len(names) - _MOST_UNTESTED} more"] * (len(names) > _MOST_UNTESTED)),
+    ]
+    return f" Not judged at all, for want of an error: {listed(shown)}."
 
 
 def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
@@ -112,23 +127,31 @@ def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
 
 def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     """The effects that these runs would have found with 80 % probability, by their standard errors: the
-    smallest and the largest of the terms'."""
+    smallest and the largest of the terms', each judged by itself, and as one among all that were judged."""
     terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
     terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]
     if terms.empty or scale not in (LINEAR, LOG):
         return ""
-    found = [
-        2 * error * beyond(df)
-        for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
-    ]
+    tested = int(table["p_value"][outcome.is_effect(table["term"])].notna().sum())
     unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
-    both = (min(found), max(found))
-    if scale == LOG:
-        ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
-        words = f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
-    else:
-        words = " to ".join(dict.fromkeys(quantity(v, unit) for v in both))
-    return f" Effects of {words} and more would have been found with 80 % probability."
+
+    def from_on(level: float) -> str:
+        found = [
+            2 * error * beyond(df, level=level)
+            for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
+        ]
+        both = (min(found), max(found))
+        if scale == LOG:
+            ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
+            return f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
+        return " to ".join(dict.fromkeys(quantity(v, unit) for v in both))
+
+    if tested < 2:
+        return f" Effects of {from_on(LEVEL)} and more would have been found with 80 % probability."
+    return (
+        f" Among all {tested} terms an effect of {from_on(LEVEL / tested)} and more would have been found "
+        f"with 80 % probability, judged by itself one of {from_on(LEVEL)} and more."
+    )
 
 
 def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:

@@ -281,7 +281,8 @@ class DesignFile(Part):
     budget: BudgetFile | None = Field(None, description="What the runs may cost.")
     detect: Share | None = Field(
         None,
-        description="Difference of level means, in percent of the mean, to be found with 80 % probability.",
+        description="Difference of level means, in percent of the mean, to be found with 80 % probability, "
+        "judged by itself.",
     )
     pilot: PilotFile | Text | None = Field(
         None, description="How runs vary: results of an earlier study, or {variation: 3%, runs: 5}."

@@ -91,6 +91,7 @@ TABLES = (
             df_error | f64 | | degrees of freedom of what it is judged by
             scale | text | | the scale of the fit, `linear`, `log` or `box-cox`
             power | f64 | | the Box-Cox power, of largest likelihood for this surface; null on other scales
+            geometric_mean | f64 | response's | of the runs, which a Box-Cox scale is of values over; null on other scales
         """),
     ),
     TableSchema(

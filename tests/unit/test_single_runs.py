@@ -1,0 +1,123 @@
+"""Designs of one replicate: what is judged without an error of runs, and what is said where nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from penstock.analyse.effects import effects, effects_of
+from penstock.analyse.fit import fitted
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import is_sure, limits
+from penstock.campaign.analysis import analyse
+from penstock.design.plan import Plan
+from penstock.design.show import plan_text
+from penstock.report.methods import methods
+from penstock.study.load import load_study
+from tests.unit.recorded_study import plan_of_text, record, study_text
+
+TWO = "{levels: [x, z]}"
+NUMBERS = "{levels: [1, 2, 4]}"
+NAMES = "{levels: [u, v, w]}"
+ONCE = "{kind: full, replicates: 1}"
+
+
+def planned(place: Path, *factors: str, design: str = ONCE) -> Plan:
+    return plan_of_text(study_text(dict(zip("abcdefgh", factors, strict=False)), design), place)
+
+
+def runs_of(plan: Plan, y: np.ndarray) -> pd.DataFrame:
+    rows = [{"run_id": r.run_id, "replicate": r.replicate, **r.levels} for r in plan.rows]
+    return pd.DataFrame(rows).assign(valid=True, y=y)
+
+
+def test_numbers_of_three_levels_are_judged_by_their_contrasts(tmp_path: Path) -> None:
+    plan = planned(tmp_path, NUMBERS, TWO, TWO)
+    draws = np.random.default_rng(1)
+    hump = np.array([{"1": 0.0, "2": 6.0, "4": 0.0}[r.levels["a"]] for r in plan.rows])
+    noise = draws.normal(0, 0.5, len(plan.rows))
+    table = effects(runs_of(plan, hump + noise), plan, "y").set_index("term")
+    terms = table.drop("residual")
+    assert set(terms["method"]) == {"lenth"}
+    assert terms["p_value"].notna().all()
+    assert is_sure(terms)["a"]
+    assert not is_sure(terms).drop("a").any()
+    # planted: without their contrasts three terms of one column are all that is judged, and not the hump
+    alone = effects_of(fitted(runs_of(plan, hump + noise), plan, "y"), "y").set_index("term")
+    assert alone["p_value"].notna().sum() == 3
+    assert np.isnan(alone.loc["a", "p_value"])
+
+
+def test_of_nothing_few_studies_call_a_term_an_effect(tmp_path: Path) -> None:
+    plan = planned(tmp_path, NUMBERS, TWO, NUMBERS)
+    draws = np.random.default_rng(2)
+    studies, said, raw = 300, 0, 0
+    for _ in range(studies):
+        table = effects(runs_of(plan, draws.normal(size=len(plan.rows))), plan, "y")
+        terms = table[table["term"] != "residual"]
+        said += bool(is_sure(terms).any())
+        raw += bool((terms["p_value"] < 0.05).any())
+    assert said <= stats.binom.ppf(0.999, studies, 0.05)
+    assert raw > 0.1 * studies, "each by itself would say much more"
+
+
+def test_levels_without_numbers_are_said_to_be_unjudged(tmp_path: Path) -> None:
+    factors = {"a": NAMES, "b": TWO, "c": TWO}
+    text = study_text(factors, ONCE)
+    plan = plan_of_text(text, tmp_path)
+    assert any("No effect that a takes part in is judged" in c for c in plan.cautions)
+    numbers = planned(tmp_path, NUMBERS, TWO, TWO)
+    assert any("Effects of a are judged by the largest" in c for c in numbers.cautions)
+    draws = np.random.default_rng(3)
+    out = record(tmp_path, text, lambda r: {"y": 50 + draws.normal()})
+    analyse(out, report=False)
+    (said,) = (t for t in methods(Outcome.read(out)) if "was analysed" in t)
+    assert "Not judged at all, for want of an error: a, " in said
+
+
+KEPT = "{levels: [x, z], change: redeploy}"
+
+
+def of_two_strata(place: Path) -> Plan:
+    design = "{kind: full, replicates: 1, order: split-plot}"
+    plan = planned(place, KEPT, KEPT, TWO, TWO, design=design)
+    assert plan.whole_plot_factors == ["a", "b"]
+    return plan
+
+
+def test_limits_are_those_of_the_judgement_where_two_strata_lack_an_error(tmp_path: Path) -> None:
+    plan = of_two_strata(tmp_path)
+    draws = np.random.default_rng(4)
+    beyond = 0
+    for _ in range(60):
+        y = draws.normal(size=16) + 1.5 * np.array([r.coded["c"] for r in plan.rows])
+        table = effects(runs_of(plan, y), plan, "y")
+        terms = table[~table["term"].isin(["residual", "whole_plot"])]
+        assert set(terms["method"]) == {"lenth"}
+        assert terms.groupby("stratum").size().to_dict() == {"run": 12, "whole_plot": 3}
+        over = terms["effect"].abs() > limits(terms)
+        assert over.tolist() == is_sure(terms).tolist()
+        beyond += int(over.sum())
+    assert beyond > 20
+
+
+def test_settings_made_once_are_said_to_be_judged_against_each_other(tmp_path: Path) -> None:
+    plan = of_two_strata(tmp_path)
+    said = " ".join(plan.cautions)
+    assert "the 3 contrasts of settings are judged against each other alone (Lenth)" in said
+    assert "no interval and no test" not in said
+    design = "{kind: full, replicates: 1, order: split-plot}"
+    single = planned(tmp_path, KEPT, TWO, TWO, design=design)
+    assert "no interval and no test" in " ".join(single.cautions)
+
+
+@pytest.mark.parametrize(("replicates", "why"), [(1, "no replicates"), (2, "take all")])
+def test_why_there_is_no_error_is_said(tmp_path: Path, replicates: int, why: str) -> None:
+    plan = replace(planned(tmp_path, TWO, TWO), replicates=replicates)
+    shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
+    assert f"{why}: no degrees of freedom for the error" in " ".join(shown.split())
