@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from penstock.observe.monitor.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.monitor.sending import Sending
 from penstock.observe.monitor.utilisation import utilisation
+from tests.unit.test_experiment_server import Server
 
 S = 10**9
 T0 = 1_700_000_000 * S
@@ -259,3 +261,113 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
     assert series["cpu_user"]["lost"] >= 9
     assert series["cpu_user"]["duplicate"] == 0
     assert bundle.manifest["valid"] is False
+
+
+class AtPort(Server):
+    """A server that comes back at the address at which it was."""
+
+    def begin(self) -> None:
+        port = self.url.rpartition(":")[2] if hasattr(self, "url") else "0"
+        self.words = ("--port", port)
+        super().begin()
+
+
+def monitored(server: Server, own: Path, interval: str) -> subprocess.Popen[str]:
+    """A command of status 7 that works until there is a file `go`."""
+    wait = f"while [ ! -e {own}/go ]; do sleep 0.05; done; exit 7"
+    line = [sys.executable, "-m", "penstock", "monitor", "run", "--server", server.url]
+    line += ["--name", "x", "-i", interval, "--tag", "t", "--", "sh", "-c", wait]
+    environment = os.environ | {"PENSTOCK_STATE": str(own), "PENSTOCK_RUNTIME": str(own / "run")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(line, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def line_with(run: subprocess.Popen[str], words: str) -> str:
+    assert run.stderr is not None
+    for line in run.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"{words}: it was not said")
+
+
+def is_there_whole(server: AtPort) -> Bundle:
+    (path,) = server.place.glob("state/experiments/*/x.1-*")
+    bundle = Bundle.open(path)
+    rows = bundle.table("series").to_pylist()
+    own = [r for r in rows if r["source"] in ("samples", "utilisation")]
+    assert {r["verdict"] for r in own} == {"complete"}
+    assert {r["duplicate"] for r in own} == {0}
+    (user,) = (r for r in own if (r["metric"], r["labels"]) == ("cpu_user", '{"entity":"all"}'))
+    assert user["stored"] >= bundle.manifest["receipts"]["monitor"]["samples"] > 20
+    assert bundle.manifest["receipts"]["monitor"]["beginning_ns"] == BEGINNING_NS
+    assert (bundle.manifest["state"], bundle.manifest["exit_status"]) == ("ended", 7)
+    return bundle
+
+
+def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
+    """It was away when the command ended. Breaks where the first failure is the end of the recording, or its
+    samples come twice, or the experiment ends when the server is back."""
+    (tmp_path / "served").mkdir()
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    server = AtPort(tmp_path / "served")
+    with monitored(server, own, "0.1") as run:
+        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
+        server.kill()
+        line_with(run, "samples wait here meanwhile")
+        time.sleep(1.0)
+        (own / "go").touch()
+        line_with(run, "trying again")
+        ended_ns = time.time_ns()
+        time.sleep(1.0)
+        server.begin()
+        _, said = run.communicate(timeout=120)
+    server.end()
+    assert run.returncode == 7, said
+    assert "is kept" not in said
+    assert not (own / "unsent").exists()
+    bundle = is_there_whole(server)
+    assert bundle.manifest["times"]["end_realtime_ns"] <= ended_ns
+
+
+def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path) -> None:
+    (tmp_path / "served").mkdir()
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    server = AtPort(tmp_path / "served")
+    with monitored(server, own, "0.1") as run:
+        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
+        server.kill()
+        line_with(run, "samples wait here meanwhile")
+        time.sleep(1.0)
+        (own / "go").touch()
+        line = line_with(run, "is kept")
+        run.communicate(timeout=120)
+    assert run.returncode == 7
+    (place,) = (own / "unsent").iterdir()
+    assert str(place) in line
+    words = shlex.split(line.partition("it is sent by: ")[2])
+    assert words[:3] == ["penstock", "monitor", "push"]
+    environment = os.environ | {"PENSTOCK_STATE": str(own)}
+    again = [sys.executable, "-m", *words]
+    away = subprocess.run([*again, "--patience", "0"], env=environment, capture_output=True)
+    assert away.returncode == 1
+    assert place.exists()
+    server.begin()
+    done = subprocess.run(again, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not place.exists()
+    server.end()
+    is_there_whole(server)
+
+
+def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
+    """Breaks where Ctrl-C leaves one waiting: it says at once where what was recorded lies."""
+    (tmp_path / "served").mkdir()
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    server = AtPort(tmp_path / "served")
+    with monitored(server, own, "0.1") as run:
+        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 1)
+        server.kill()
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=120)
+    assert "trying again" not in said
+    assert "it is sent by: penstock monitor push 'x#1'" in said
