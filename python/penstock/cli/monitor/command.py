@@ -114,19 +114,20 @@ def run(
     from penstock.observe.monitor.collect import CollectObserver
     from penstock.observe.monitor.delivery import Delivery
     from penstock.observe.monitor.door import Patient, clocks, opened
+    from penstock.observe.monitor.provenance import facts_of_command
     from penstock.observe.monitor.sampled import SOURCES
     from penstock.observe.monitor.sending import Sending
     from penstock.observe.monitor.session import Signals, monitor_command
 
-    options = {"tags": tag, "params": params(param)}
+    options: dict[str, Any] = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
     with _failure.of_wrapper(as_json), Signals() as signals:
         door = opened(server)
         first = Patient(door)
-        begun = {"facts": {"command": words}, **options}
-        experiment = first.start(name or Path(words[0]).name, **begun)
+        facts = facts_of_command(words, config)
+        experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
         delivery = Delivery(
             None if first.down else door, experiment, say, lambda: signals.name is not None
         )
@@ -156,6 +157,7 @@ def run(
                 collect=collect if collectors else None,
                 application=besides,
                 sending=sending,
+                about=facts,
             )
             status = done.finished.exit_status
             receipts["monitor"] = done.result.receipt

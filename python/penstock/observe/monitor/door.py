@@ -7,6 +7,7 @@ marks and ends must not suffer from a server that is down: `Patient` tells it on
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import queue
@@ -217,13 +218,26 @@ class Remote:
             raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # not a part of the time in which a server is to answer
+        importlib.import_module("httpx")
 
     def start(self, name: str, **options: Any) -> str:
+        from penstock.observe.monitor.provenance import for_server
+
         said = _with_time(options)
         said["tags"] = list(said.get("tags", ()))
-        said.pop("facts", None)
         said.setdefault("repeat", True)
-        return self._ask("POST", f"/exp/{_part(name)}", said).text.split(" ", 1)[1].strip()
+        said["facts"] = for_server(said.get("facts", {}))
+        where = f"/exp/{_part(name)}"
+        try:
+            answer = self._ask("POST", where, said)
+        except BadInput as error:
+            if "facts" not in str(error):
+                raise
+            # an older server does not keep them
+            del said["facts"]
+            answer = self._ask("POST", where, said)
+        return answer.text.split(" ", 1)[1].strip()
 
     def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
         said = _with_time({"kind": kind, "name": words, "at_ns": at_ns})

@@ -115,13 +115,15 @@ def monitor_command(
     collect: Callable[[Journal], CollectObserver] | None = None,
     application: Application | None = None,
     sending: Sending | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
     With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
     ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
     to the command, whose end is then waited for; a second one kills it. `collect` makes the collectors that
-    work beside it, `sending` follows the samples meanwhile. Raises PenstockError if sampling is not possible.
+    work beside it, `sending` follows the samples meanwhile, `about` is for the bundle's manifest. Raises
+    PenstockError if sampling is not possible.
     """
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
@@ -177,7 +179,8 @@ def monitor_command(
         made = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
-            facts = {"command": words, "host": host_facts(), "interrupted": interrupted}
+            facts = {"command": words, **(about or {})}
+            facts |= {"host": host_facts(), "interrupted": interrupted}
             made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
