@@ -23,7 +23,7 @@ WRONG = [
 WRAPPERS = [
     (("trace",), "penstock.observe.trace.capture.session.trace_command"),
     (("trace", "--disk", "/nowhere"), "penstock.campaign.trace_disk.trace_on_disk"),
-    (("monitor", "run"), "penstock.cli.monitor.command.patient"),
+    (("monitor", "run"), "penstock.observe.monitor.door.opened"),
 ]
 
 

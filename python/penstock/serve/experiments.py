@@ -40,6 +40,7 @@ from penstock.observe.monitor.points import (
     canonical_labels,
     points,
 )
+from penstock.observe.monitor.provenance import checked_facts
 from penstock.observe.monitor.targets import Targets
 from penstock.serve import experiment_sources
 from penstock.serve.gate import Who, allow, who_asks
@@ -72,6 +73,27 @@ class Times(_Said):
     localtime: str | int | float | None = None
 
 
+class File(_Said):
+    """A file that a command was made of."""
+
+    path: str = Field(max_length=4096)
+    size_bytes: int = Field(ge=0, lt=1 << 63)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Facts(_Said):
+    """What is recorded and where: a command, its files by their role, facts of the host that it runs on."""
+
+    command: list[str] | None = None
+    # words of it that there was no room for
+    command_left_out: int | None = Field(default=None, ge=0)
+    files: dict[str, File] | None = Field(default=None, max_length=10)
+    # by default those of the server's
+    host: dict[str, str | bool | int | float | list[float] | None] | None = Field(
+        default=None, max_length=100
+    )
+
+
 class Start(Times):
     """How an experiment begins."""
 
@@ -80,6 +102,7 @@ class Start(Times):
     repeat: bool = False
     shared: bool = False
     timeout_s: float | None = None
+    facts: Facts = Field(default_factory=Facts)
 
 
 class Stop(Times):
@@ -269,6 +292,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
                 repeat=said.repeat,
                 shared=said.shared,
                 timeout_s=said.timeout_s,
+                facts=checked_facts(said.facts.model_dump(exclude_none=True)),
                 through=gathering.server,
             )
             gathering.soon()

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli import _failure
 from penstock.cli.monitor.application import application, lacking
-from penstock.cli.monitor.options import JSON, SERVER, app, params, patient
+from penstock.cli.monitor.options import JSON, SERVER, app, params
 from penstock.errors import BadInput
 from penstock.terminal import say
 
@@ -65,6 +65,13 @@ def run(
     metric_interval: float = typer.Option(
         1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
     ),
+    batch_every: float = typer.Option(
+        1.0,
+        "--batch-every",
+        metavar="SECONDS",
+        min=0,
+        help="How often samples go into the experiment while the command works; 0: all at its end.",
+    ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
         [],
@@ -105,27 +112,38 @@ def run(
     import time
 
     from penstock.observe.monitor.collect import CollectObserver
-    from penstock.observe.monitor.door import clocks
-    from penstock.observe.monitor.sampled import sampled
+    from penstock.observe.monitor.delivery import Delivery
+    from penstock.observe.monitor.door import Patient, clocks, opened
+    from penstock.observe.monitor.provenance import facts_of_command
+    from penstock.observe.monitor.sampled import SOURCES
+    from penstock.observe.monitor.sending import Sending
     from penstock.observe.monitor.session import Signals, monitor_command
 
-    options = {"tags": tag, "params": params(param)}
+    options: dict[str, Any] = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
     with _failure.of_wrapper(as_json), Signals() as signals:
-        door = patient(server)
-        begun = {"facts": {"command": words}, **options}
-        experiment = door.start(name or Path(words[0]).name, **begun)
+        door = opened(server)
+        first = Patient(door)
+        facts = facts_of_command(words, config)
+        experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
+        delivery = Delivery(
+            None if first.down else door, experiment, say, lambda: signals.name is not None
+        )
         try:
             every_ns = round(interval * 1e9)
-            kept = door.spool(experiment) if collectors else None
+            kept = delivery.spool() if collectors else None
             # what cannot be kept where the experiment is kept now is sent at the end
-            forward = None if kept else functools.partial(door.write, experiment)
+            forward = None if kept else delivery.write
             collect = functools.partial(
                 CollectObserver, home=None, settings=collectors, into=kept, forward=forward
             )
-            measured = [(time.time_ns(), door.clock())]
+            measured = [(time.time_ns(), delivery.clock())]
+            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            sending = Sending(
+                delivery.write_now, every_ns, shift_ns, 0 if first.down else batch_every, say
+            )
             done = monitor_command(
                 words,
                 every_ns,
@@ -138,28 +156,29 @@ def run(
                 block_latency=block_latency,
                 collect=collect if collectors else None,
                 application=besides,
+                sending=sending,
+                about=facts,
             )
             status = done.finished.exit_status
             receipts["monitor"] = done.result.receipt
             cut_short = done.aborted or done.interrupted is not None
             for stretch in done.alerts:
-                door.mark(experiment, "note", f"alert: {stretch.words}")
-            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                delivery.note(f"alert: {stretch.words}")
             told = done.result.receipt
             due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
-            for batch in sampled(done.result.tables, due, shift_ns):
-                door.write(experiment, batch)
-            measured.append((time.time_ns(), door.clock()))
+            for batch in sending.rest(done.result.tables, due):
+                delivery.write(batch)
+            measured.append((time.time_ns(), delivery.clock()))
             known = [(at, offset) for at, offset in measured if offset is not None]
             if known:
-                door.write(experiment, clocks(known, ("samples", "utilisation")))
+                delivery.write(clocks(known, SOURCES))
             if any(offset.warns(every_ns) for _, offset in known):
                 say(
                     "this host's clock is more than half an interval from the server's; "
                     "get --correct-clocks takes that out"
                 )
         finally:
-            door.stop(experiment, exit_status=status, aborted=cut_short, receipts=receipts)
+            delivery.stop(exit_status=status, aborted=cut_short, receipts=receipts)
     means = _means(done.result.tables["utilisation"])
     if as_json:
         ended: dict[str, Any] = {
@@ -168,6 +187,7 @@ def run(
         }
         ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
         place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
+        place |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
         beside = {} if done.collected is None else {"collected": done.collected}
         told = {"receipt": done.result.receipt, **beside, "utilisation": means}
         print(json.dumps({**ended, **place, **told}))

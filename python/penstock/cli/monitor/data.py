@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from penstock.cli.monitor.options import JSON, NAME, SERVER, app, params
+from penstock.errors import BadInput
 from penstock.terminal import say
+
+if TYPE_CHECKING:
+    from penstock.observe.monitor.pushing import Pushed
 
 
 @app.command()
@@ -104,9 +108,10 @@ def push(
     table_file: Path = typer.Argument(
         ...,
         metavar="INPUT",
-        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o).",
+        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o); or what `monitor run` kept of "
+        "an experiment whose server was away.",
     ),
-    column: str = typer.Option(..., "--column", "-c", help="Which column has the values."),
+    column: str = typer.Option(None, "--column", "-c", help="Which column has the values."),
     metric: str = typer.Option(None, "--metric", "-m", help="Its name (default: the column's)."),
     time_column: str = typer.Option(
         None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
@@ -143,7 +148,14 @@ def push(
         rows_where,
     )
     from penstock.observe.monitor.pushing import push as pushed
+    from penstock.observe.monitor.unsent import is_unsent, send
 
+    if is_unsent(table_file):
+        done = send(opened(server), name, table_file, patience_s=patience, tell=say)
+        _pushed(done, as_json)
+        return
+    if column is None:
+        raise BadInput("found no --column; expected which one has the values")
     wanted = params(where, "--where")
     if file is not None:
         wanted["file_id"] = str(file_id_of(table_file, file))
@@ -161,7 +173,10 @@ def push(
         each=batch,
         interval_s=interval,
     )
-    done = pushed(opened(server), name, batches, patience_s=patience, tell=say)
+    _pushed(pushed(opened(server), name, batches, patience_s=patience, tell=say), as_json)
+
+
+def _pushed(done: Pushed, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"points": done.points, "batches": done.batches, "source": done.source}))
     else:

@@ -7,6 +7,7 @@ marks and ends must not suffer from a server that is down: `Patient` tells it on
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import queue
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -108,6 +109,28 @@ class Door(Protocol):
         """Switches a collector off or on for it; gives whether that changed anything."""
 
 
+def patiently(
+    call: Callable[[], Any],
+    patience_s: float,
+    tell: Callable[[str], Any] = lambda _: None,
+    impatient: Callable[[], bool] = lambda: False,
+) -> None:
+    """Calls until its server answers. Unreachable where that takes longer than `patience_s`, or where it does
+    not answer and one is `impatient`."""
+    until, wait_s = None, 0.1
+    while True:
+        try:
+            call()
+            return
+        except Unreachable as error:
+            until = time.monotonic() + patience_s if until is None else until
+            if impatient() or time.monotonic() + wait_s > until:
+                raise
+            tell(f"{error}; trying again")
+            time.sleep(wait_s)
+            wait_s = min(2.0, 2 * wait_s)
+
+
 def opened(server: str | None = None) -> Door:
     """The server that was asked for, else this user's own store."""
     url = server or os.environ.get("PENSTOCK_SERVER")
@@ -195,15 +218,28 @@ class Remote:
     def __init__(self, url: str, token: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # not a part of the time in which a server is to answer
+        importlib.import_module("httpx")
 
     def start(self, name: str, **options: Any) -> str:
+        from penstock.observe.monitor.provenance import for_server
+
         said = _with_time(options)
         said["tags"] = list(said.get("tags", ()))
-        said.pop("facts", None)
         said.setdefault("repeat", True)
-        return self._ask("POST", f"/exp/{_part(name)}", said).text.split(" ", 1)[1].strip()
+        said["facts"] = for_server(said.get("facts", {}))
+        where = f"/exp/{_part(name)}"
+        try:
+            answer = self._ask("POST", where, said)
+        except BadInput as error:
+            if "facts" not in str(error):
+                raise
+            # an older server does not keep them
+            del said["facts"]
+            answer = self._ask("POST", where, said)
+        return answer.text.split(" ", 1)[1].strip()
 
     def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
         said = _with_time({"kind": kind, "name": words, "at_ns": at_ns})
@@ -278,14 +314,14 @@ class Remote:
     def _compared(self) -> Offset | None:
         import httpx
 
-        with httpx.Client(base_url=self._url, timeout=_ALIVE_S) as http:
+        with httpx.Client(base_url=self.url, timeout=_ALIVE_S) as http:
             try:
                 # the first makes the connection
                 if "X-Penstock-Time" not in http.get("/api").headers:
                     return None
                 return measure(lambda: int(http.get("/api").headers["X-Penstock-Time"]))
             except (httpx.HTTPError, KeyError, ValueError) as error:
-                raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
+                raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         words = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
@@ -301,7 +337,7 @@ class Remote:
     ) -> list[dict[str, Any]]:
         if targets is not None:
             raise BadInput(
-                f"found servers of our own for {self._url}, which asks those of its --config alone; expected "
+                f"found servers of our own for {self.url}, which asks those of its --config alone; expected "
                 "the name of one of them"
             )
         where = f"/api/v1/experiments/{_part(name)}/fetched"
@@ -341,7 +377,7 @@ class Remote:
                 break
             except queue.Empty:
                 if wait_s <= _ANSWER_S or time.monotonic() >= end or not self._alive():
-                    raise Unreachable(f"{self._url}: it does not answer") from None
+                    raise Unreachable(f"{self.url}: it does not answer") from None
         if isinstance(answer, BaseException):
             raise answer
         if answer.is_success:
@@ -361,13 +397,13 @@ class Remote:
         try:
             return httpx.request(
                 method,
-                f"{self._url}{path}",
+                f"{self.url}{path}",
                 content=body,
                 headers={**self._headers, "Content-Type": media},
                 timeout=httpx.Timeout(wait_s, connect=min(wait_s, _ANSWER_S)),
             )
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self._url}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
 
     def _alive(self) -> bool:
         """Whether it answers anything at all; 401 or 404 will do."""
@@ -393,7 +429,7 @@ class Patient:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._down = False
+        self.down = False
 
     def start(self, name: str, **options: Any) -> str:
         """As `Door.start`."""
@@ -422,12 +458,12 @@ class Patient:
         return found
 
     def _done(self, call: str, *words: Any, **options: Any) -> Any:
-        if self._down:
+        if self.down:
             return None
         try:
             return getattr(self._door, call)(*words, **options)
         except Unreachable as error:
-            self._down = True
+            self.down = True
             print(f"penstock: {error}; nothing is recorded", file=sys.stderr)
             return None
 

@@ -121,7 +121,7 @@ def of_bundle(bundle: Bundle) -> Experiment:
             if m["kind"] == "phase"
         ),
         tuple((m["start_utc_ns"], m["name"]) for m in marks if m["kind"] == "note"),
-        {k: said[k] for k in ("exit_status", "host", "command") if k in said},
+        {k: said[k] for k in ("exit_status", "host", "command", "files") if k in said},
     )
 
 

@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -110,7 +111,10 @@ class Experiments:
         last = self.catalogue.latest_attempt(str(out), name)
         number = last + 1
         for row in self.catalogue.found(name=name, owner=owner, state="running"):
-            raise Taken(f"{name}#{row['attempt']} is running; expected that it had ended")
+            raise Taken(
+                f"{name}#{row['attempt']} is running; expected that it had ended, as "
+                f"`penstock monitor stop {shlex.quote(name)}` ends one that was left so"
+            )
         if asked is not None and asked != number:
             raise Taken(f"{text}: found {last} of that name; expected {name}#{number}")
         if last and asked is None and not repeat:
@@ -277,7 +281,7 @@ class Experiments:
             with contextlib.suppress(FileNotFoundError):
                 end_ns = experiment.end_ns or time.time_ns()
                 batches = Spool(experiment.live).batches(metric)
-                return recorded(batches, experiment.start_ns, end_ns)
+                return recorded(batches, experiment.start_ns, end_ns, running=experiment.running)
         try:
             return recorded_in(Bundle.open(experiment.path), metric)
         except FileNotFoundError:

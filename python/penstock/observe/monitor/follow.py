@@ -56,15 +56,80 @@ class Values:
     values: Array
 
 
-class Follower:
-    """Reads what a sampler appends to `spool`; the spool may not be there yet."""
+@dataclass(frozen=True)
+class Named:
+    """A series of a spool."""
 
-    def __init__(self, spool: Path, link_bps: Mapping[str, float] | None = None) -> None:
-        self._spool = spool
-        self._link_bps = dict(link_bps or {})
-        self._hz = float(os.sysconf("SC_CLK_TCK"))
+    source: str
+    entity: str
+    metric: str
+    unit: str
+    cumulative: bool
+
+
+class Growing:
+    """What a sampler appends to `spool`, piece by piece; the spool may not be there yet.
+
+    Raises PenstockError for a spool that is damaged.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self.spool = spool
+        #: those that the pieces so far were of, by their numbers
+        self.series: list[Named] = []
         self._read = 0
         self._names_read = 0
+
+    def piece(self) -> npt.NDArray[Any]:
+        """The next records, of whole samples; empty where there is nothing new."""
+        try:
+            with open(self.spool, "rb") as file:
+                file.seek(self._read)
+                piece = file.read(_PIECE_BYTES)
+        except FileNotFoundError:
+            return np.zeros(0, SAMPLE_DTYPE)
+        records = np.frombuffer(
+            piece[: len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize], SAMPLE_DTYPE
+        )
+        if len(piece) == _PIECE_BYTES:  # the last sample goes on in the next piece
+            first = int(np.argmax(records["t_ns"]))
+            records = records[: first or len(records)]
+        self._read += records.nbytes
+        if len(records):
+            self._names()
+            if int(records["series"].max()) >= len(self.series):
+                raise PenstockError(f"{self.spool}.series does not name all series")
+        return records
+
+    def _names(self) -> None:
+        """Names of series that are new; they are written before their first value is."""
+        with open(f"{self.spool}.series", "rb") as file:
+            file.seek(self._names_read)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self._names_read += len(line)
+            try:
+                said = json.loads(line)
+                number = int(said["series"])
+                if number != len(self.series):
+                    raise ValueError(f"series {number} where {len(self.series)} was expected")
+                source, entity, metric, unit = (
+                    str(said[k]) for k in ("source", "entity", "metric", "unit")
+                )
+                self.series.append(Named(source, entity, metric, unit, bool(said["cumulative"])))
+            except (ValueError, KeyError, TypeError) as error:
+                raise PenstockError(f"{self.spool}.series: a line names no series") from error
+
+
+class Follower:
+    """Computes of what a sampler appends to `spool`; the spool may not be there yet."""
+
+    def __init__(self, spool: Path, link_bps: Mapping[str, float] | None = None) -> None:
+        self.growing = Growing(spool)
+        self._link_bps = dict(link_bps or {})
+        self._hz = float(os.sysconf("SC_CLK_TCK"))
         #: columns of series, by source, then metric, then entity
         self._number: dict[str, dict[str, dict[str, int]]] = {}
         self._unit: dict[int, str] = {}
@@ -82,70 +147,40 @@ class Follower:
         Raises PenstockError for a spool that is damaged.
         """
         found: list[Values] = []
-        while True:
-            records = self._records()
-            if not len(records):
-                return found
-            with np.errstate(all="ignore"):  # what cannot be computed is empty
-                found += self._values(*self._wide(records))
+        while len(records := self.growing.piece()):
+            times, wide, seen = self._wide(records)
+            found += self._gauges(times[seen:], wide[seen:])
+            found += self._computed(times, wide, seen)
+        return found
 
-    def _records(self) -> npt.NDArray[Any]:
-        try:
-            with open(self._spool, "rb") as file:
-                file.seek(self._read)
-                piece = file.read(_PIECE_BYTES)
-        except FileNotFoundError:
-            return np.zeros(0, SAMPLE_DTYPE)
-        records = np.frombuffer(
-            piece[: len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize], SAMPLE_DTYPE
-        )
-        if len(piece) == _PIECE_BYTES:  # the last sample goes on in the next piece
-            first = int(np.argmax(records["t_ns"]))
-            records = records[: first or len(records)]
-        self._read += records.nbytes
-        if len(records):
-            self._names()
-        return records
+    def utilisation(self, records: npt.NDArray[Any]) -> list[Values]:
+        """What comes of some of the records of `growing`, in their order, without gauges."""
+        return self._computed(*self._wide(records))
 
-    def _names(self) -> None:
-        """Names of series that are new; they are written before their first value is."""
-        with open(f"{self._spool}.series", "rb") as file:
-            file.seek(self._names_read)
-            lines = file.read().splitlines(keepends=True)
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            self._names_read += len(line)
-            try:
-                named = json.loads(line)
-                number = int(named["series"])
-                if number != len(self._column):
-                    raise ValueError(f"series {number} where {len(self._column)} was expected")
-                source, metric, entity = (str(named[k]) for k in ("source", "metric", "entity"))
-                unit, level = str(named["unit"]), not named["cumulative"]
-                if source in _LEFT_OUT:
-                    self._column.append(-1)
-                    continue
-                column = self._columns
-                self._number.setdefault(source, {}).setdefault(metric, {})[entity] = column
-                if level and f"{source}_{metric}" in METRICS:
-                    self._plain.append((f"{source}_{metric}", entity, column))
-                self._unit[column] = unit
-                self._column.append(column)
-                self._columns += 1
-            except (ValueError, KeyError, TypeError) as error:
-                raise PenstockError(f"{self._spool}.series: a line names no series") from error
+    def _name(self) -> None:
+        """Gives columns to series that are new."""
+        for one in self.growing.series[len(self._column) :]:
+            if one.source in _LEFT_OUT:
+                self._column.append(-1)
+                continue
+            column = self._columns
+            of_source = self._number.setdefault(one.source, {})
+            of_source.setdefault(one.metric, {})[one.entity] = column
+            if not one.cumulative and f"{one.source}_{one.metric}" in METRICS:
+                self._plain.append((f"{one.source}_{one.metric}", one.entity, column))
+            self._unit[column] = one.unit
+            self._column.append(column)
+            self._columns += 1
 
     def _wide(self, records: npt.NDArray[Any]) -> tuple[Ints, Array, int]:
         """Times and values (times × series), with the last of before in front, and how many that are."""
-        if int(records["series"].max()) >= len(self._column):
-            raise PenstockError(f"{self._spool}.series does not name all series")
+        self._name()
         columns = np.array(self._column, np.int64)[records["series"].astype(np.int64)]
         records, columns = records[columns >= 0], columns[columns >= 0]
         times, at = np.unique(records["t_ns"], return_inverse=True)
         if len(times) * self._columns > _MOST_CELLS:
             raise PenstockError(
-                f"{self._spool}: samples of {self._columns} series lie too far apart"
+                f"{self.growing.spool}: samples of {self._columns} series lie too far apart"
             )
         wide = np.full((len(times), self._columns), np.nan)
         wide[at, columns] = records["value"]
@@ -156,8 +191,12 @@ class Follower:
         self._last_t, self._last = times[-1:], wide[-1:]
         return times, wide, len(before)
 
-    def _values(self, times: Ints, wide: Array, seen: int) -> list[Values]:
-        found = self._gauges(times[seen:], wide[seen:])
+    def _computed(self, times: Ints, wide: Array, seen: int) -> list[Values]:
+        with np.errstate(all="ignore"):  # what cannot be computed is empty
+            return self._of_intervals(times, wide, seen)
+
+    def _of_intervals(self, times: Ints, wide: Array, seen: int) -> list[Values]:
+        found: list[Values] = []
         if len(times) < 2 or len(times) == seen:
             return found
         now, dt_s = times[1:], np.diff(times)[:, None] / 1e9

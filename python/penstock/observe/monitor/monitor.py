@@ -26,6 +26,8 @@ from penstock.spec.application import Application
 #: the shortest and the default interval of a study [ns]
 SHORTEST_INTERVAL_NS = 10_000_000
 DEFAULT_INTERVAL_NS = 1_000_000_000
+#: as the sampler has it: samples lie no further apart than that while a recording begins, so long [ns]
+CLOSE_NS, BEGINNING_NS = 100_000_000, 10_000_000_000
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,8 @@ def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str
     own = samples.filter(pc.equal(samples["source"], "sampler"))
     own = own.filter(pc.equal(own["metric"], "lateness"))
     times = own["t_ns"].to_numpy()
-    late_ns = np.sort(own["value"].to_numpy()) if len(own) else np.zeros(1)
-    start_ns = int(times.min()) if len(times) else begun_ns
+    late_ns = own["value"].to_numpy() if len(own) else np.zeros(1)
+    start_ns = int(times[0]) - int(late_ns[0]) if len(times) else begun_ns
     end_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     expected = (end_ns - start_ns) // interval_ns + 1
     made = len(np.unique((times - start_ns) // interval_ns))

@@ -6,8 +6,8 @@ another file of the same metric is another source.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadInput, PenstockError, printable
-from penstock.observe.monitor.door import Door, Unreachable
+from penstock.observe.monitor.door import Door, Unreachable, patiently
 from penstock.observe.monitor.points import (
     MOST_POINTS,
     VALUES,
@@ -176,20 +176,12 @@ def push(
     source = ""
     for batch in batches:
         source = batch.source
-        until = time.monotonic() + patience_s
-        wait_s = 0.1
-        while True:
-            try:
-                door.write(experiment, batch)
-                break
-            except Unreachable as error:
-                if time.monotonic() + wait_s > until:
-                    raise PenstockError(
-                        f"{error}; {count} points were acknowledged: push again, nothing is doubled"
-                    ) from None
-                tell(f"{error}; trying again")
-                time.sleep(wait_s)
-                wait_s = min(2.0, 2 * wait_s)
+        try:
+            patiently(functools.partial(door.write, experiment, batch), patience_s, tell)
+        except Unreachable as error:
+            raise PenstockError(
+                f"{error}; {count} points were acknowledged: push again, nothing is doubled"
+            ) from None
         sent += 1
         count += batch.points.num_rows
     return Pushed(count, sent, source)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import verdict_of_run
 from penstock.archive.schemas import TABLES
-from penstock.observe.monitor.accounting import RULES, Life, Verdict, judge, worst
+from penstock.observe.monitor.accounting import AWAY_NS, RULES, Life, Verdict, judge, worst
 from penstock.observe.monitor.counters import falls
 from penstock.observe.monitor.points import VALUES, Account, Batch, Event
 
@@ -47,10 +47,13 @@ class Recorded:
         return int(pc.sum(self.series["lost"]).as_py() or 0)
 
 
-def recorded(batches: Iterable[Batch], start_ns: int, end_ns: int) -> Recorded:
+def recorded(
+    batches: Iterable[Batch], start_ns: int, end_ns: int, *, running: bool = False
+) -> Recorded:
     """The tables of an experiment's batches; `start_ns` and `end_ns` are its marks [ns since 1970 UTC].
 
-    Of points of one series and time (or index) the last that came is kept.
+    Of points of one series and time (or index) the last that came is kept. While it is `running`, what would
+    be the last of a source may still be on its way: it is missing once its time is `AWAY_NS` ago.
     """
     by_source: dict[str, list[Batch]] = {}
     for batch in batches:
@@ -59,7 +62,8 @@ def recorded(batches: Iterable[Batch], start_ns: int, end_ns: int) -> Recorded:
     tables: list[pa.Table] = []
     gaps: list[dict[str, Any]] = []
     for source in sorted(by_source):
-        rows, table, holes = _of_source(source, by_source[source], len(series), start_ns, end_ns)
+        of = by_source[source]
+        rows, table, holes = _of_source(source, of, len(series), start_ns, end_ns, running)
         series += rows
         tables.append(table)
         gaps += holes
@@ -72,7 +76,12 @@ def recorded(batches: Iterable[Batch], start_ns: int, end_ns: int) -> Recorded:
 
 
 def _of_source(
-    source: str, batches: Sequence[Batch], first_id: int, start_ns: int, end_ns: int
+    source: str,
+    batches: Sequence[Batch],
+    first_id: int,
+    start_ns: int,
+    end_ns: int,
+    running: bool,
 ) -> tuple[list[dict[str, Any]], pa.Table, list[dict[str, Any]]]:
     whole = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
     accounts = _accounts(batches)
@@ -87,6 +96,9 @@ def _of_source(
     codes = codes[order]
     edges = np.searchsorted(codes, np.arange(len(names) + 1))
     life = Life.of(events, start_ns, end_ns)
+    if running:
+        last_ns = pc.max(whole["utc_ns"]).as_py() or 0
+        life = replace(life, until_ns=min(life.until_ns, max(last_ns, end_ns - AWAY_NS)))
     resets, restarts = falls(kept, places, edges, names, accounts, events)
     seen = [*events, *resets]
     refused = sum(e.count for e in events if e.kind == "refused")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,18 +17,85 @@ from penstock.observe.monitor.points import MOST_POINTS, Account, Batch, points
 _ASKED = ("file", "command")
 #: by source, what is not told in each sample
 _NOW_AND_THEN = ("process_", "command_", "sampler_source_")
+SOURCES = ("samples", "utilisation")
+
+Ints = npt.NDArray[np.int64]
 
 
-def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Sequence[Batch]:
+class Sent:
+    """Which points of a source were sent before, at a bit for each, and the number of its next batch."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._codes: dict[tuple[str, str], int] = {}
+        self._sent: list[tuple[Ints, int, npt.NDArray[np.uint8]]] = []
+
+    def code(self, metric: str, labels: str) -> int:
+        """The number of a series here."""
+        return self._codes.setdefault((metric, labels), len(self._codes))
+
+    def add(self, utc_ns: Ints, codes: Ints) -> None:
+        """Points of one batch, by their times and series."""
+        times, at = np.unique(utc_ns, return_inverse=True)
+        there = np.zeros((len(times), len(self._codes)), bool)
+        there[at, codes] = True
+        self._sent.append((times, len(self._codes), np.packbits(there)))
+        self.number += 1
+
+    def lacks(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which rows of a table of points were not sent."""
+        if not self._sent:
+            return np.ones(len(columns), bool)
+        metric, labels = (columns[n].combine_chunks() for n in ("metric", "labels"))
+        texts = labels.dictionary.to_pylist()
+        pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
+        used, inverse = np.unique(pairs, return_inverse=True)
+        names = [
+            (metric.dictionary[int(p) // len(texts)].as_py(), texts[p % len(texts)]) for p in used
+        ]
+        codes = np.array([self._codes.get(n, -1) for n in names], np.int64)[inverse]
+        times = np.unique(np.concatenate([t for t, _, _ in self._sent]))
+        most = len(self._codes)
+        keys = []
+        for at, width, bits in self._sent:
+            there = np.unpackbits(bits, count=len(at) * width).reshape(len(at), width)
+            row, code = np.nonzero(there)
+            keys.append(np.searchsorted(times, at)[row] * most + code)
+        utc_ns = columns["utc_ns"].to_numpy()
+        place = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
+        known = (times[place] == utc_ns) & (codes >= 0)
+        lacking: npt.NDArray[np.bool_] = ~(
+            known & np.isin(place * most + codes, np.concatenate(keys))
+        )
+        return lacking
+
+
+def first_account(
+    metric: str, labels: str, entity: str, counter: bool, interval_ns: int, since_ns: int
+) -> Account:
+    """What is known of a series with its first point, while it is not over: `sampled` tells it anew."""
+    now_and_then = (*_NOW_AND_THEN, "file_value", "block_latency_")
+    if metric.startswith(now_and_then) or PROCESS.fullmatch(entity):
+        return Account(metric, labels, counter=counter, free=True)
+    return Account(metric, labels, interval_ns=interval_ns, since_ns=since_ns, counter=counter)
+
+
+def sampled(
+    tables: Mapping[str, pa.Table],
+    expected: int,
+    shift_ns: int,
+    sent: Mapping[str, Sent] | None = None,
+) -> Sequence[Batch]:
     """What a monitor sampled of a command as batches of two sources: `samples`, and `utilisation` computed
     from them.
 
     A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of are labels, as `labels_of_entity` has them.
-    `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC.
+    `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC. What was `sent`
+    before, by source, is left out; the accounts are of all.
     """
     found = []
     missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
-    for source, kind in (("samples", "source"), ("utilisation", "kind")):
+    for source, kind in zip(SOURCES, ("source", "kind"), strict=True):
         table = tables[source]
         table = table.filter(table["value"].is_valid())
         metric = pc.binary_join_element_wise(
@@ -67,10 +136,13 @@ def sampled(tables: Mapping[str, pa.Table], expected: int, shift_ns: int) -> Seq
             else:  # those that are there, less what was not sampled
                 due = there + missed
             accounts.append(Account(*name, expected=due, counter=r["counter"]))
+        before = (sent or {}).get(source, Sent())
+        columns = columns.filter(pa.array(before.lacks(columns)))
         starts = range(0, max(1, len(columns)), MOST_POINTS)
-        for number, first in enumerate(starts):
+        for number, first in enumerate(starts, before.number):
             part = columns.slice(first, MOST_POINTS)
-            found.append(Batch(source, number, part, accounts if number + 1 == len(starts) else ()))
+            told = accounts if first == starts[-1] else ()
+            found.append(Batch(source, number, part, told))
     return found
 
 

@@ -21,6 +21,7 @@ from penstock.host.launch import Finished, Stop, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.monitor.collect import CollectObserver
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
+from penstock.observe.monitor.sending import Sending
 from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.calibrate import calibrate
@@ -113,13 +114,16 @@ def monitor_command(
     block_latency: bool = False,
     collect: Callable[[Journal], CollectObserver] | None = None,
     application: Application | None = None,
+    sending: Sending | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Monitored:
     """Runs a command in a control group of its own and samples it and the host meanwhile.
 
     With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
     ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
     to the command, whose end is then waited for; a second one kills it. `collect` makes the collectors that
-    work beside it. Raises PenstockError if sampling is not possible.
+    work beside it, `sending` follows the samples meanwhile, `about` is for the bundle's manifest. Raises
+    PenstockError if sampling is not possible.
     """
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
@@ -142,6 +146,8 @@ def monitor_command(
             told(stretch)
 
         watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
+        if sending is not None:
+            sending.follow(spool)
         try:
             if signals is not None and signals.name is not None:
                 raise PenstockError(f"ended by {signals.name} before the command began")
@@ -156,6 +162,8 @@ def monitor_command(
             )
         finally:
             watch.end()
+            if sending is not None:
+                sending.end()
         run = finished.start_ns, finished.end_ns
         seen = recorder.finish(bundle, run)
         interrupted = signals.name if signals is not None else None
@@ -171,7 +179,8 @@ def monitor_command(
         made = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
-            facts = {"command": words, "host": host_facts(), "interrupted": interrupted}
+            facts = {"command": words, **(about or {})}
+            facts |= {"host": host_facts(), "interrupted": interrupted}
             made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
