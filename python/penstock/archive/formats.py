@@ -46,6 +46,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `seed` | of the study |
 | `node_id` | the node that the command ran on |
 | `command`, `prepare`, `exit_status`, `signal` | what was run and how it ended |
+| `files`, `command_left_out` | of a monitored command: `path`, `size_bytes` and `sha256` of its `executable` and its `config`; words of it that there was no room for at a server |
 | `memory_bytes`, `peak_memory_bytes`, `oom_kills` | limit of the run's control group [B], the most it held [B], processes killed for want of memory |
 | `profiles` | SHA-256 of each disk's profile, by disk |
 | `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
