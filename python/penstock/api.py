@@ -343,23 +343,24 @@ def experiment(
     door = Patient(open_door)
     begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
     source, buffered = f"python-{token_hex(4)}", None
-    if every_s is not None:
-        # where it could not be begun there is nothing to write to, whoever comes back
-        writes = open_door if "#" in begun else door
-        buffered = Buffered(partial(writes.write, begun), source, every_s)
+    # where it could not be begun there is nothing to write to, whoever comes back
+    if every_s is not None and "#" in begun:
+        buffered = Buffered(partial(open_door.write, begun), source, every_s)
+    # a server that was away for a mark may be there again for the end
+    ending = door if buffered is None else Patient(open_door)
     try:
         yield Recording(door, begun, source, buffered)
     except BaseException:
         if buffered is not None:
             with contextlib.suppress(PenstockError):
                 buffered.close()
-        door.stop(begun, aborted=True)
+        ending.stop(begun, aborted=True)
         raise
     try:
         if buffered is not None:
             buffered.close()
     finally:
-        door.stop(begun)
+        ending.stop(begun)
 
 
 def series(

@@ -158,6 +158,22 @@ def test_what_a_store_refuses_is_raised_by_the_next_call_and_at_the_end() -> Non
         made.close()
 
 
+def test_a_text_that_is_none_is_told_at_the_end(
+    store: Experiments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half a character among many: what was gathered with it is counted as lost."""
+
+    def block() -> None:
+        with penstock.experiment("x", every_s=math.inf) as x:
+            x.record("state", ["on"], [1])
+            x.record("state", ["\ud800"], [2])
+
+    with pytest.raises(BadInput, match="in column text"):
+        block()
+    assert "penstock: 2 points were not kept" in capsys.readouterr().err
+    assert store.find("x", None).state == "ended"
+
+
 def test_a_sequence_has_its_numbers_with_times_or_without(store: Experiments) -> None:
     for options in ({}, {"every_s": 0.05}):
         with penstock.experiment("x", **options) as x:

@@ -85,24 +85,26 @@ class Buffered:
         """Writes what waits. Raises what the store said of points that it would not keep."""
         self._closing.set()
         self._thread.join()
-        lost = self._lost + sum(batch.points.num_rows for batch in self._batches)
-        if lost:
+        if lost := self._lost + self._waiting:
             print(f"penstock: {lost} points were not kept", file=sys.stderr)
         if self._error is not None:
             raise self._error
 
     def _work(self) -> None:
-        while not self._closing.wait(self._pause_s):
-            self._batches.extend(self._made())
-            self._sent()
-        self._batches.extend(self._made(last=True))
-        until = time.monotonic() + PATIENCE_S
-        while not self._sent() and time.monotonic() < until:
-            time.sleep(_PAUSE_S)
+        try:
+            while not self._closing.wait(self._pause_s):
+                self._batches.extend(self._made())
+                self._sent()
+            self._batches.extend(self._made(last=True))
+            until = time.monotonic() + PATIENCE_S
+            while not self._sent() and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
+        except PenstockError as error:
+            self._error = error
 
     def _sent(self) -> bool:
         """Whether nothing waits to be tried again."""
-        while self._batches and self._error is None:
+        while self._batches:
             try:
                 self._write(self._batches[0])
             except Unreachable as error:
@@ -110,9 +112,6 @@ class Buffered:
                     print(f"penstock: {error}; trying again", file=sys.stderr)
                 self._told = True
                 return False
-            except PenstockError as error:
-                self._error = error
-                return True
             self._told = False
             batch = self._batches.popleft()
             with self._lock:
@@ -144,7 +143,7 @@ def table_of(series: Series, parts: list[tuple[Array, ...]]) -> pa.Table:
     values, *places = (np.concatenate(column) for column in zip(*parts, strict=True))
     column: Any = values.tolist() if series.kind == "text" else values
     return points(
-        metric=[series.metric] * len(values),
+        metric=series.metric,
         labels=series.labels,
         unit=series.unit,
         **{series.kind: column},
