@@ -128,12 +128,50 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_case_has_its_tests(case: str) -> None:
-    """Breaks where a test is renamed or taken away."""
+def test_every_case_names_tests_that_there_are_and_that_can_fail(case: str) -> None:
+    """Breaks where a test is renamed, taken away, always skipped, or expects nothing; what it expects is its
+    own matter."""
     for path, names in CASES[case].items():
-        tree = ast.parse((HERE / path).read_text())
-        there = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-        assert set(names) <= there, path
+        fault = faults_of((HERE / path).read_text(), names)
+        assert not fault, f"{path}: {fault}"
+
+
+def faults_of(source: str, names: list[str]) -> list[str]:
+    """What is wrong with the tests of these names in a module."""
+    there = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+    found = [f"{name} is not there" for name in names if name not in there]
+    for test in (there[name] for name in names if name in there):
+        marks = {ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in test.decorator_list}
+        if marks & {"pytest.mark.skip", "pytest.mark.xfail"}:
+            found.append(f"{test.name} never fails")
+        if not any(_expects(node) for node in ast.walk(test)):
+            found.append(f"{test.name} expects nothing")
+    return found
+
+
+def _expects(node: ast.AST) -> bool:
+    """Whether a node may fail a test: an assertion that is no constant, or a call that expects something."""
+    if isinstance(node, ast.Assert):
+        return not isinstance(node.test, ast.Constant)
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return called == "pytest.raises" or called.startswith(("np.testing.", "assert_"))
+
+
+def test_a_case_without_a_test_that_can_fail_is_found() -> None:
+    source = """
+def test_good(): assert f() == 1
+def test_raises():
+    with pytest.raises(ValueError): f()
+def test_empty(): f()
+def test_constant(): assert True
+@pytest.mark.skip(reason="later")
+def test_skipped(): assert f() == 1
+"""
+    assert not faults_of(source, ["test_good", "test_raises"])
+    assert faults_of(source, ["test_gone"]) == ["test_gone is not there"]
+    assert faults_of(source, ["test_empty"]) == ["test_empty expects nothing"]
+    assert faults_of(source, ["test_constant"]) == ["test_constant expects nothing"]
+    assert faults_of(source, ["test_skipped"]) == ["test_skipped never fails"]
 
 
 def test_intervals_of_a_thousand_studies() -> None:

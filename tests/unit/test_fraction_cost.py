@@ -78,7 +78,7 @@ def test_a_fraction_of_high_resolution_agrees(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", [["D = A*Z"], ["9"], ["D = A*B", "D = -A*B"], ["D"]])
 def test_what_is_no_fraction_is_bad_input(tmp_path: Path, said: list[str]) -> None:
-    with pytest.raises(BadInput, match="found|expected"):
+    with pytest.raises(BadInput, match=r"found|expected"):
         fraction_costs(Outcome.read(recorded(tmp_path)), said)
 
 

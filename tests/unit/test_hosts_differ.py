@@ -58,5 +58,28 @@ def test_hosts_that_differ_are_a_warning_and_equal_ones_are_not(tmp_path: Path) 
     assert near.evidence["share"] < 0.2 < 0.5 < far.evidence["share"]
 
 
+def test_every_response_is_told_of(tmp_path: Path) -> None:
+    """Hosts differ in the second response alone."""
+    (tmp_path / "two").mkdir()
+    drawn = np.random.default_rng(5)
+    shift = 4 * drawn.normal(size=4)
+    said = {n: f"{{from: {{regex: '{n}: ([0-9.]+)'}}, unit: s, better: lower}}" for n in "yz"}
+    text = study_text({"a": "{levels: [x, y]}"}, "{kind: full, replicates: 8}", said)
+    out = record(
+        tmp_path / "two",
+        text,
+        lambda r: {
+            "y": 50 + drawn.normal(),
+            "z": 50 + shift[r.block % 4] + drawn.normal(),
+        },
+    )
+    analyse(out, report=False)
+    runs = pd.read_parquet(out / "runs.parquet")
+    runs["host_id"] = [f"h{b % 4}" for b in runs["replicate"]]
+    runs.to_parquet(out / "runs.parquet")
+    found = {f.evidence["response"]: f.severity for f in hosts(Outcome.read(out))}
+    assert found == {"y": "info", "z": "warning"}
+
+
 def test_one_host_is_no_finding(tmp_path: Path) -> None:
     assert not list(hosts(outcome_of(tmp_path / "one", 0.0, count=1)))

@@ -342,7 +342,7 @@ def test_what_a_plan_says_is_found_is_found(tmp_path, order: str):
         if (numbers := np.array([getattr(r, name) for r in plan.rows])).any()
     ]
     found = dict.fromkeys("WS", 0)
-    studies = 150
+    studies = 300
     base = sum(
         option["detectable"][n] / 2 * np.array([r.coded[n] for r in plan.rows]) for n in "WS"
     )
@@ -353,5 +353,6 @@ def test_what_a_plan_says_is_found_is_found(tmp_path, order: str):
         table = effects(frame.assign(y=y), plan, "y").set_index("term")
         for name in found:
             found[name] += table.loc[name, "p_value"] < 0.05
+    low, high = (0.8 + s * 3.3 * math.sqrt(0.8 * 0.2 / studies) for s in (-1, 1))
     for name, count in found.items():
-        assert 0.68 <= count / studies <= 0.92, name
+        assert low <= count / studies <= high, name

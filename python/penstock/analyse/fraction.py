@@ -95,9 +95,12 @@ def relation_of(plan: Plan, added: int = 1, generators: Sequence[str] = ()) -> d
             if generators
             else choose_generators(len(names), added)
         )
-        return defining_relation(g.relation for g in chosen)
     except NoFraction as error:
         raise PenstockError(f"no such fraction: expected {error}") from None
+    relation = defining_relation(g.relation for g in chosen)
+    if len(relation) < 1 << len(chosen):
+        raise PenstockError("found generators that follow from, or contradict, each other")
+    return relation
 
 
 def _judged(table: pd.DataFrame) -> pd.DataFrame:

@@ -75,15 +75,16 @@ def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> lis
             if response.name not in outcome.measured:
                 continue
             table = fraction_of(outcome.measured, plan, response.name, added, generators)
-            sizes = [
-                dict(zip(table["term"], table[c].abs(), strict=True)) for c in ("full", "fraction")
-            ]
-            alone = [{t: v for t, v in side.items() if t in names} for side in sizes]
+            full, part = (
+                {str(t): abs(float(v)) for t, v in zip(table["term"], table[c], strict=True)}
+                for c in ("full", "fraction")
+            )
+            alone = [{t: v for t, v in side.items() if t in names} for side in (full, part)]
             ends = table[["full_ci_low", "full_ci_high", "fraction_ci_low", "fraction_ci_high"]]
             meet = (ends["full_ci_low"] <= ends["fraction_ci_high"]) & (
                 ends["fraction_ci_low"] <= ends["full_ci_high"]
             )
-            part = outcome.measured[rows_in(outcome.measured, plan, relation)]
+            made = outcome.measured[rows_in(outcome.measured, plan, relation)]
             found.append(
                 FractionCost(
                     response.name,
@@ -92,10 +93,13 @@ def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> lis
                         for w, s in relation.items()
                         if w
                     ],
-                    (len(part), len(outcome.measured)),
-                    (_seconds(outcome, part), _seconds(outcome, outcome.measured)),
-                    next(agree(response, "effects", *sizes, top, best_low=False), None),
-                    next(agree(response, "main effects", *alone, top, best_low=False), None),
+                    (len(made), len(outcome.measured)),
+                    (_seconds(outcome, made), _seconds(outcome, outcome.measured)),
+                    next(agree(response, "effects", full, part, top, best_low=False), None),
+                    next(
+                        agree(response, "main effects", alone[0], alone[1], top, best_low=False),
+                        None,
+                    ),
                     int(meet.sum()),
                     table,
                 )

@@ -68,8 +68,8 @@ def host_variance(outcome: Outcome, response: ResponseUnit) -> HostVariance | No
 
 
 def hosts(outcome: Outcome) -> Iterator[Finding]:
-    """How much hosts differ, for the study's first response."""
-    for response in outcome.responses[:1]:
+    """How much hosts differ, in each response."""
+    for response in outcome.responses:
         try:
             found = host_variance(outcome, response)
         except (BadInput, PenstockError):

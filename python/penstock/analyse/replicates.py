@@ -200,12 +200,12 @@ def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None
         return None
     # a pass may be cut into blocks, which are then not its
     word = "replicate" if order == BLOCKS else "block_id"
-    sides = [
-        {Bundle.open(path).manifest.get(word): path for path in named.runs} for named in (a, b)
-    ]
-    if set(sides[0]) != set(sides[1]) or len(sides[0]) < len(a.runs) or None in sides[0]:
+    one, other = (
+        {str(Bundle.open(path).manifest.get(word)): path for path in named.runs} for named in (a, b)
+    )
+    if set(one) != set(other) or len(one) < len(a.runs):
         return None
-    return [sides[0][n] for n in sorted(sides[0])], [sides[1][n] for n in sorted(sides[0])]
+    return list(one.values()), [other[number] for number in one]
 
 
 def _traced(
