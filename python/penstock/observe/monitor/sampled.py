@@ -38,7 +38,7 @@ class Sent:
     def add(self, utc_ns: Ints, codes: Ints) -> None:
         """Points of one batch, by their times and series."""
         times, at = np.unique(utc_ns, return_inverse=True)
-        series, of = np.unique(codes, return_inverse=True)
+        series, of = numbered(codes)
         there = np.zeros((len(times), len(series)), bool)
         there[at, of] = True
         if self._sent and np.array_equal(self._sent[-1][1], series):
@@ -72,6 +72,14 @@ class Sent:
             known & np.isin(place * most + codes, np.concatenate(keys))
         )
         return lacking
+
+
+def numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """Which numbers there are, in order, and of each where it is among these: no sort of many small ones."""
+    used = np.flatnonzero(np.bincount(codes))
+    place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[codes]
 
 
 def first_account(

@@ -27,7 +27,7 @@ from penstock.observe.monitor.entities import labels_of_entity
 from penstock.observe.monitor.follow import Follower, Ints, Values
 from penstock.observe.monitor.monitor import BEGINNING_NS, CLOSE_NS, link_capacities
 from penstock.observe.monitor.points import Account, Batch, points
-from penstock.observe.monitor.sampled import SOURCES, Sent, first_account, sampled
+from penstock.observe.monitor.sampled import SOURCES, Sent, first_account, numbered, sampled
 from penstock.spec.alert import METRICS
 
 #: seconds between batches, unless another number is asked for
@@ -189,7 +189,7 @@ class _Source:
 
     def batch(self, name: str, utc_ns: Ints, codes: Ints, values: npt.NDArray[np.float64]) -> Batch:
         """The next batch, which tells the accounts of series that it is the first of."""
-        used, of = np.unique(codes, return_inverse=True)
+        used, of = numbered(codes)
         columns = {}
         for place, column in enumerate(("metric", "labels", "unit")):
             texts = pa.array([self._series[n][place] for n in used], pa.string())
