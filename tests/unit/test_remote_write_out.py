@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import itertools
 import json
 import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -84,6 +89,59 @@ def test_requests_go_by_time_and_are_bounded(
     assert [len(times) for times in batches] == [14] * 8 + [8]
     for before, after in itertools.pairwise(batches):
         assert max(before) <= min(after)
+
+
+def test_a_request_covers_half_an_hour_at_most(store: Experiments) -> None:
+    at_s = np.arange(0.0, 7200.0, 600.0)
+    run = made(store, "x", {("m", ""): (at_s, at_s)}, lasted_s=7200.0).path
+    sink = MemorySink()
+    receiver = RemoteWriteReceiver("r", {"port": 0})
+    with at_work(receiver, sink):
+        sent = RemoteWrite(at(receiver)).send(run)
+    assert (sent.points, sent.requests) == (12, 4)
+    assert [r["float"] for r in sink.rows("r")] == at_s.tolist()
+
+
+@contextlib.contextmanager
+def losing(url: str) -> Iterator[str]:
+    """A way to a server on which the answer to the first request is lost."""
+    lost: list[bytes] = []
+
+    class Way(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, said = post(url, self.path, body, self.headers)
+            if not lost:
+                lost.append(body)
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Way) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+    assert lost
+
+
+def post(url: str, path: str, body: bytes, headers: Any) -> tuple[int, bytes]:
+    answer = httpx.post(url + path, content=body, headers=dict(headers))
+    return answer.status_code, answer.content
+
+
+def test_an_answer_that_is_lost_doubles_nothing(store: Experiments) -> None:
+    run, said = two_nodes(store), []
+    sink = MemorySink()
+    receiver = RemoteWriteReceiver("r", {"port": 0})
+    with at_work(receiver, sink), losing(at(receiver)) as url:
+        sent = RemoteWrite(url, tell=said.append).send(run)
+    assert sink.points("r").num_rows == sent.points == 120
+    assert len(said) == 1
 
 
 def test_what_has_no_place_in_it_is_counted(store: Experiments) -> None:

@@ -27,7 +27,7 @@ from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.recorded import Recorded, recorded
 from penstock.observe.monitor.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.sending import Sending
+from penstock.observe.monitor.sending import Sending, _Source
 from penstock.observe.monitor.utilisation import utilisation
 from tests.unit.test_experiment_server import Server
 
@@ -371,3 +371,20 @@ def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
         _, said = run.communicate(timeout=120)
     assert "trying again" not in said
     assert "it is sent by: penstock monitor push 'x#1'" in said
+
+
+def test_a_batch_holds_no_more_than_it_is_of() -> None:
+    """Breaks where each batch names all processes that there were: with thousands of them it grows."""
+    source = _Source(S)
+    sizes = []
+    for second in range(200):
+        codes = [
+            source.code("process_cpu_time", f"pid={second * 50 + n} comm=x", "ns", True)
+            for n in range(50)
+        ]
+        batch = source.batch("samples", np.full(50, second * S), np.array(codes), np.zeros(50))
+        sizes.append(len(batch.points["labels"].combine_chunks().dictionary))
+        assert len(batch.accounts) == 50
+    assert set(sizes) == {50}
+    times, series, bits = source.sent._sent[-1]
+    assert (len(times), len(series), bits.nbytes) == (1, 50, 7)

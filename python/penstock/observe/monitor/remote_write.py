@@ -4,8 +4,10 @@
     for run in runs:
         sent = server.send(run)
 
-Points go in the order of their times, so that a server which takes nothing older than its newest hour takes
-them all. What has a value at a time is sent; sequences and texts have no place in the protocol.
+Points go in the order of their times, as a Prometheus takes nothing that is older than its newest hour, and
+nothing of a series that is older than its newest point. So a request that it had taken already, but whose
+answer was lost, is refused as out of order when it is sent again: that is no error. What has a value at a
+time is sent; sequences and texts have no place in the protocol.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ _native: Any = importlib.import_module("penstock._native")
 
 #: the environment variable that holds the token of the server
 TOKEN = "PENSTOCK_REMOTE_WRITE_TOKEN"
-#: points of one request
-BATCH_POINTS = 5_000
+#: points of one request, and the time that they cover [ms]: less than that hour
+BATCH_POINTS, _MOST_MS = 5_000, 1_800_000
 #: how long a server may be away, or fail [s]
 PATIENCE_S = 60.0
 _WORDS = {
@@ -43,6 +45,8 @@ _WORDS = {
     "Content-Type": "application/x-protobuf",
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
+#: what a Prometheus, and a receiver of ours, say of points that they have
+_TAKEN = ("out of order", "backwards")
 _NS_OF_MS = 10**6
 #: of an answer that is told [bytes]
 _MOST_SAID = 1_000
@@ -77,8 +81,11 @@ class _Samples:
 
     def messages(self) -> Iterator[tuple[bytes, int]]:
         """Requests, and how many points each has."""
-        for low in range(0, len(self.of), BATCH_POINTS):
-            part = slice(low, low + BATCH_POINTS)
+        low = 0
+        while low < len(self.of):
+            until = int(np.searchsorted(self.at_ms, self.at_ms[low] + _MOST_MS))
+            part = slice(low, min(low + BATCH_POINTS, until))
+            low = part.stop
             order = np.argsort(self.of[part], kind="stable")
             of, at_ms, values = (x[part][order] for x in (self.of, self.at_ms, self.values))
             edges = np.flatnonzero(np.diff(of)) + 1
@@ -130,8 +137,9 @@ class RemoteWrite:
     def _post(self, message: bytes, before: int) -> None:
         until = time.monotonic() + self._patience_s
         wait_s = 0.1
+        trouble: Upstream | None = None
         while True:
-            trouble = self._tried(message, before)
+            trouble = self._tried(message, before, again=trouble is not None)
             if trouble is None:
                 return
             if time.monotonic() + wait_s > until:
@@ -140,7 +148,7 @@ class RemoteWrite:
             time.sleep(wait_s)
             wait_s = min(5.0, 2 * wait_s)
 
-    def _tried(self, message: bytes, before: int) -> Upstream | None:
+    def _tried(self, message: bytes, before: int, *, again: bool) -> Upstream | None:
         """None where the message was taken; what to tell where it may be sent again."""
         try:
             with self._client.stream("POST", self.url, content=message, headers=_WORDS) as answer:
@@ -149,15 +157,18 @@ class RemoteWrite:
         except httpx.HTTPError as error:
             what = printable(str(error) or type(error).__name__)
             return NoAnswer(f"{self.url} does not answer: {what}")
-        if 200 <= status < 300:
-            return None
         words = printable(said.decode("utf-8", "replace").strip())
+        taken_before = again and status == 400 and any(word in words for word in _TAKEN)
+        if 200 <= status < 300 or taken_before:
+            return None
         found = f"{self.url}: found status {status}" + (f" ({words})" if words else "")
         if status >= 500 or status == 429:
             return Upstream(found)
         if status in _WRONG:
             raise BadInput(f"{found}; expected {_WRONG[status]}")
-        raise Upstream(f"{found}; expected that it takes them; {before} points were taken before")
+        raise Upstream(
+            f"{found}; expected that it takes these points; {before} points were taken before"
+        )
 
 
 def _samples(made: Recorded, span: tuple[int, int], experiment: str, sent: Sent) -> _Samples:

@@ -28,7 +28,8 @@ class Sent:
     def __init__(self) -> None:
         self.number = 0
         self._codes: dict[tuple[str, str], int] = {}
-        self._sent: list[tuple[Ints, int, npt.NDArray[np.uint8]]] = []
+        #: of each batch its times, its series, and a bit for each of both
+        self._sent: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
 
     def code(self, metric: str, labels: str) -> int:
         """The number of a series here."""
@@ -37,9 +38,12 @@ class Sent:
     def add(self, utc_ns: Ints, codes: Ints) -> None:
         """Points of one batch, by their times and series."""
         times, at = np.unique(utc_ns, return_inverse=True)
-        there = np.zeros((len(times), len(self._codes)), bool)
-        there[at, codes] = True
-        self._sent.append((times, len(self._codes), np.packbits(there)))
+        series, of = numbered(codes)
+        there = np.zeros((len(times), len(series)), bool)
+        there[at, of] = True
+        if self._sent and np.array_equal(self._sent[-1][1], series):
+            series = self._sent[-1][1]  # once for all
+        self._sent.append((times, series, np.packbits(there)))
         self.number += 1
 
     def lacks(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
@@ -57,10 +61,10 @@ class Sent:
         times = np.unique(np.concatenate([t for t, _, _ in self._sent]))
         most = len(self._codes)
         keys = []
-        for at, width, bits in self._sent:
-            there = np.unpackbits(bits, count=len(at) * width).reshape(len(at), width)
-            row, code = np.nonzero(there)
-            keys.append(np.searchsorted(times, at)[row] * most + code)
+        for at, series, bits in self._sent:
+            there = np.unpackbits(bits, count=len(at) * len(series)).reshape(len(at), -1)
+            row, of = np.nonzero(there)
+            keys.append(np.searchsorted(times, at)[row] * most + series[of])
         utc_ns = columns["utc_ns"].to_numpy()
         place = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
         known = (times[place] == utc_ns) & (codes >= 0)
@@ -68,6 +72,14 @@ class Sent:
             known & np.isin(place * most + codes, np.concatenate(keys))
         )
         return lacking
+
+
+def numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """Which numbers there are, in order, and of each where it is among these: no sort of many small ones."""
+    used = np.flatnonzero(np.bincount(codes))
+    place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[codes]
 
 
 def first_account(

@@ -27,7 +27,7 @@ from penstock.observe.monitor.entities import labels_of_entity
 from penstock.observe.monitor.follow import Follower, Ints, Values
 from penstock.observe.monitor.monitor import BEGINNING_NS, CLOSE_NS, link_capacities
 from penstock.observe.monitor.points import Account, Batch, points
-from penstock.observe.monitor.sampled import SOURCES, Sent, first_account, sampled
+from penstock.observe.monitor.sampled import SOURCES, Sent, first_account, numbered, sampled
 from penstock.spec.alert import METRICS
 
 #: seconds between batches, unless another number is asked for
@@ -97,7 +97,8 @@ class Sending:
                     told = True
                     self._tell(f"{error}; samples wait here meanwhile")
             except Exception as error:  # the command goes on; all of it is the rest
-                self._tell(f"samples are sent at the end: {error}")
+                if not self._over.is_set():  # the spool goes with the command
+                    self._tell(f"samples are sent at the end: {error}")
                 return
 
     def _send(self) -> None:
@@ -174,40 +175,37 @@ class _Source:
     def __init__(self, interval_ns: int) -> None:
         self.sent = Sent()
         self._interval_ns = interval_ns
-        self._columns: dict[str, dict[str, int]] = {"metric": {}, "labels": {}, "unit": {}}
-        #: of each series its place in the columns, and what its account needs
-        self._places: list[tuple[int, ...]] = []
-        self._about: list[tuple[str, str, str, bool]] = []
+        #: by number: metric, labels, unit, entity, whether it is a counter
+        self._series: list[tuple[str, str, str, str, bool]] = []
         self._told: set[int] = set()
 
     def code(self, metric: str, entity: str, unit: str, counter: bool) -> int:
         """The number of a series, which it gets here."""
         labels = labels_of_entity(entity)
         code = self.sent.code(metric, labels)
-        if code == len(self._places):
-            texts = zip(self._columns.values(), (metric, labels, unit), strict=True)
-            self._places.append(tuple(known.setdefault(text, len(known)) for known, text in texts))
-            self._about.append((metric, labels, entity, counter))
+        if code == len(self._series):
+            self._series.append((metric, labels, unit, entity, counter))
         return code
 
     def batch(self, name: str, utc_ns: Ints, codes: Ints, values: npt.NDArray[np.float64]) -> Batch:
         """The next batch, which tells the accounts of series that it is the first of."""
-        places = np.array(self._places, np.int32)[codes]
-        columns = {
-            column: pa.DictionaryArray.from_arrays(
-                pa.array(places[:, number]), pa.array(list(known), pa.string())
+        used, of = numbered(codes)
+        columns = {}
+        for place, column in enumerate(("metric", "labels", "unit")):
+            texts = pa.array([self._series[n][place] for n in used], pa.string())
+            coded = texts.dictionary_encode()
+            columns[column] = pa.DictionaryArray.from_arrays(
+                coded.indices.take(pa.array(of)), coded.dictionary
             )
-            for number, (column, known) in enumerate(self._columns.items())
-        }
-        table = points(utc_ns=utc_ns, float=values, **columns)
         accounts: list[Account] = []
-        for code in set(np.unique(codes).tolist()) - self._told:
+        for code in set(used.tolist()) - self._told:
+            metric, labels, _, entity, counter = self._series[code]
             since_ns = int(utc_ns[codes == code].min())
-            metric, labels, entity, counter = self._about[code]
             accounts.append(
                 first_account(metric, labels, entity, counter, self._interval_ns, since_ns)
             )
             self._told.add(code)
+        table = points(utc_ns=utc_ns, float=values, **columns)
         number = self.sent.number
         self.sent.add(utc_ns, codes)
         return Batch(name, number, table, accounts)
