@@ -66,11 +66,12 @@ def run(
         1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
     ),
     batch_every: float = typer.Option(
-        1.0,
+        None,
         "--batch-every",
         metavar="SECONDS",
         min=0,
-        help="How often samples go into the experiment while the command works; 0: all at its end.",
+        help="How often samples go into the experiment while the command works; 0: all at its end. "
+        "Default: 1; 0 where samples lie closer than 0.1 s.",
     ),
     output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
     alert: list[str] = typer.Option(
@@ -114,9 +115,10 @@ def run(
     from penstock.observe.monitor.collect import CollectObserver
     from penstock.observe.monitor.delivery import Delivery
     from penstock.observe.monitor.door import Patient, clocks, opened
+    from penstock.observe.monitor.monitor import CLOSE_NS
     from penstock.observe.monitor.provenance import facts_of_command
     from penstock.observe.monitor.sampled import SOURCES
-    from penstock.observe.monitor.sending import Sending
+    from penstock.observe.monitor.sending import EVERY_S, Sending
     from penstock.observe.monitor.session import Signals, monitor_command
 
     options: dict[str, Any] = {"tags": tag, "params": params(param)}
@@ -141,9 +143,9 @@ def run(
             )
             measured = [(time.time_ns(), delivery.clock())]
             shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            sending = Sending(
-                delivery.write_now, every_ns, shift_ns, 0 if first.down else batch_every, say
-            )
+            usual_s = EVERY_S if every_ns >= CLOSE_NS else 0.0
+            often_s = 0.0 if first.down else usual_s if batch_every is None else batch_every
+            sending = Sending(delivery.write_now, every_ns, shift_ns, often_s, say)
             done = monitor_command(
                 words,
                 every_ns,
