@@ -158,6 +158,21 @@ def test_what_could_be_added_is_listed(tmp_path: Path) -> None:
     assert (told["stop"], told["recommended"]) == (False, None)
 
 
+def test_steps_of_a_strip_plot_leave_a_fraction(tmp_path: Path) -> None:
+    two = dict.fromkeys("ab", "{levels: [x, z], change: redeploy}")
+    two |= dict.fromkeys("cd", "{levels: [x, z]}")
+    design = "{kind: {fraction: 1}, generators: [d = a*b*c], replicates: 3, order: strip-plot}"
+    draws = np.random.default_rng(6)
+    out = record(tmp_path, study_text(two, design), lambda _: {"y": 9 + draws.normal()})
+    analyse(out, report=False)
+    found = Open.of(Outcome.read(out), None, 3)
+    kinds = {p.step.kind for p in found.proposals()}
+    assert "replicates:1" in kinds and any(k.startswith("foldover") for k in kinds)
+    assert not any(k.startswith(("semifold", "optimal")) for k in kinds)
+    with pytest.raises(BadInput, match="settings kept in two directions"):
+        found.proposal("semifold:c")
+
+
 def test_a_step_of_two_levels_runs_nothing_forbidden(tmp_path: Path) -> None:
     two = dict.fromkeys("abcd", "{levels: [x, z]}")
     design = "{kind: {d-optimal: {model: main, runs: 8}}, replicates: 2, forbidden: [{a: x, b: x}]}"

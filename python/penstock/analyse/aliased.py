@@ -26,6 +26,8 @@ from penstock.design.augment_levels import level_step, numbers_of, told_model
 from penstock.design.estimate import PER_RUN_S
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import Asked, Model
+from penstock.design.matrix import constant_words
+from penstock.design.order import STRIP_PLOT
 from penstock.design.plan import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError
@@ -108,7 +110,7 @@ class Open:
         found = [
             self.priced(s)
             for s in steps(self.matrix, self.stages, self.asked, self.names)
-            if self._allowed(s).all()
+            if self._allowed(s).all() and self._judged_after(s)
         ]
         found.sort(key=lambda p: (-p.per_hour, p.runs))
         return [*found, self.proposal("replicates:1")]
@@ -144,6 +146,11 @@ class Open:
                 f"--augment {kind}: found combinations that design.forbidden leaves out among the treatments "
                 "of this step; expected another step"
             )
+        if not self._judged_after(step):
+            raise BadInput(
+                f"--augment {kind}: found rows that leave no regular fraction, with settings kept in two "
+                "directions; nothing would tell the error of each: expected foldover, coset or replicates:1"
+            )
         return self.priced(step, again=again)
 
     @cached_property
@@ -159,6 +166,13 @@ class Open:
         asked = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
         return asked.allowed(numbers_of(self.plan.factors, step.rows))
 
+    def _judged_after(self, step: Step) -> bool:
+        """Whether all rows after a step can be judged: of a strip-plot as long as they are a fraction."""
+        if self.plan.order != STRIP_PLOT:
+            return True
+        rows = np.unique(np.vstack([self.matrix, step.rows]), axis=0)
+        return len(constant_words(rows)) * len(rows) == 1 << len(self.names)
+
     def told_after(self, step: Step) -> Model | None:
         """The model that all rows tell once a step is made; None: all that they have."""
         after, stages = self.matrix, list(self.stages)
@@ -172,7 +186,7 @@ class Open:
         if not self.doubted:
             return None
         found = steps(self.matrix, self.stages, self.doubted, self.names)
-        step = recommended([s for s in found if self._allowed(s).all()])
+        step = recommended([s for s in found if self._allowed(s).all() and self._judged_after(s)])
         return None if step is None else self.priced(step)
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:

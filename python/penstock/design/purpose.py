@@ -184,7 +184,7 @@ def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, 
     elif design.detect is not None:
         why += (
             f" {row['replicates']} replicates find a difference of {tenths(design.detect)} of the mean with "
-            f"80 % probability."
+            f"80 % probability, judged by itself."
         )
     else:
         why += f" {row['replicates']} replicates are the fewest with pure error."
