@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -38,8 +39,9 @@ def busy_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counts: list[st
         if counts:
             place.write_text(counts.pop(0))
 
-    monkeypatch.setattr(device_state.time, "sleep", pause)
-    monkeypatch.setattr(device_state.time, "monotonic", lambda: float(sum(pauses)))
+    # the module's own clock: other threads keep theirs
+    clock = SimpleNamespace(sleep=pause, monotonic=lambda: float(sum(pauses)))
+    monkeypatch.setattr(device_state, "time", clock)
     return pauses
 
 

@@ -574,13 +574,15 @@ class Hanging(socketserver.StreamRequestHandler):
     """Takes what is sent; says nothing, or a byte now and then."""
 
     drips = b""
+    over = threading.Event()
 
     def handle(self) -> None:
         with contextlib.suppress(OSError):
             self.rfile.readline()
             for byte in self.drips * 100:
                 self.wfile.write(bytes([byte]))
-                time.sleep(0.3)
+                if self.over.wait(0.3):
+                    return
             self.rfile.read()
 
 
@@ -596,10 +598,14 @@ def hanging(drips: bytes) -> Iterator[str]:
         daemon_threads = True
         block_on_close = False
 
-    with Never(("127.0.0.1", 0), type("H", (Hanging,), {"drips": drips})) as server:
+    over = threading.Event()
+    with Never(("127.0.0.1", 0), type("H", (Hanging,), {"drips": drips, "over": over})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            over.set()
+            server.shutdown()
 
 
 @pytest.mark.parametrize("drips", DRIPS)
