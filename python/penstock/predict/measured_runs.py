@@ -230,7 +230,7 @@ def _parquet(raw: bytes, file: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(io.BytesIO(raw))
+        table = pq.read_table(pa.BufferReader(raw))
     except (OSError, pa.ArrowException) as error:
         raise BadInput(f"{file}: found a file that is not Parquet ({error})") from None
     _columns(table.column_names, file)

@@ -67,7 +67,8 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
         if ending == ".parquet":
             import pyarrow.parquet as pq
 
-            table = pq.read_table(file)
+            # a thread of Arrow's that holds a file of Python's ends some processes with SIGABRT
+            table = pq.read_table(file, use_threads=False, pre_buffer=False)
         elif ending in (".jsonl", ".ndjson"):
             import pandas as pd
 
