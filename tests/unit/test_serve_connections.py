@@ -8,13 +8,18 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from penstock.observe.monitor.collectors.room import MOST_HELD
+from penstock.observe.monitor.delivery import Delivery
+from penstock.observe.monitor.door import Remote
+from penstock.observe.monitor.points import Batch, points
 
 HALVES = (
     b"",
@@ -79,6 +84,37 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
                 one.close()
         statuses = (httpx.post(points, content=half, timeout=300).status_code for _ in range(200))
         assert 400 in statuses, "what was held is not free again"
+
+
+def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
+    """Breaks where a server that has no room just now is no reason to try again: the recording is gone."""
+    head = "POST /api/v1/experiments/y/points HTTP/1.1\r\nHost: localhost\r\n"
+    begun = f"{head}Transfer-Encoding: chunked\r\n\r\n{16 << 20:x}\r\n".encode()
+    opened: list[socket.socket] = []
+    said: list[str] = []
+
+    def leave(words: str) -> None:
+        said.append(words)
+        for one in opened:
+            one.close()
+
+    with serving(tmp_path, SERVE) as (_, url):
+        door = Remote(str(url))
+        name = door.start("x")
+        httpx.post(url.join("/exp/y"), timeout=300)
+        for _ in range(10):
+            opened.append(socket.create_connection((url.host, url.port), timeout=300))
+            with contextlib.suppress(ConnectionError):
+                opened[-1].sendall(begun + b"[" * (15 << 20))
+        # larger than what is left beside those that there is room for
+        times = time.time_ns() + np.arange(1_000_000)
+        batch = Batch("s", 0, points(metric="m", utc_ns=times, float=times.astype(float)))
+        delivery = Delivery(door, name, leave)
+        delivery.write(batch)
+        assert delivery.unsent is None
+        door.stop(name)
+        assert len(b"".join(door.get(name, {"metric": "m"}).parts).splitlines()) == 1_000_001
+    assert "no room" in said[0]
 
 
 @pytest.fixture

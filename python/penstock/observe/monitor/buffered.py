@@ -9,10 +9,10 @@ The program waits for no server: what cannot be written is kept and tried again,
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import PenstockError
-from penstock.observe.monitor.door import Unreachable
+from penstock.errors import Away, PenstockError
+from penstock.observe.monitor.door import patiently
 from penstock.observe.monitor.points import Account, Batch, checked, points
 from penstock.observe.monitor.pushing import BATCH_POINTS
 
 #: points that may wait; what comes then is lost, and told
 MOST_WAITING = 5_000_000
-#: how long the end waits for a server that is away [s], and between two tries
-PATIENCE_S, _PAUSE_S = 10.0, 0.2
+#: how long the end waits for a server that is away [s]
+PATIENCE_S = 10.0
 
 Array = npt.NDArray[Any]
 
@@ -94,29 +94,30 @@ class Buffered:
         try:
             while not self._closing.wait(self._pause_s):
                 self._batches.extend(self._made())
-                self._sent()
+                try:
+                    self._send()
+                except Away as error:
+                    self._away(f"{error}; trying again")
             self._batches.extend(self._made(last=True))
-            until = time.monotonic() + PATIENCE_S
-            while not self._sent() and time.monotonic() < until:
-                time.sleep(_PAUSE_S)
+            with contextlib.suppress(Away):
+                patiently(self._send, PATIENCE_S, self._away)
         except PenstockError as error:
             self._error = error
 
-    def _sent(self) -> bool:
-        """Whether nothing waits to be tried again."""
+    def _send(self) -> None:
+        """Writes all that waits. Away where that is to be tried again."""
         while self._batches:
-            try:
-                self._write(self._batches[0])
-            except Unreachable as error:
-                if not self._told:
-                    print(f"penstock: {error}; trying again", file=sys.stderr)
-                self._told = True
-                return False
+            self._write(self._batches[0])
             self._told = False
             batch = self._batches.popleft()
             with self._lock:
                 self._waiting -= batch.points.num_rows
-        return True
+
+    def _away(self, words: str) -> None:
+        """Tells it once, until something is written again."""
+        if not self._told:
+            print(f"penstock: {words}", file=sys.stderr)
+        self._told = True
 
     def _made(self, last: bool = False) -> Iterator[Batch]:
         """What was gathered as batches; the last of all says of each series how many points there were."""

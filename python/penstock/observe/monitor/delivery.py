@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput
+from penstock.errors import Away, BadInput
 from penstock.host.clock_offset import Offset
 from penstock.observe.monitor.door import Door, Remote, Unreachable, patiently
 from penstock.observe.monitor.points import Batch
@@ -119,7 +119,7 @@ class Delivery:
         try:
             patiently(call, PATIENCE_S, late, self._impatient)
             return True
-        except Unreachable as error:
+        except Away as error:
             late(str(error))
             self._unsent = Unsent.create(self._experiment)
             return False

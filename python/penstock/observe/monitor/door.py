@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.clock_offset import Offset, measure
 from penstock.observe.monitor.lacking import Verdict, of_headers
 from penstock.observe.monitor.points import Account, Batch
@@ -39,15 +39,18 @@ NOT_FETCHED = "X-Penstock-Not-Fetched"
 _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
+#: what a status is here; others are PenstockError
+_WRONG = {**dict.fromkeys((400, 404, 409, 422), BadInput), 503: Away}
 #: all exchanges by which clocks are compared [s]
 _CLOCK_S = 2.0
 
 #: of the metadata of points as an Arrow stream: accounts, as JSON; what an older server does not know of one
 ACCOUNTS = b"penstock.accounts"
 _NEW = ("since_ns", "counter")
+_Found = TypeVar("_Found")
 
 
-class Unreachable(PenstockError):  # noqa: N818 - reads as what it is
+class Unreachable(Away):
     """There is no server there, or it does not answer."""
 
 
@@ -115,20 +118,34 @@ def patiently(
     tell: Callable[[str], Any] = lambda _: None,
     impatient: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Calls until its server answers. Unreachable where that takes longer than `patience_s`, or where it does
-    not answer and one is `impatient`."""
+    """Calls until its server answers, and has room for what is sent. Away where that takes longer than
+    `patience_s`, or where it does not and one is `impatient`."""
     until, wait_s = None, 0.1
     while True:
         try:
             call()
             return
-        except Unreachable as error:
+        except Away as error:
             until = time.monotonic() + patience_s if until is None else until
             if impatient() or time.monotonic() + wait_s > until:
                 raise
             tell(f"{error}; trying again")
             time.sleep(wait_s)
             wait_s = min(2.0, 2 * wait_s)
+
+
+def _beside(call: Callable[[], _Found]) -> queue.SimpleQueue[_Found | BaseException]:
+    """What a call gives, or raises, once it does; nobody waits for it."""
+    found: queue.SimpleQueue[_Found | BaseException] = queue.SimpleQueue()
+
+    def act() -> None:
+        try:
+            found.put(call())
+        except BaseException as error:
+            found.put(error)
+
+    threading.Thread(target=act, daemon=True).start()
+    return found
 
 
 def opened(server: str | None = None) -> Door:
@@ -229,16 +246,8 @@ class Remote:
         said = _with_time(options)
         said["tags"] = list(said.get("tags", ()))
         said.setdefault("repeat", True)
-        said["facts"] = for_server(said.get("facts", {}))
-        where = f"/exp/{_part(name)}"
-        try:
-            answer = self._ask("POST", where, said)
-        except BadInput as error:
-            if "facts" not in str(error):
-                raise
-            # an older server does not keep them
-            del said["facts"]
-            answer = self._ask("POST", where, said)
+        newer = {"facts": for_server(said.pop("facts", {}))}
+        answer = self._ask_newer("POST", f"/exp/{_part(name)}", said, newer)
         return answer.text.split(" ", 1)[1].strip()
 
     def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
@@ -255,15 +264,8 @@ class Remote:
         receipts: Mapping[str, Any] | None = None,
     ) -> str:
         said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
-        where = f"/exp/{_part(name)}"
-        try:
-            more = {"receipts": dict(receipts)} if receipts else {}
-            answer = self._ask("PUT", where, {**said, **more}, wait_s=_LONG_S)
-        except BadInput as error:
-            if not receipts or "receipts" not in str(error):
-                raise
-            # an older server does not keep them
-            answer = self._ask("PUT", where, said, wait_s=_LONG_S)
+        newer = {"receipts": dict(receipts)} if receipts else {}
+        answer = self._ask_newer("PUT", f"/exp/{_part(name)}", said, newer, wait_s=_LONG_S)
         if NOT_FETCHED in answer.headers:
             print(f"penstock: not fetched: {unquote(answer.headers[NOT_FETCHED])}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
@@ -294,15 +296,7 @@ class Remote:
         return Data(iter([answer.content]), of_headers(answer.headers))
 
     def clock(self) -> Offset | None:
-        found: queue.SimpleQueue[Offset | BaseException | None] = queue.SimpleQueue()
-
-        def ask() -> None:
-            try:
-                found.put(self._compared())
-            except BaseException as error:
-                found.put(error)
-
-        threading.Thread(target=ask, daemon=True).start()
+        found = _beside(self._compared)
         try:
             answer = found.get(timeout=_CLOCK_S)
         except queue.Empty:
@@ -349,6 +343,23 @@ class Remote:
         answer = self._ask("POST", where, {"collector": collector, "on": on}, wait_s=_LONG_S)
         return bool(answer.json()["changed"])
 
+    def _ask_newer(
+        self,
+        method: str,
+        path: str,
+        said: Mapping[str, Any],
+        newer: Mapping[str, Any],
+        *,
+        wait_s: float = _ANSWER_S,
+    ) -> httpx.Response:
+        """`newer`: keys that an older server refuses, and goes without."""
+        try:
+            return self._ask(method, path, {**said, **newer}, wait_s=wait_s)
+        except BadInput as error:
+            if not any(key in str(error) for key in newer):
+                raise
+            return self._ask(method, path, said, wait_s=wait_s)
+
     def _ask(
         self,
         method: str,
@@ -360,16 +371,8 @@ class Remote:
         wait_s: float = _ANSWER_S,
     ) -> httpx.Response:
         body = json.dumps(said).encode() if said is not None else content
-        answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
-
-        def ask() -> None:
-            try:
-                answers.put(self._request(method, path, body, media, wait_s))
-            except BaseException as error:
-                answers.put(error)
-
         # a server that sends a byte now and then must not hold us, either: time is up whatever came
-        threading.Thread(target=ask, daemon=True).start()
+        answers = _beside(lambda: self._request(method, path, body, media, wait_s))
         end = time.monotonic() + wait_s
         while True:
             try:
@@ -386,7 +389,7 @@ class Remote:
             detail = answer.json()["detail"]
         except (ValueError, KeyError, TypeError):
             detail = answer.text[:500]
-        wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
+        wrong = _WRONG.get(answer.status_code, PenstockError)
         raise wrong(f"{detail} ({answer.status_code})")
 
     def _request(

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadInput, PenstockError, printable
-from penstock.observe.monitor.door import Door, Unreachable, patiently
+from penstock.errors import Away, BadInput, PenstockError, printable
+from penstock.observe.monitor.door import Door, patiently
 from penstock.observe.monitor.points import (
     MOST_POINTS,
     VALUES,
@@ -179,7 +179,7 @@ def push(
         source = batch.source
         try:
             patiently(functools.partial(door.write, experiment, batch), patience_s, tell)
-        except Unreachable as error:
+        except Away as error:
             raise PenstockError(
                 f"{error}; {count} points were acknowledged: push again, nothing is doubled"
             ) from None

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.door import Door, Unreachable, patiently
+from penstock.errors import Away, BadInput, PenstockError
+from penstock.observe.monitor.door import Door, patiently
 from penstock.observe.monitor.lines import append_line, read_lines
 from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.pushing import Pushed, push
@@ -90,7 +90,7 @@ def send(
         act = functools.partial(getattr(door, call), experiment, *words, **said)
         try:
             patiently(act, patience_s, tell)
-        except Unreachable as error:
+        except Away as error:
             raise PenstockError(f"{error}; all points were acknowledged: push again") from None
     shutil.rmtree(place)
     return done
