@@ -344,7 +344,7 @@ def experiment(
     begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
     source, buffered = f"python-{token_hex(4)}", None
     # where it could not be begun there is nothing to write to, whoever comes back
-    if every_s is not None and "#" in begun:
+    if every_s is not None and not door.down:
         buffered = Buffered(partial(open_door.write, begun), source, every_s)
     # a server that was away for a mark may be there again for the end
     ending = door if buffered is None else Patient(open_door)

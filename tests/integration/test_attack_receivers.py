@@ -8,7 +8,6 @@ import importlib
 import os
 import pickle
 import random
-import signal
 import socket
 import struct
 import subprocess
@@ -25,6 +24,7 @@ from penstock.observe.monitor.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
 from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
+from tests.unit import test_experiment_server
 from tests.unit.test_collectors import until
 
 native: Any = importlib.import_module("penstock._native")
@@ -44,31 +44,12 @@ NAMES = (
 )
 
 
-class Server:
+class Server(test_experiment_server.Server):
     """With an experiment of its user's, and a token of another."""
 
     def __init__(self, place: Path, elsewhere: int) -> None:
-        self.place, self.log = place, place / "log"
         self.at = Receivers.of(place, elsewhere)
-        self.environment = {
-            **os.environ,
-            "PENSTOCK_STATE": str(place / "state"),
-            "PENSTOCK_RUNTIME": str(place / "run"),
-        }
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "penstock", "serve", "--port", "0"),
-                    *("--config", str(self.at.config)),
-                ],
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip().rstrip("/")
-        assert self.url, self.log.read_text()
+        super().__init__(place, "--config", str(self.at.config))
         assert httpx.post(f"{self.url}/exp/mine").status_code == 201
         ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
         for port in ports:
@@ -104,13 +85,13 @@ class Server:
         assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
         for end in (".line", ".pickle", "_influx", "_remote"):
             until(lambda end=end: len(self.stored(name + end)) == 1, 10)  # type: ignore[misc]
-        said = self.log.read_text()
+        said = (self.place / "log").read_text()
         assert "Traceback" not in said, said
         assert "xception" not in said, said
 
     def end(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0
+        super().end()
+        assert self.process.returncode == 0
 
 
 def sent(port: int, data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -290,6 +291,18 @@ def line_with(run: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"{words}: it was not said")
 
 
+@contextlib.contextmanager
+def away_at_its_end(server: AtPort, own: Path) -> Iterator[subprocess.Popen[str]]:
+    """A monitored command whose server was killed, before the command ended."""
+    with monitored(server, own, "0.1") as run:
+        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
+        server.kill()
+        line_with(run, "samples wait here meanwhile")
+        time.sleep(1.0)
+        (own / "go").touch()
+        yield run
+
+
 def is_there_whole(server: AtPort) -> Bundle:
     (path,) = server.place.glob("state/experiments/*/x.1-*")
     bundle = Bundle.open(path)
@@ -310,12 +323,7 @@ def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
-    with monitored(server, own, "0.1") as run:
-        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
-        server.kill()
-        line_with(run, "samples wait here meanwhile")
-        time.sleep(1.0)
-        (own / "go").touch()
+    with away_at_its_end(server, own) as run:
         line_with(run, "trying again")
         ended_ns = time.time_ns()
         time.sleep(1.0)
@@ -333,12 +341,7 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
-    with monitored(server, own, "0.1") as run:
-        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
-        server.kill()
-        line_with(run, "samples wait here meanwhile")
-        time.sleep(1.0)
-        (own / "go").touch()
+    with away_at_its_end(server, own) as run:
         line = line_with(run, "is kept")
         run.communicate(timeout=120)
     assert run.returncode == 7

@@ -26,7 +26,7 @@ from penstock.design.augment_levels import level_step, numbers_of, told_model
 from penstock.design.estimate import PER_RUN_S
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import Asked, Model
-from penstock.design.matrix import constant_words
+from penstock.design.matrix import constant_words, is_regular
 from penstock.design.order import STRIP_PLOT
 from penstock.design.plan import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
@@ -107,11 +107,7 @@ class Open:
         """Every step, those first that break most rivals per hour; replicates alone come last."""
         if not self.plan.two_level:
             return [*self._optimal(), self.proposal("replicates:1")]
-        found = [
-            self.priced(s)
-            for s in steps(self.matrix, self.stages, self.asked, self.names)
-            if self._allowed(s).all() and self._judged_after(s)
-        ]
+        found = [self.priced(s) for s in self._steps(self.asked)]
         found.sort(key=lambda p: (-p.per_hour, p.runs))
         return [*found, self.proposal("replicates:1")]
 
@@ -161,6 +157,11 @@ class Open:
             return ()
         return load_study(self.outcome.path / "study.yaml").design.forbidden
 
+    def _steps(self, asked: list[Question]) -> list[Step]:
+        """Every step for these questions whose rows may be run, and judged."""
+        found = steps(self.matrix, self.stages, asked, self.names)
+        return [s for s in found if self._allowed(s).all() and self._judged_after(s)]
+
     def _allowed(self, step: Step) -> NDArray[np.bool_]:
         """Which rows of a step may be run."""
         asked = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
@@ -171,7 +172,7 @@ class Open:
         if self.plan.order != STRIP_PLOT:
             return True
         rows = np.unique(np.vstack([self.matrix, step.rows]), axis=0)
-        return len(constant_words(rows)) * len(rows) == 1 << len(self.names)
+        return is_regular(rows, constant_words(rows))
 
     def told_after(self, step: Step) -> Model | None:
         """The model that all rows tell once a step is made; None: all that they have."""
@@ -185,8 +186,7 @@ class Open:
         """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
         if not self.doubted:
             return None
-        found = steps(self.matrix, self.stages, self.doubted, self.names)
-        step = recommended([s for s in found if self._allowed(s).all() and self._judged_after(s)])
+        step = recommended(self._steps(self.doubted))
         return None if step is None else self.priced(step)
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:

@@ -31,7 +31,7 @@ from penstock.analyse.scale import LINEAR
 from penstock.analyse.terms import Term, Values
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
-from penstock.design.matrix import column, constant_words
+from penstock.design.matrix import column, constant_words, is_regular
 from penstock.design.plan import Plan
 from penstock.errors import PenstockError
 
@@ -53,7 +53,7 @@ def staged_effects(
         np.array([[r.coded[f.name] for f in plan.factors] for r in part.rows], dtype=np.int8),
         axis=0,
     )
-    if len(constant_words(matrix)) * len(matrix) != 1 << len(plan.factors):
+    if not is_regular(matrix, constant_words(matrix)):
         data = usable(runs, plan, response)
         if fit.groups:
             return _in_strata(fit, data, part, response, confidence, scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,7 @@ def verify(
     check_columns(matrix, names)
     if found != resolution:
         raise PenstockError(f"the design has resolution {found}, {resolution} was asked for")
-    if len(relation) * rows != 1 << factors:
+    if not is_regular(matrix, relation):
         raise PenstockError(f"{len(relation)} constant words do not fit {rows} rows")
     return Verified(found, relation)
 
@@ -81,6 +81,12 @@ def check_columns(matrix: Matrix, names: Sequence[str] | None = None) -> None:
     for i, j in itertools.combinations(range(factors), 2):
         if abs(products[i, j]) not in (0, rows):
             raise PenstockError(f"columns {names[i]} and {names[j]} are partly confounded")
+
+
+def is_regular(matrix: Matrix, relation: Mapping[int, int]) -> bool:
+    """Whether distinct rows with these constant words are a regular fraction, or the full design."""
+    rows, factors = matrix.shape
+    return bool(len(relation) * rows == 1 << factors)
 
 
 def constant_words(matrix: Matrix) -> dict[int, int]:

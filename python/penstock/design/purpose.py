@@ -103,10 +103,9 @@ def _with_replicates(study: Study) -> Study:
     from penstock.design.power import replicates_for
 
     design = study.design
+    # the budget is held against what is needed
     free = design.model_copy(update={"budget_runs": None, "budget_s": None})
-    plan = make_plan(
-        study.model_copy(update={"design": free})
-    )  # the budget is held against what is needed
+    plan = make_plan(study.model_copy(update={"design": free}))
     one = Candidate(
         plan.kind, plan.kind, "", plan.treatments, {}, plan.fraction,
         plan.power.get("effective_runs"),

@@ -295,7 +295,7 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
         "at 90 %, judged by itself"
     )
     together = plan.power_together
-    if together["terms"] > 1:
+    if together.get("terms", 0) > 1:
         yield from _wrapped(
             f"the report judges all {together['terms']} terms together (Holm): an only effect among them is "
             f"found with 80 % probability from {together['detectable_sigma_80']:.2f} standard deviations on, "

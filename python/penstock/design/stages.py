@@ -19,7 +19,7 @@ from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.augment_levels import columns, numbers_of, told_model
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
-from penstock.design.matrix import Matrix, constant_words
+from penstock.design.matrix import Matrix, constant_words, is_regular
 from penstock.design.order import (
     BLOCKS,
     INTERLEAVED,
@@ -319,7 +319,7 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     """The plan with what all designed rows together can tell."""
     names = [f.name for f in plan.factors]
     relation = constant_words(matrix)
-    regular = len(relation) * len(matrix) == 1 << len(names)
+    regular = is_regular(matrix, relation)
     fraction = len(relation).bit_length() - 1
     if not regular:  # at least so much of a full design
         fraction = max(0, len(names) - (len(matrix).bit_length() - 1))
