@@ -1,8 +1,8 @@
 """A torrent of 100 peers: an exporter of ten lines, scraped each second over a network of its own.
 
-`studies/monitored_swarm.py` puts up 101 nodes with two interfaces each: a seeder (50 KB/s) that also has the
-tracker, opentracker, and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and
-fetches 5,000,000 bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second
+`studies/monitored_swarm.py` puts up 102 nodes with two interfaces each: a tracker, opentracker, a seeder
+(50 KB/s) and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and fetches 5,000,000
+bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second
 network. Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair.
 Needs root, transmission-daemon, transmission-cli and opentracker.
 
@@ -74,14 +74,19 @@ FULL, QUICK = Size(100, 5_000_000, 0.8, 5), Size(10, 700_000, 1.5, 1)
 def platform(size: Size) -> dict[str, object]:
     """A platform file: nodes with an interface for the torrent and one for monitoring."""
 
-    def group(name: str, count: int, rate: int) -> dict[str, object]:
-        limited = {"network": "net", "out": f"{rate // 1000} kB/s"}
-        return {"group": name, "count": count, "interfaces": [limited, {"network": "monitoring"}]}
+    def group(name: str, count: int, **limit: str) -> dict[str, object]:
+        interfaces = [{"network": "net", **limit}, {"network": "monitoring"}]
+        return {"group": name, "count": count, "interfaces": interfaces}
 
     return {
         "penstock_platform": 1,
         "name": "swarm",
-        "hosts": [group("seeder", 1, SEEDER_BPS), group("peer", size.peers, PEER_BPS)],
+        "hosts": [
+            # not behind the seeder's link: who does not get through to the tracker asks again after minutes
+            group("tracker", 1),
+            group("seeder", 1, out=f"{SEEDER_BPS // 1000} kB/s"),
+            group("peer", size.peers, out=f"{PEER_BPS // 1000} kB/s"),
+        ],
         "network": {},
         "networks": [{"name": "monitoring", "host": True}],
     }
@@ -92,7 +97,7 @@ class Swarm:
 
     def __init__(self, cluster: Cluster, torrent: Path, size: Size) -> None:
         self.cluster, self.torrent, self.size = cluster, torrent, size
-        self.seeder = cluster.nodes["seeder-0"]
+        self.tracker, self.seeder = cluster.nodes["tracker-0"], cluster.nodes["seeder-0"]
         self.peers = [cluster.nodes[f"peer-{n}"] for n in range(size.peers)]
         self.joined: dict[str, float] = {}
         self.done: dict[str, float] = {}
@@ -137,14 +142,15 @@ class Swarm:
 
     def __enter__(self) -> Swarm:
         try:
-            self.laid_out(self.seeder)
-            place = self.place(self.seeder)
-            shutil.copy(self.torrent.with_suffix(".bin"), place / "files")
+            place = self.place(self.tracker)
+            place.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.torrent.with_suffix(".hash"), place)
-            address = self.seeder.addresses["net"]
+            address = self.tracker.addresses["net"]
             tracker = ["opentracker", "-i", address, "-p", str(TRACKER), "-P", str(TRACKER)]
             words = [*tracker, "-w", f"/tmp/swarm/{self.torrent.stem}.hash"]
-            self._start(self.seeder, words)
+            self._start(self.tracker, words)
+            self.laid_out(self.seeder)
+            shutil.copy(self.torrent.with_suffix(".bin"), self.place(self.seeder) / "files")
             self._start(self.seeder, ["/tmp/swarm/join.sh", "-"])
             for peer in self.peers:
                 self.laid_out(peer)
@@ -194,7 +200,7 @@ def torrent_of(out: Path, cluster: Cluster, size: Size) -> Path:
     """Makes the file and its torrent."""
     file, torrent = out / "file.bin", out / "file.torrent"
     file.write_bytes(np.random.default_rng(5).bytes(size.size_bytes))
-    address = cluster.nodes["seeder-0"].addresses["net"]
+    address = cluster.nodes["tracker-0"].addresses["net"]
     announce = f"http://{address}:{TRACKER}/announce"
     words = ["transmission-create", "-s", "32", "-t", announce, "-o", str(torrent), str(file)]
     subprocess.run(words, check=True, capture_output=True)

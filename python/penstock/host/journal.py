@@ -39,6 +39,7 @@ Kind = Literal[
     "directory",
     "file",
     "setting",
+    "neighbours",
     "tracefs",
     "loop",
     "netns",

@@ -17,6 +17,7 @@ from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
 from penstock.host.journal import KINDS, Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
+from penstock.host.neighbour_table import release
 from penstock.host.netns import take_namespace
 from penstock.host.processes import Identity, boot_id
 from penstock.state import runtime_dir
@@ -33,6 +34,7 @@ _ORDER = (
     "command",
     "setting",
     "netns",
+    "neighbours",
     "mount",
     "loop",
     "tracefs",
@@ -121,8 +123,8 @@ def _reverse(entry: Entry, journal: Journal) -> Undone:
         outcome, note = "gone", "an earlier boot"
     else:
         try:
-            if entry.kind == "command":
-                outcome, note = run_planned(entry, journal)
+            if entry.kind in _BY_JOURNAL:
+                outcome, note = _BY_JOURNAL[entry.kind](entry, journal)
             else:
                 outcome, note = _REVERSALS[entry.kind](entry)
         except (OSError, PenstockError) as error:
@@ -288,4 +290,9 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "setting": _setting,
     "file": _file,
     "directory": _directory,
+}
+#: those that need to know what else is open
+_BY_JOURNAL: dict[str, Callable[[Entry, Journal], tuple[str, str]]] = {
+    "command": run_planned,
+    "neighbours": release,
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from penstock.emulate.network.network import neighbours
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
+from penstock.host.neighbour_table import lacks_room
 from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec
@@ -17,7 +20,23 @@ HONEST_SHARE = 0.8
 
 def warnings(spec: ClusterSpec, floor: HostLimits | None = None) -> list[str]:
     """In words, where the sums of what nodes may use exceed what the host has; empty if nowhere."""
-    return [*_memory(spec), *_processors(spec), *_disks(spec, floor), *_shared(spec)]
+    return [
+        *_memory(spec),
+        *_processors(spec),
+        *_disks(spec, floor),
+        *_shared(spec),
+        *_neighbours(spec),
+    ]
+
+
+def _neighbours(spec: ClusterSpec) -> Iterator[str]:
+    on_each = Counter(link.network for node in spec.nodes for link in node.links)
+    needed = neighbours(on_each.values())
+    if lacks_room(needed):
+        yield (
+            f"nodes that all talk to each other need {needed} entries in the kernel's table of neighbours, "
+            "whose limit (net.ipv4.neigh.default.gc_thresh3) cannot be raised here: some may not reach others"
+        )
 
 
 def _shared(spec: ClusterSpec) -> Iterator[str]:

@@ -1,0 +1,65 @@
+"""A table of neighbours that is large enough for nodes which all talk to each other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.network import Network
+from penstock.host.journal import Journal
+from penstock.host.netns import inside
+from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
+from tests.integration.net_ground import namespaces
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+COUNT = 36  # 1,260 pairs, beside the 1,024 that a host has room for
+LIMIT = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
+
+
+def arrived(pids: Sequence[int], declared: bool, journal: Journal) -> int:
+    """How many pairs of nodes got a datagram through."""
+    nodes = [NodeSpec(f"n{i}", links=(LinkSpec(),)) for i in range(len(pids) if declared else 2)]
+    with Network.up([NetworkSpec()], journal, nodes=nodes) as network:
+        addresses = [network.attach(f"n{i}", pid).address for i, pid in enumerate(pids)]
+        ends = [inside(pid, lambda: socket.socket(type=socket.SOCK_DGRAM)) for pid in pids]
+        for end, address in zip(ends, addresses, strict=True):
+            end.bind((address, 9999))
+            end.setblocking(False)
+        for end in ends:
+            for address in addresses:
+                try:
+                    end.sendto(b"x", (address, 9999))
+                except OSError:
+                    continue  # no buffer: the table is full
+        time.sleep(1)
+        got = 0
+        for end in ends:
+            senders = set()
+            while True:
+                try:
+                    senders.add(end.recvfrom(16)[1])
+                except BlockingIOError:
+                    break
+            got += len(senders)
+            end.close()
+        return got
+
+
+def test_all_of_many_nodes_reach_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    journal = Journal(tmp_path / "journal.jsonl")
+    before = int(LIMIT.read_text())
+    with namespaces(COUNT) as pids:
+        assert arrived(pids, True, journal) == COUNT**2
+        assert int(LIMIT.read_text()) == before
+        # planted: a network that was told of two nodes alone
+        assert arrived(pids, False, journal) < COUNT**2
+    assert journal.open_entries() == []
