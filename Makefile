@@ -73,8 +73,10 @@ rusttest: build ## the Rust tests
 BESIDE := tests/unit tests/property tests/model studies/tests bench/tests
 HOST   := $(wildcard $(addsuffix /test_*.py,tests/fuzz tests/integration tests/guest))
 TIMED  := $(addprefix tests/integration/test_trace_,disk.py live.py) tests/guest/test_backends.py
-PAIRED := $(filter-out $(TIMED),$(filter $(addprefix tests/integration/test_, \
-            attack_http.% catalogue_postgres.% every_bundle.% launch.% trace% wheel.%) tests/guest/%,$(HOST)))
+PAIRED := $(filter-out $(TIMED),$(filter tests/fuzz/% $(addprefix tests/integration/test_, \
+            api.% attack% campaign_policy.% cassandra.% catalogue_postgres.% chunkstore.% collect% conditions.% \
+            disk_differential.% disk_power.% every_bundle.% full_state.% launch.% live.% plugins.% run_augment.% \
+            storage_layout.% store.% swift.% trace% tutorial.% undo.% wheel.% workload_trace.%) tests/guest/%,$(HOST)))
 beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
 paired  = $(PY) -m pytest $(PAIRED) $(1) -n logical --dist loadfile --durations 20
 alone   = $(PY) -m pytest $(filter-out $(PAIRED),$(HOST)) $(1) --durations 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -17,6 +18,9 @@ BUDGETS = (
 )
 #: a test says so (`record_property`) for each reading that a witness of the host called invalid
 RETAKEN = "reading taken again"
+
+# matrices are small here: threads of BLAS take more processor time waiting for each other than they save
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # a shell that starts a suite in the background has it ignore Ctrl-C, and so would every program it starts
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

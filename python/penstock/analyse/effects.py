@@ -185,19 +185,26 @@ def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
 
 def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
     """The effects table of rows on a scale, of `n` runs; on that of logarithms with ratios."""
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    table["response"], table["n"], table["scale"] = response, n, scale
-    for column in ("aliases", "correlations"):
-        table[column] = table[column].astype(object).fillna("")
-    table["method"] = table["method"].astype(object).fillna("least squares")
+    whole: dict[str, Any] = {"response": response, "n": n, "scale": scale}
+    made: dict[str, Any] = {}
+    for column in COLUMNS:
+        values = [whole[column] if column in whole else row.get(column) for row in rows]
+        if column in _UNSAID:
+            said = [v if isinstance(v, str) else _UNSAID[column] for v in values]
+            made[column] = pd.Series(said, dtype=object)
+        elif column in _TEXTS:
+            made[column] = values
+        else:
+            made[column] = np.array(values, "int64" if column in ("df", "n") else "float64")
     if scale == LOG:
         for part in ("", "_ci_low", "_ci_high"):
-            table["ratio" + part] = np.exp(table["effect" + part].astype(float))
-    numeric = [c for c in COLUMNS if c not in _TEXTS]
-    return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64", "n": "int64"})
+            made["ratio" + part] = np.exp(made["effect" + part])
+    return pd.DataFrame(made, columns=list(COLUMNS))
 
 
 _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "scale")
+#: what is there where a row says nothing
+_UNSAID = {"aliases": "", "correlations": "", "method": "least squares"}
 
 
 def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:

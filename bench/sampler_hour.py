@@ -1,0 +1,84 @@
+"""The sampler for an hour at one sample a second: samples missed, lateness, what it costs.
+
+It reads the host (processors, memory, network, disks, pressure) while whatever else runs there goes on. Its
+share of a core is that of its process, in twelve windows one after the other. Planted: a sampler that is
+stopped for three and a half seconds, whose missed samples it has to count. Status 1 where a bar is missed or
+the plant is not found. `--quick`: a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from bench.sampler import MOST_AT_1_S, SECOND_NS, windows
+from penstock.host.journal import Journal
+from penstock.observe.monitor.monitor import Monitor
+
+WINDOWS = 12
+MOST_LATE_MS = 2.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a minute instead of an hour")
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    asked = parser.parse_args()
+    seconds = 60 if asked.quick else 3600
+    with tempfile.TemporaryDirectory(prefix="penstock-sampler-") as scratch:
+        place = Path(scratch)
+        os.environ["PENSTOCK_STATE"] = str(place / "state")
+        with Monitor(Journal(), place, SECOND_NS) as monitor:
+            monitor.start(None, None, place)
+            assert monitor._daemon is not None
+            began = time.monotonic()
+            shares = windows({"penstock": monitor._daemon.pid}, WINDOWS, seconds / WINDOWS)
+            receipt = monitor.stop().receipt
+            took = time.monotonic() - began
+            monitor.start(None, None, place)
+            time.sleep(1.5)
+            os.kill(monitor._daemon.pid, signal.SIGSTOP)
+            time.sleep(3.5)
+            os.kill(monitor._daemon.pid, signal.SIGCONT)
+            time.sleep(1.5)
+            stopped = int(monitor.stop().receipt["missed"])
+    case = f"this host, every second for {seconds} s"
+    off = abs(receipt["samples"] + receipt["missed"] - took)
+    rows = [
+        record.at_most(
+            record.row(
+                case, "penstock", f"missed of {receipt['expected']}", [receipt["missed"]], ""
+            ),
+            0,
+        ),
+        record.at_most(
+            record.row(case, "penstock", "samples off one for each second", [off], ""), 1
+        ),
+        record.at_most(
+            record.row(
+                case, "penstock", "late, 99th percentile", [receipt["late_p99_ns"] / 1e6], "ms"
+            ),
+            MOST_LATE_MS,
+        ),
+        record.at_most(
+            record.row(case, "penstock", "processor time", shares["penstock"], "% of a core"),
+            MOST_AT_1_S,
+        ),
+    ]
+    planted = {"three and a half seconds in which the sampler was stopped": 3 <= stopped <= 4}
+    status = record.told(rows, planted, as_json=asked.json)
+    record.keep(asked.record, rows, planted)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
