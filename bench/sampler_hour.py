@@ -68,7 +68,8 @@ def main() -> int:
             MOST_AT_1_S,
         ),
     ]
-    planted = {"three and a half seconds in which the sampler was stopped": 3 <= stopped <= 4}
+    # three or four were due meanwhile; the last of them is taken late, as soon as it goes on
+    planted = {"three and a half seconds in which the sampler was stopped": 2 <= stopped <= 4}
     status = record.told(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
     return status
