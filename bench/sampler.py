@@ -190,6 +190,18 @@ def windows(pids: dict[str, int], number: int, seconds: float) -> dict[str, list
     return shares
 
 
+def missed_when_stopped(monitor: Monitor, place: Path, around_s: float, stopped_s: float) -> int:
+    """Planted: samples that a sampler counts as missed which was stopped for so long."""
+    monitor.start(None, None, place)
+    assert monitor._daemon is not None
+    time.sleep(around_s)
+    os.kill(monitor._daemon.pid, signal.SIGSTOP)
+    time.sleep(stopped_s)
+    os.kill(monitor._daemon.pid, signal.SIGCONT)
+    time.sleep(around_s)
+    return int(monitor.stop().receipt["missed"])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="windows of 5 s instead of 60")
@@ -259,13 +271,7 @@ def main() -> int:
         rows.append(record.row(case, "penstock", "late, 99th percentile", [late_ms], "ms"))
         made = record.row(case, "penstock", "processor time", shares, "% of a core")
         rows.append(record.at_most(made, MOST_AT_100_HZ))
-        fast.start(None, None, place)
-        time.sleep(0.5)
-        os.kill(fast._daemon.pid, signal.SIGSTOP)
-        time.sleep(0.5)
-        os.kill(fast._daemon.pid, signal.SIGCONT)
-        time.sleep(0.5)
-        stopped = int(fast.stop().receipt["missed"])
+        stopped = missed_when_stopped(fast, place, 0.5, 0.5)
         planted["half a second in which the sampler was stopped"] = 40 <= stopped <= 100
     for name in left_out:
         print(f"{name} is not installed, and left out", file=sys.stderr)

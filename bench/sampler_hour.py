@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from bench.sampler import MOST_AT_1_S, SECOND_NS, windows
+from bench.sampler import MOST_AT_1_S, SECOND_NS, missed_when_stopped, windows
 from penstock.host.journal import Journal
 from penstock.observe.monitor.monitor import Monitor
 
@@ -42,13 +40,7 @@ def main() -> int:
             assert monitor._daemon is not None
             shares = windows({"penstock": monitor._daemon.pid}, WINDOWS, seconds / WINDOWS)
             receipt = monitor.stop().receipt
-            monitor.start(None, None, place)
-            time.sleep(1.5)
-            os.kill(monitor._daemon.pid, signal.SIGSTOP)
-            time.sleep(3.5)
-            os.kill(monitor._daemon.pid, signal.SIGCONT)
-            time.sleep(1.5)
-            stopped = int(monitor.stop().receipt["missed"])
+            stopped = missed_when_stopped(monitor, place, 1.5, 3.5)
     case = f"this host, every second for {seconds} s"
     lasted = (receipt["end_ns"] - receipt["start_ns"]) / SECOND_NS
     off = abs(receipt["samples"] + receipt["missed"] - lasted)

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.cluster.capacity import warnings
-from penstock.emulate.network.network import neighbours
 from penstock.errors import PenstockError
 from penstock.host import neighbour_table
 from penstock.host.journal import Journal
-from penstock.host.neighbour_table import ENOUGH, reserve
+from penstock.host.neighbour_table import ENOUGH, needed, release, reserve
 from penstock.host.undo import put_back, undo
 from penstock.spec.cluster import ClusterSpec, LinkSpec, NodeSpec
 
@@ -39,8 +38,8 @@ def now(limits: Path) -> tuple[int, int]:
 
 
 def test_what_there_is_room_for_changes_nothing(limits: Path, journal: Journal) -> None:
-    assert neighbours([15]) < ENOUGH < neighbours([16])
-    assert reserve(neighbours([15]), journal) == []
+    assert needed([15]) < ENOUGH < needed([16])
+    assert reserve(needed([15]), journal) == []
     assert now(limits) == (512, 1024)
     assert not journal.open_entries()
 
@@ -49,7 +48,7 @@ def test_what_there_is_room_for_changes_nothing(limits: Path, journal: Journal) 
 def test_two_clusters_that_overlap_leave_what_was_before_the_first(
     limits: Path, journal: Journal, first: int
 ) -> None:
-    taken = [reserve(neighbours([100, 100]), journal), reserve(neighbours([20]), journal)]
+    taken = [reserve(needed([100, 100]), journal), reserve(needed([20]), journal)]
     assert now(limits) == (512 + 20200 + 420, 1024 + 20200 + 420)
     assert [put_back(e, journal).outcome for e in taken[first]] == ["undone"] * 2
     left = (420, 20200)[first]
@@ -57,6 +56,18 @@ def test_two_clusters_that_overlap_leave_what_was_before_the_first(
     assert [put_back(e, journal).outcome for e in taken[1 - first]] == ["undone"] * 2
     assert now(limits) == (512, 1024)
     assert not journal.open_entries()
+
+
+def test_what_is_released_and_not_yet_closed_counts_for_nobody(
+    limits: Path, journal: Journal
+) -> None:
+    first, second = reserve(5000, journal), reserve(1000, journal)
+    assert [release(e, journal)[0] for e in first] == ["undone"] * 2
+    third = reserve(300, journal)
+    assert now(limits) == (1812, 2324)
+    assert [release(e, journal)[0] for e in [*second, *third]] == ["undone"] * 4
+    assert [put_back(e, journal).outcome for e in [*first, *second, *third]] == ["gone"] * 6
+    assert now(limits) == (512, 1024)
 
 
 def test_what_somebody_else_set_since_is_left_and_said(limits: Path, journal: Journal) -> None:

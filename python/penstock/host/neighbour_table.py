@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,12 @@ _LIMITS = Path("/proc/sys/net/ipv4/neigh/default")
 _NAMES = ("gc_thresh3", "gc_thresh2")
 #: what the table has room for as it is, beside what the host itself needs
 ENOUGH = 256
+
+
+def needed(nodes: Iterable[int]) -> int:
+    """Entries if all talk to all; `nodes`: how many are on each network. Each knows the others and the host,
+    which knows each."""
+    return sum(count * (count + 1) for count in nodes)
 
 
 def lacks_room(entries: int) -> bool:
@@ -54,12 +60,16 @@ def reserve(entries: int, journal: Journal, run: str | None = None) -> list[Entr
 
 
 def release(entry: Entry, journal: Journal) -> tuple[str, str]:
-    """Takes back what one reserved, and says what became of it; what others reserved stays."""
+    """Takes back what one reserved, and says what became of it; what others reserved stays.
+
+    It counts for nobody from then on, though its entry is closed only later.
+    """
     path = Path(entry.target)
     if not path.exists():
         return "gone", ""
     with _locked(path):
-        others = [e for e in _reserved(path, journal) if e.id != entry.id]
+        journal.done(entry, released=True)
+        others = _reserved(path, journal)
         rest = int(entry.old) + sum(int(e.new) for e in others)
         now = _read(path)
         if now == rest:
@@ -75,7 +85,8 @@ def _reserved(path: Path, journal: Journal) -> list[Entry]:
     return [
         entry
         for entry in journal.open_entries()
-        if entry.kind == "neighbours" and entry.target == str(path) and entry.owner.boot_id == here
+        if (entry.kind, entry.target, entry.owner.boot_id) == ("neighbours", str(path), here)
+        and not entry.facts.get("released")
     ]
 
 

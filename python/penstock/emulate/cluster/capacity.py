@@ -6,10 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from penstock.emulate.network.network import neighbours
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
-from penstock.host.neighbour_table import lacks_room
+from penstock.host.neighbour_table import lacks_room, needed
 from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec
@@ -31,10 +30,10 @@ def warnings(spec: ClusterSpec, floor: HostLimits | None = None) -> list[str]:
 
 def _neighbours(spec: ClusterSpec) -> Iterator[str]:
     on_each = Counter(link.network for node in spec.nodes for link in node.links)
-    needed = neighbours(on_each.values())
-    if lacks_room(needed):
+    entries = needed(on_each.values())
+    if lacks_room(entries):
         yield (
-            f"nodes that all talk to each other need {needed} entries in the kernel's table of neighbours, "
+            f"nodes that all talk to each other need {entries} entries in the kernel's table of neighbours, "
             "whose limit (net.ipv4.neigh.default.gc_thresh3) cannot be raised here: some may not reach others"
         )
 

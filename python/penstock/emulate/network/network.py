@@ -19,7 +19,7 @@ from penstock.emulate.network.support import check_delays, check_network, check_
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
 from penstock.errors import BadInput
 from penstock.host.journal import Entry, Journal
-from penstock.host.neighbour_table import reserve
+from penstock.host.neighbour_table import needed, reserve
 from penstock.host.netlink import Netlink, set_link
 from penstock.host.undo import put_back
 from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec
@@ -111,7 +111,7 @@ class Network:
         later = {e.name for e in events if e.resource == "network" and e.name and impairs(e.patch)}
         up = cls(Fabric(journal, run), journal, run)
         try:
-            up._neighbours = reserve(neighbours(counts.values()), journal, run)
+            up._neighbours = reserve(needed(counts.values()), journal, run)
             for number, spec in enumerate(specs):
                 net = _Net(spec, number, up._fabric.bridge(f"br{number}"), allotments[spec.name])
                 up._networks[spec.name] = net
@@ -389,14 +389,6 @@ class Network:
         if network is not None and network not in of_node:
             raise BadInput(f"node {node}: found network {network!r}; expected {', '.join(of_node)}")
         return of_node[network] if network is not None else next(iter(of_node.values()))
-
-
-def neighbours(nodes: Iterable[int]) -> int:
-    """Entries of the kernel's table of neighbours if all talk to all; `nodes`: how many are on each network.
-
-    Each node knows the others and the host, which knows each.
-    """
-    return sum(count * (count + 1) for count in nodes)
 
 
 def _mac(address: str) -> str:
