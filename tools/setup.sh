@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that penstock's build, tests and demo need, or says what is missing.
-# setup.sh stores: also the stores that the long tests put up.
+# setup.sh build|test|stores: install the Debian packages that are missing, or name them.
+#   build   what the build and the demo need
+#   test    build, and the programs that `make test` runs
+#   stores  test, and the shared stores that `make test-long` starts
 set -euo pipefail
 
-# command that proves it is there : Debian package
-needs=(
+# COMMAND:PACKAGE; the command, or the file, proves that the package is installed
+build=(
   clang:clang llvm-strip:llvm bpftool:bpftool pkg-config:pkg-config cc:gcc
-  fusermount3:fuse3 fio:fio blkparse:blktrace strace:strace bpftrace:bpftrace chromium:chromium
-  runc:runc sshd:openssh-server ip:iproute2 nsenter:util-linux iperf3:iperf3 losetup:mount
+  /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
+  fusermount3:fuse3 fio:fio ip:iproute2 nsenter:util-linux losetup:mount
+)
+test=(
+  blkparse:blktrace strace:strace bpftrace:bpftrace chromium:chromium runc:runc sshd:openssh-server iperf3:iperf3
   mkfs.ext4:e2fsprogs /usr/lib/postgresql/15/bin/initdb:postgresql
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
-  /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
   mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
   setfattr:attr rpc.nfsd:nfs-kernel-server rpcbind:rpcbind
@@ -27,7 +31,23 @@ stores=(
   /usr/lib/python3/dist-packages/rados.cpython-311-x86_64-linux-gnu.so:python3-rados
   mvn:maven javac:openjdk-17-jdk-headless
 )
-[ "${1:-}" = stores ] && needs+=("${stores[@]}")
+# UNIT:PACKAGE; services that would start with the machine
+services=(
+  transmission-daemon:transmission-daemon opentracker:opentracker memcached:memcached
+  nfs-kernel-server:nfs-kernel-server rpcbind:rpcbind sysstat:sysstat swift-proxy:swift-proxy
+  swift-account:swift-account swift-container:swift-container swift-object:swift-object
+  carbon-cache:graphite-carbon victoria-metrics:victoria-metrics glusterd:glusterfs-server
+  ceph-mon.target:ceph-mon ceph-mgr.target:ceph-mgr ceph-mds.target:ceph-mds ceph-osd.target:ceph-osd
+)
+
+list=${1:-build}
+case $list in
+  build) needs=("${build[@]}") ;;
+  test) needs=("${build[@]}" "${test[@]}") ;;
+  stores) needs=("${build[@]}" "${test[@]}" "${stores[@]}") ;;
+  *) echo "penstock: setup.sh: found '$list'; expected build, test or stores" >&2; exit 2 ;;
+esac
+
 missing=()
 for need in "${needs[@]}"; do
   probe=${need%%:*}
@@ -38,11 +58,18 @@ for need in "${needs[@]}"; do
 done
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
+# the packages of the list and of its dependencies that are not here, with what has to be downloaded
+announce() {
+  local size
+  size=$(apt-get -qq --print-uris install -y --no-install-recommends "${missing[@]}" 2>/dev/null |
+    awk '{n++; b += $(NF-1)} END {printf "%.0f MB in %d files", b / 1e6, n}')
+  echo "penstock: list '$list': ${#missing[@]} Debian packages to install (download: $size): ${missing[*]}" >&2
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "penstock: installing ${#missing[@]} Debian packages, which takes some minutes: ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
-    # none of their services begins by being installed: tests put up their own, on free ports
+    # none of their services starts when it is installed: tests start their own, on free ports
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
       trap 'rm -f "$policy"' EXIT
@@ -50,14 +77,15 @@ if [ ${#missing[@]} -gt 0 ]; then
       chmod 755 "$policy"
     fi
     apt-get -o DPkg::Lock::Timeout=600 -qq update
-    apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+    announce
+    log=$(mktemp)
+    apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||
+      { status=$?; tail -n 30 "$log" >&2; rm -f "$log"; exit $status; }
+    rm -f "$log"
     # nor after the next boot
-    for service in transmission-daemon opentracker memcached nfs-kernel-server rpcbind sysstat \
-      swift-proxy swift-account swift-container swift-object graphite-carbon:carbon-cache victoria-metrics \
-      glusterfs-server:glusterd ceph-mon:ceph-mon.target ceph-mgr:ceph-mgr.target ceph-mds:ceph-mds.target \
-      ceph-osd:ceph-osd.target; do
+    for service in "${services[@]}"; do
       case " ${missing[*]} " in
-        *" ${service%%:*} "*) systemctl disable -q "${service##*:}" 2>/dev/null || true ;;
+        *" ${service##*:} "*) systemctl disable -q "${service%%:*}" 2>/dev/null || true ;;
       esac
     done
   else
