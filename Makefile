@@ -15,24 +15,38 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup build wheel image check test test-long lint pytest rusttest fuzz demo studies bench manual clean
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMPS)/python ## install what is missing: Debian packages, Python environment
+setup: $(STAMPS)/dev ## install what the tests need: Debian packages, Python environment
 
-$(STAMPS)/system: tools/setup.sh
-	@bash tools/setup.sh
+# three lists of packages: what the build and the demo need, what the tests need, what the long tests need
+$(STAMPS)/system-build: tools/setup.sh
+	@bash tools/setup.sh build
 	mkdir -p $(STAMPS)
 	touch $@
 
-$(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml $(STAMPS)/system
-	@bash tools/setup.sh stores
-	bash tools/hadoop.sh > /dev/null
+$(STAMPS)/system-test: tools/setup.sh
+	@bash tools/setup.sh test
+	mkdir -p $(STAMPS)
 	touch $@
 
-$(STAMPS)/python: requirements/dev.txt $(STAMPS)/system
-	@echo 'penstock: installing the Python environment into $(VENV)' >&2
+$(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml
+	@bash tools/setup.sh stores
+	bash tools/hadoop.sh > /dev/null
+	mkdir -p $(STAMPS)
+	touch $@
+
+pip = $(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes
+
+$(STAMPS)/python: requirements/runtime.txt requirements/build.txt | $(STAMPS)/system-build
+	@echo 'penstock: installing the Python libraries into $(VENV)' >&2
 	[ -x $(PY) ] || python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(pip) -r requirements/runtime.txt -r requirements/build.txt
+	touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/python | $(STAMPS)/system-test
+	@echo 'penstock: installing the test programs into $(VENV)' >&2
+	$(pip) -r requirements/dev.txt
 	touch $@
 
 $(STAMPS)/native: $(RUST) $(STAMPS)/python
@@ -55,7 +69,7 @@ image: ## the image `penstock` of Containerfile, by podman or buildah; BUILD_ARG
 	$(MAKE) wheel
 	$$tool build $(BUILD_ARGS) -t penstock .
 
-lint: build ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
+lint: build $(STAMPS)/dev ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -66,41 +80,28 @@ lint: build ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
 
 rusttest: build ## the Rust tests
-	cargo test --release --workspace --exclude penstock-bindings --quiet
+	cargo test --release --workspace --quiet
 
-# Tests share the processors where they need no host, or judge what was counted on it; tests of disks, nodes
-# and times go one by one, and so does a new file of the host.
-BESIDE := tests/unit tests/property tests/model studies/tests bench/tests
-HOST   := $(wildcard $(addsuffix /test_*.py,tests/fuzz tests/integration tests/guest))
-TIMED  := $(addprefix tests/integration/test_trace_,disk.py live.py) tests/guest/test_backends.py
-PAIRED := $(filter-out $(TIMED),$(filter tests/fuzz/% $(addprefix tests/integration/test_, \
-            api.% attack% campaign_policy.% cassandra.% catalogue_postgres.% chunkstore.% collect% conditions.% \
-            disk_differential.% disk_power.% every_bundle.% full_state.% launch.% live.% plugins.% run_augment.% \
-            storage_layout.% store.% swift.% trace% tutorial.% undo.% wheel.% workload_trace.%) tests/guest/%,$(HOST)))
-beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
-paired  = $(PY) -m pytest $(PAIRED) $(1) -n logical --dist loadfile --durations 20
-alone   = $(PY) -m pytest $(filter-out $(PAIRED),$(HOST)) $(1) --durations 40
-# how often what is not long, and what is, may look again or look away: docs/adr/0037-bounds-that-moved.md
-SHORT_PAIRED := --most-reruns 3 --most-skips 3 --most-retaken 0
-SHORT_ALONE  := --most-reruns 4 --most-skips 12 --most-retaken 60
-LONG_PAIRED  := --most-reruns 1 --most-skips 2 --most-retaken 0
-LONG_ALONE   := --most-reruns 2 --most-skips 6 --most-retaken 20
+# Tests marked `timed` judge a time or a rate and run one by one; all others share the processors. Marks, and no list
+# of files, decide (CONTRIBUTING.md). The processor time of each file is compared with bench/results/tests.json.
+COSTS   := out/test-costs
+shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadgroup --strict-skips --costs $(COSTS)/$(2)-shared.json
+alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --durations 20 --costs $(COSTS)/$(2)-timed.json
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
-	$(PY) -m pytest tests studies/tests bench/tests --collect-only -qq
-	$(call beside,$(filter-out tests/model,$(BESIDE)) -m "not long")
+	$(call shared,not long and not host,check)
 
-pytest: build ## the Python tests that are not long
-	$(call beside,$(BESIDE) -m "not long")
-	$(call paired,-m "not long" $(SHORT_PAIRED))
-	$(call alone,-m "not long" $(SHORT_ALONE))
+pytest: build $(STAMPS)/dev ## the Python tests that are not long
+	$(call shared,not long,test)
+	$(call alone,not long,test)
+	$(PY) tools/test_costs.py compare $(COSTS)/test-*.json
 
 test: lint rusttest pytest ## everything that must hold, but for what is long
 
-test-long: build $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
-	$(call beside,$(BESIDE) -m "long")
-	$(call paired,-m "long" $(LONG_PAIRED))
-	$(call alone,-m "long" $(LONG_ALONE))
+test-long: build $(STAMPS)/dev $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
+	$(call shared,long,long)
+	$(call alone,long,long)
+	$(PY) tools/test_costs.py compare $(COSTS)/long-*.json
 
 fuzz: build ## a million inputs, counted, to every reader of what others write; failing ones go to out/fuzz
 	$(PY) -m tests.fuzz --inputs 1000000 --all

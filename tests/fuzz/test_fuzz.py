@@ -17,7 +17,7 @@ from tests.fuzz.__main__ import fuzz
 from tests.fuzz.drive import Driver, Feed, Target, input_of, stateless
 from tests.fuzz.targets import all_targets
 
-pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.host]
 
 INPUTS = 300
 BAD = 77

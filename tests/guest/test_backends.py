@@ -23,6 +23,7 @@ LACKING = machine.missing() + [p for p in PROGRAMS if not shutil.which(p, path=P
 MOVED = {"read": "read_bytes", "write": "written_bytes"}
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(LACKING), reason=f"the guest needs {LACKING}"),

@@ -16,7 +16,7 @@ from penstock.archive.bundle import Bundle
 
 STEP_NS = 10_000_000
 
-pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.timed, pytest.mark.host, pytest.mark.long]
 
 
 def test_a_minute_at_a_hundred_hertz(

@@ -27,7 +27,6 @@ from tests.integration.receivers import Receivers, listens, posted
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.flaky(reruns=0),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user"),
 ]
 

@@ -36,7 +36,6 @@ from tests.unit.test_collectors import until
 pytestmark = [
     pytest.mark.host,
     pytest.mark.long,
-    pytest.mark.flaky(reruns=0),
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
 ]

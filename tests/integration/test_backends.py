@@ -26,6 +26,7 @@ from penstock.profile.load import load_profile
 from penstock.spec.cluster import DiskSpec, Limits
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
 ]

@@ -24,6 +24,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 BAND = (0.6, 1.6)
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.timeout(400),

@@ -16,16 +16,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import RETAKEN
 from penstock.archive.bundle import Bundle
 from penstock.archive.histogram import WIDTH, lower_edges, quantiles
 from penstock.observe.monitor.collectors.block_latency import BlockLatency
 from penstock.testing import check_collector
+from tests.integration.readings import RETAKEN
 from tests.integration.tracing import NEEDS_TRACER, penstock
 
 pytestmark = [
+    pytest.mark.timed,
     *NEEDS_TRACER,
-    pytest.mark.flaky(reruns=0),
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 

@@ -21,7 +21,7 @@ SCRIPTS = ROOT / "studies/storage-layout/cassandra"
 LIBRARIES = ROOT / "out/cassandra"
 NUMBER = "57"
 
-pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.host, pytest.mark.long]
 
 
 @dataclass

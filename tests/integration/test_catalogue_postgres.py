@@ -24,7 +24,6 @@ T0 = 1_700_000_000_000_000_000
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.flaky(reruns=0),
     pytest.mark.skipif(os.geteuid() != 0, reason="starts a server as another user"),
     pytest.mark.skipif(BINARIES is None, reason="needs the package postgresql"),
 ]

@@ -23,7 +23,7 @@ from .node_ground import NODES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture
 
-pytestmark = [*NODES, pytest.mark.flaky(reruns=0)]
+pytestmark = [*NODES]
 
 EXPORTER = """
 import http.server, itertools

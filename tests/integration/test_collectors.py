@@ -45,7 +45,7 @@ from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post, until
 from tests.unit.test_remote_write_out import losing
 
-pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.host]
 
 SECOND = 1_000_000_000
 

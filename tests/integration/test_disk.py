@@ -256,6 +256,7 @@ def test_the_simulator_gets_the_same_draws(bench: Bench):
     assert len(set(drawn.tolist())) > 5
 
 
+@pytest.mark.timed
 def test_the_end_of_a_file_takes_the_time_of_what_is_there(bench: Bench):
     """The kernel asks for whole pages and reads ahead; a limit counts what the file has."""
     profile = flat(0.0005, limits={"read_bps": 100_000.0})
@@ -395,6 +396,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 # Speed
 
 
+@pytest.mark.timed
 @needs_fio
 @pytest.mark.parametrize("case", ["read", "direct write", "buffered write"])
 def test_twenty_mib_per_second(bench: Bench, case: str):
@@ -426,6 +428,7 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
     assert side["io_bytes"] == 60 * MIB
 
 
+@pytest.mark.timed
 @needs_fio
 @pytest.mark.parametrize("depth", [1, 8])
 def test_five_milliseconds(bench: Bench, depth: int):
@@ -449,6 +452,7 @@ def test_five_milliseconds(bench: Bench, depth: int):
     assert metric(certificate, "time")["ratio"] == pytest.approx(1.0, abs=0.03)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("slow_by", [0.05])
 def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
     profile = flat(0.003)
@@ -468,6 +472,7 @@ def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
     assert run["stats"]["read_service_ns"] == 400 * 3_000_000
 
 
+@pytest.mark.timed
 def test_an_overloaded_host_makes_the_run_invalid(bench: Bench):
     profile = flat(0.001)
     bench.up(profile)
@@ -494,6 +499,7 @@ def test_an_overloaded_host_makes_the_run_invalid(bench: Bench):
     assert set(run["certificate"]["verdict"].to_pylist()) == {"host-saturated"}
 
 
+@pytest.mark.timed
 def test_processors_stay_awake_while_requests_come_and_no_longer(bench: Bench) -> None:
     """The request for it is the server's own descriptor: it falls with the process, however that ends."""
     interface = Path("/dev/cpu_dma_latency")

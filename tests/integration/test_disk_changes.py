@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.host.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
-pytestmark = HOST
+pytestmark = [*HOST, pytest.mark.timed]
 #: a change is applied so soon after its time [ns]
 PUNCTUAL_NS = 5_000_000
 

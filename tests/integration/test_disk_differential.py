@@ -19,7 +19,6 @@ from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F
 pytestmark = [
     *HOST,
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed"),
-    pytest.mark.flaky(reruns=0),  # a byte that is lost once is lost
 ]
 SOURCE = Path(__file__).with_name("two_directories.c")
 OPERATIONS = int(os.environ.get("PENSTOCK_DISK_OPERATIONS", "15000"))

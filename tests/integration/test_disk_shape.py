@@ -24,7 +24,11 @@ from penstock.profile.fit import fit_profile, simulated_cell
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench
 
 __all__ = ["one_bench"]  # a fixture
-pytestmark = [*HOST, pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")]
+pytestmark = [
+    pytest.mark.timed,
+    *HOST,
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
 TRIES = 2
 
 

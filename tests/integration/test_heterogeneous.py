@@ -16,6 +16,7 @@ from penstock.archive.bundle import Bundle
 
 STUDIES = Path(__file__).parents[2] / "studies"
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),

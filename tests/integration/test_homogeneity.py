@@ -14,7 +14,7 @@ from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec
 from tests.integration.node_ground import NODES
 
-pytestmark = [*NODES, pytest.mark.long]
+pytestmark = [pytest.mark.timed, *NODES, pytest.mark.long]
 STORAGE = [f"node-{i}" for i in range(4)]
 PLATFORM = """
 penstock_platform: 1

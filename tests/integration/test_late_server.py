@@ -18,7 +18,7 @@ from penstock.analyse.fidelity import is_valid
 from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 # What is planted is found the first time, or it is not found.
-pytestmark = [*HOST, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.timed, *HOST]
 MIB = 1 << 20
 SECONDS = 4.0
 

@@ -41,6 +41,7 @@ def penstock(words: list[str], environment: dict[str, str]) -> subprocess.Comple
     )
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]) -> None:

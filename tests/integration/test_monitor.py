@@ -46,6 +46,7 @@ def monitor(journal: Journal, tmp_path: Path) -> Iterator[Monitor]:
     assert journal.open_entries() == []
 
 
+@pytest.mark.timed
 def test_samples_sit_on_the_grid_and_are_accounted_for(monitor: Monitor, tmp_path: Path) -> None:
     monitor.start(None, {}, tmp_path)
     time.sleep(0.5)
@@ -82,6 +83,7 @@ def test_a_run_of_less_than_its_interval_can_be_drawn(journal: Journal, tmp_path
     assert busy.groupby("entity").size().min() == len(times) - 1
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("in_flight", "percent"), [(0, 0.0), (1, 100.0)])
 def test_a_disk_is_seen_by_its_own_counters(
     monitor: Monitor, tmp_path: Path, in_flight: int, percent: float
@@ -153,6 +155,7 @@ def test_what_does_not_fit_is_refused(monitor: Monitor, journal: Journal, tmp_pa
         monitor.start(None, {}, tmp_path / "absent")
 
 
+@pytest.mark.timed
 @pytest.mark.host
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups")
 @pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here")

@@ -27,7 +27,7 @@ import monitored_swarm  # noqa: E402
 from bench import record  # noqa: E402
 from penstock.emulate.cluster.cluster import Cluster  # noqa: E402
 
-pytestmark = [*NODES, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timed, *NODES, pytest.mark.timeout(600)]
 
 
 def missing(*programs: str) -> pytest.MarkDecorator:

@@ -47,7 +47,7 @@ def seen(runtime: Path) -> dict[str, object]:
     return {"links": links, "mounts": inside, "files": sorted(p.name for p in runtime.glob("*"))}
 
 
-@pytest.mark.fidelity
+@pytest.mark.timed
 def test_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
         one = network.attach("a", a, LinkSpec(out_bps=50e6 / 8, in_bps=20e6 / 8))

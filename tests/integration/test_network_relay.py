@@ -33,7 +33,6 @@ __all__ = ["of_one_test"]  # a fixture
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.fidelity,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]
 RELAYED = NetworkSpec(engine="relay")
@@ -73,6 +72,7 @@ def share_is(found: int, n: int, asked: float) -> bool:
     return abs(found - n * asked) < 5 * math.sqrt(n * asked * (1 - asked)) + 1
 
 
+@pytest.mark.timed
 def test_a_matrix_of_delays(journal: Journal, readings: Readings) -> None:
     spec = NetworkSpec(
         delay_s=0.002, delays={("a", "b"): 0.005, ("a", "c"): 0.020, ("c", "a"): 0.001}
@@ -93,6 +93,7 @@ def test_a_matrix_of_delays(journal: Journal, readings: Readings) -> None:
             network.set_delays("net", {("a", "d"): 0.1})
 
 
+@pytest.mark.timed
 def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
         network.attach("a", a)
@@ -116,6 +117,7 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) 
         assert takes(messages(readings, b, a, there.address), 0.020) == "too fast"
 
 
+@pytest.mark.timed
 def test_jitter_by_name_keeps_the_order(journal: Journal) -> None:
     delay = Delay(0.004, 0.003, "uniform")
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
@@ -134,6 +136,7 @@ def test_jitter_by_name_keeps_the_order(journal: Journal) -> None:
         assert found != list(range(500))
 
 
+@pytest.mark.timed
 def test_shares_of_packets(journal: Journal) -> None:
     n = 4000
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
@@ -156,6 +159,7 @@ def test_shares_of_packets(journal: Journal) -> None:
         assert share_is(n - kept, n, 0.3), kept
 
 
+@pytest.mark.timed
 def test_bandwidth_and_delay_together(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
         network.attach("a", a, LinkSpec(out_bps=50e6 / 8, delay=Delay(0.005)))

@@ -27,14 +27,13 @@ PROFILE = json.loads(load_profile("sata-ssd").json)
 DISK = DiskSpec("data", profile=PROFILE, profile_name="sata-ssd")
 
 __all__ = ["of_one_test", "one_ground"]  # fixtures
-pytestmark = NODES
+pytestmark = [*NODES, pytest.mark.timed]
 
 
 def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
     return Cluster.up(ClusterSpec("gt", specs), ground.journal(), outlive=False)
 
 
-@pytest.mark.fidelity
 def test_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) -> None:
     """Processor time per wall time of a loop; a host too busy to give half a processor is told apart."""
     loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
@@ -210,7 +209,6 @@ def test_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
         cluster.schedule([twice[0], Event(When(9), "cpu", {"cpuset": [0]}, ("*",))])
 
 
-@pytest.mark.fidelity
 def test_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> None:
     """While one node's disk is held to 1 MB/s, the other's goes on; told apart from a busy host."""
     rate = DiskSpec("data", profile=json.loads(load_profile("rate-20mib").json))

@@ -16,6 +16,7 @@ from penstock.predict.study.predict import predict_study
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.timeout(600),

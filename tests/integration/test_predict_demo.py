@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 BAR = 0.85
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.timeout(900),

@@ -27,6 +27,7 @@ def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return prepared(tmp_path)
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_profile_is_measured_stopped_and_gone_on_with(

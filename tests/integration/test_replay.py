@@ -17,6 +17,7 @@ from penstock.archive.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),

@@ -25,7 +25,7 @@ from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.calibrate import calibrate
 
-pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.timed, pytest.mark.host]
 
 MS = 1_000_000
 NOBODY = 65534

@@ -23,6 +23,7 @@ from penstock.campaign.rejudge import rejudged_certificates
 from .node_ground import Ground
 
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),

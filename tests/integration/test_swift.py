@@ -20,7 +20,7 @@ from penstock.observe.monitor.uses import uses_of_points
 from penstock.testing import MemorySink
 from studies.swift.saio import Swift, SwiftError, missing, running, up
 
-pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+pytestmark = [pytest.mark.host]
 
 MB = 1_000_000
 SIZE = 4 * MB

@@ -26,7 +26,7 @@ from tests.integration.tracing import (
     within,
 )
 
-pytestmark = NEEDS_TRACER
+pytestmark = [*NEEDS_TRACER, pytest.mark.timed]
 
 #: reads 4 KiB pieces of a file for some seconds, in order or not, and says how many when it ends
 READER = """

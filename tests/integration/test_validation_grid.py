@@ -15,6 +15,7 @@ from penstock.host.disk_backends import no_cgroup1
 
 STUDY = Path(__file__).parents[2] / "studies" / "validation_grid.py"
 pytestmark = [
+    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root"),

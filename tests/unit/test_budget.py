@@ -1,8 +1,11 @@
-"""The suite's own bounds: what is skipped, run again or read again beyond them fails it."""
+"""Rules of the test run: no skip without a kernel's reason, every test in one target, costs compared."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -10,131 +13,114 @@ from pathlib import Path
 
 import pytest
 
+from tools import test_costs
+
 ROOT = Path(__file__).parents[2]
-#: where tests stand
-PARTS = ("tests", "studies", "bench")
-
-INI = "[pytest]\nmarkers =\n  host: planted\n  fidelity: planted\n"
-SUITE = """
-import pytest
-from pathlib import Path
-
-def comes_out_right_after(request, times):
-    seen = Path(request.config.rootpath) / request.node.name
-    with seen.open("a") as file:
-        file.write("x")
-    assert seen.stat().st_size > times
-
-@pytest.mark.host
-def test_right_the_second_time(request):
-    comes_out_right_after(request, 1)
-
-@pytest.mark.skip(reason="planted")
-def test_not_run():
-    pass
-
-def test_two_readings_were_invalid(record_property):
-    for _ in range(2):
-        record_property("reading taken again", "planted")
-"""
-GAVE_UP = """
-def test_all_readings_were_invalid(record_property):
-    for _ in range(18):
-        record_property("reading taken again", "planted")
-    pytest.skip("planted")
-"""
-FOURTH = """
-@pytest.mark.host
-def test_right_the_fourth_time(request):
-    comes_out_right_after(request, 3)
-"""
-FIDELITY = """
-@pytest.mark.host
-@pytest.mark.fidelity
-def test_fidelity_right_the_second_time(request):
-    comes_out_right_after(request, 1)
-"""
+INI = "[pytest]\nmarkers =\n  host: planted\n"
 
 
-def run(tmp_path: Path, suite: str, *options: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "conftest.py").write_bytes((ROOT / "conftest.py").read_bytes())
-    (tmp_path / "pytest.ini").write_text(INI)
-    (tmp_path / "test_planted.py").write_text(suite)
-    words = [sys.executable, "-m", "pytest", "-q", "--strict-markers", f"--rootdir={tmp_path}"]
-    words += ["-p", "no:cacheprovider", "-p", "pytest_rerunfailures"]
-    return subprocess.run(
-        [*words, *options, "."],
-        cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-    )
+def run(
+    place: Path, suite: str, *options: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a planted suite under the project's conftest."""
+    shutil.copy(ROOT / "conftest.py", place)
+    (place / "pytest.ini").write_text(INI)
+    (place / "test_planted.py").write_text(suite)
+    words = [*before, sys.executable, "-m", "pytest", "-q", f"--rootdir={place}", *options, "."]
+    environment = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
-    ("options", "status"),
+    ("reason", "options", "status"),
     [
-        ((), 0),
-        (("--most-reruns=1", "--most-skips=1", "--most-retaken=2"), 0),
-        (("--most-reruns=0",), 1),
-        (("--most-skips=0",), 1),
-        (("--most-retaken=1",), 1),
+        ("the host is too busy", (), 0),
+        ("the host is too busy", ("--strict-skips",), 1),
+        ("kernel: no netem", ("--strict-skips",), 0),
     ],
 )
-def test_what_proves_nothing_is_counted(
-    tmp_path: Path, options: tuple[str, ...], status: int
+def test_only_a_missing_kernel_feature_excuses_a_skip(
+    tmp_path: Path, reason: str, options: tuple[str, ...], status: int
 ) -> None:
-    done = run(tmp_path, SUITE, *options)
+    suite = f"import pytest\ndef test_it(): pytest.skip({reason!r})\ndef test_other(): pass\n"
+    done = run(tmp_path, suite, *options)
     assert done.returncode == status, done.stdout + done.stderr
-    why = "run again: test_planted.py::test_right_the_second_time: AssertionError"
-    for line in ("rerun: 1", "skipped: 1", "readings taken again: 2", why):
-        assert line in done.stdout
+    assert ("skipped, though not for the kernel" in done.stdout) == bool(status)
 
 
-def test_what_gave_up_is_skipped_and_not_counted_twice(tmp_path: Path) -> None:
-    done = run(tmp_path, SUITE + GAVE_UP, "--most-skips=2", "--most-retaken=2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for line in ("skipped: 2 of at most 2", "readings taken again: 2 of at most 2"):
-        assert line in done.stdout
-    assert run(tmp_path, SUITE + GAVE_UP, "--most-skips=1").returncode == 1
+def test_no_test_is_run_again() -> None:
+    """The suite has no plug-in and no mark that reruns a failed test."""
+    assert "rerunfailures" not in (ROOT / "requirements/dev.txt").read_text()
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert "mark." + "flaky" not in path.read_text(), path
 
 
-@pytest.mark.parametrize("never", [FOURTH, FIDELITY])
-def test_a_host_test_is_run_again_twice_and_one_of_fidelity_never(
-    tmp_path: Path, never: str
-) -> None:
-    done = run(tmp_path, SUITE + never)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed" in done.stdout
-
-
-@pytest.mark.parametrize("target", ["pytest", "test-long"])
-def test_make_runs_every_file_of_tests_once(target: str) -> None:
-    """A file that no line names is checked by nobody, one that two name is checked twice."""
-    done = subprocess.run(
-        ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+@pytest.mark.parametrize("number", ["HUP", "INT"])
+def test_tests_rely_on_signals_that_the_caller_ignores(tmp_path: Path, number: str) -> None:
+    """Breaks where a suite started by nohup, or in the background of a shell, hands the disposition on."""
+    suite = (
+        "import signal, subprocess, sys\n"
+        "def test_it():\n"
+        f"    code = 'import signal; print(signal.getsignal(signal.SIG{number}) is signal.SIG_IGN)'\n"
+        "    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)\n"
+        "    assert done.stdout == 'False\\n'\n"
     )
-    lines = [line for line in done.stdout.splitlines() if " -m pytest " in line]
-    named = [word for line in lines for word in line.split() if word.startswith(PARTS)]
-    files = [
-        path.relative_to(ROOT)
-        for part in PARTS
-        for path in (ROOT / part).rglob("test_*.py")
-        if ".venv" not in path.parts
-    ]
-    assert len(files) > 100
-    for file in files:
-        over = [str(file), *map(str, file.parents)]
-        assert sum(named.count(place) for place in over) == 1, file
+    shell = ("sh", "-c", f'trap "" {number}; exec "$@"', "sh")
+    assert signal.getsignal(getattr(signal, f"SIG{number}")) is not signal.SIG_IGN
+    done = run(tmp_path, suite, before=shell)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("folder", ["studies/tests", "bench/tests"])
-def test_tests_beside_what_they_test_are_collected(folder: str) -> None:
-    """By the settings of the project, wherever pytest is started without a folder."""
+def test_every_test_is_in_one_target() -> None:
+    """Each target runs a part by marks; together the parts are all tests, and no test is in two."""
+    parts = []
+    for target in ("pytest", "test-long"):
+        done = subprocess.run(
+            ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        lines = [line for line in done.stdout.splitlines() if " -m pytest " in line]
+        parts += [line.split(' -m "')[1].split('"')[0] for line in lines]
+    assert len(parts) == 4
+    for long in (True, False):
+        for timed in (True, False):
+            chosen = [p for p in parts if eval(p, {"long": long, "timed": timed})]
+            assert len(chosen) == 1, (long, timed, chosen)
+
+
+@pytest.mark.parametrize("folder", ["tests", "studies/tests", "bench/tests"])
+def test_tests_are_collected_without_a_folder(folder: str) -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert folder in settings["testpaths"]
-    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--most-skips=0", folder]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_file_that_costs_more_is_named(tmp_path: Path) -> None:
+    """A machine of another speed is not growth; a file that grew by more than half is."""
+    recorded = {f"test_{i}.py": {"tests": 1, "cpu_s": 20.0, "wall_s": 20.0} for i in range(9)}
+    slower = {name: {**row, "cpu_s": 50.0} for name, row in recorded.items()}
+    assert test_costs.grown(slower, recorded) == []
+    slower["test_3.py"]["cpu_s"] = 90.0
+    (line,) = test_costs.grown(slower, recorded)
+    assert line.startswith("test_3.py: 90 s")
+    slower["test_new.py"] = {"tests": 1, "cpu_s": 500.0, "wall_s": 500.0}
+    assert len(test_costs.grown(slower, recorded)) == 1
+
+
+def test_costs_are_measured_per_file(tmp_path: Path) -> None:
+    """Processor time of the test's own process and of its children, in a run of two workers."""
+    suite = (
+        "import subprocess, sys\n"
+        "BURN = 'import time\\nwhile time.process_time() < 0.5: pass'\n"
+        "def test_it(): subprocess.run([sys.executable, '-c', BURN], check=True)\n"
+        "def test_own():\n    exec(BURN.replace('0.5', 'time.process_time() + 0', 1))\n"
+    )
+    costs = tmp_path / "costs.json"
+    done = run(tmp_path, suite, "-p", "xdist", "-n", "2", "--costs", str(costs))
     assert done.returncode == 0, done.stdout + done.stderr
-    for path in (ROOT / folder).glob("test_*.py"):
-        assert f"{folder}/{path.name}::" in done.stdout
+    row = json.loads(costs.read_text())["files"]["test_planted.py"]
+    assert row["tests"] == 2
+    assert row["cpu_s"] > 0.4
