@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ STARTS: tuple[tuple[str, ...], ...] = (
 _KNOWN = {"capture_output", "check", "cwd", "env", "input", "start_new_session", "stderr"}
 _KNOWN |= {"stdin", "stdout", "text", "timeout"}
 
+#: beginnings of environment variables that are read while an interpreter and its libraries start
+_INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
+
 #: processor seconds of the commands that have ended, their descendants included
 cpu_s = 0.0
 
@@ -47,9 +50,20 @@ def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[A
     """Run a line as `subprocess.run` does, with the same options, result and exceptions."""
     words = [os.fspath(w) if isinstance(w, os.PathLike) else str(w) for w in line]
     start = next((s for s in STARTS if tuple(words[: len(s)]) == s), None)
-    if start is None or not options.keys() <= _KNOWN or os.environ.get("PENSTOCK_TEST_REAL_START"):
+    forkable = (
+        start is not None and options.keys() <= _KNOWN and _same_interpreter(options.get("env"))
+    )
+    if start is None or not forkable or os.environ.get("PENSTOCK_TEST_REAL_START"):
         return subprocess.run(line, **options)  # type: ignore[call-overload]
     return _forked(line, words[len(start) :], **options)
+
+
+def _same_interpreter(environment: Mapping[str, str] | None) -> bool:
+    """False where the environment would make another interpreter of a real start: PYTHONPATH, LD_PRELOAD, ..."""
+    if environment is None:
+        return True
+    names = [n for n in {*environment, *os.environ} if str(n).startswith(_INTERPRETER)]
+    return all(environment.get(name) == os.environ.get(name) for name in names)
 
 
 def penstock(*argv: object, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -25,6 +25,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from typing import Any, NoReturn
 
 #: libraries that most verbs load; none of them starts a thread while it is imported
@@ -97,6 +98,7 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    time.tzset()
     sys.argv = ["penstock", *request["argv"]]
     status = 1
     try:
