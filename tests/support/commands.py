@@ -59,7 +59,7 @@ def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[A
 
 
 def _same_interpreter(environment: Mapping[str, str] | None) -> bool:
-    """False where the environment would make another interpreter of a real start: PYTHONPATH, LD_PRELOAD, ..."""
+    """False if the environment would give a real start another interpreter (PYTHONPATH, LD_PRELOAD)."""
     if environment is None:
         return True
     names = [n for n in {*environment, *os.environ} if str(n).startswith(_INTERPRETER)]
