@@ -21,7 +21,7 @@ from penstock.host.mounts import mounts_at
 #: what a module of tests with disks is marked with
 HOST = [
     pytest.mark.host,
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
 ]
 MIB = 1 << 20

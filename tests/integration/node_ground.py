@@ -26,8 +26,8 @@ from tests.integration.known_host import with_known_host
 NODES = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="kernel: no control groups"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 
 

@@ -18,7 +18,7 @@ from .tracing import NEEDS_TRACER, with_known_cost
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "loader.ipynb"
 pytestmark = [
     *NEEDS_TRACER,
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 
 

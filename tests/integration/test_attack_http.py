@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 
 PLATFORM = """penstock_platform: 1

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
 ]
 

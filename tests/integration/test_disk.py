@@ -504,7 +504,7 @@ def test_processors_stay_awake_while_requests_come_and_no_longer(bench: Bench) -
     """The request for it is the server's own descriptor: it falls with the process, however that ends."""
     interface = Path("/dev/cpu_dma_latency")
     if not interface.exists():
-        pytest.skip("this kernel has no PM QoS interface")
+        pytest.skip("kernel: no PM QoS interface")
 
     def held() -> bool:
         fds = Path(f"/proc/{bench.server.daemon.pid}/fd").iterdir()

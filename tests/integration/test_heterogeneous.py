@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 BLOCKS, BLOCK_BYTES = 18, 400_000
 LIMITS_BPS = {"fast": 8e6, "slow": 4e6}

@@ -21,7 +21,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity, with_token
 needs_groups = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="kernel: no control groups"),
 ]
 LIMIT_BYTES = 48 << 20
 

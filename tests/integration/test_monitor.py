@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_refused(monitor: Monitor, journal: Journal, tmp_pa
 @pytest.mark.timed
 @pytest.mark.host
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups")
-@pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here")
+@pytest.mark.skipif(hierarchies().layout == "none", reason="kernel: no control groups")
 def test_the_run_s_group_is_told_from_the_host(
     monitor: Monitor, journal: Journal, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) 
         sending, receiving = connection(b, a, there.address)
         assert network.engine("net") == "bridge"
         if offers().netem:
-            pytest.skip("this kernel has netem: nothing is handed over")
+            pytest.skip("kernel: it has netem: nothing is handed over")
         sending.sendall(b"before")  # what is under way is sent again by TCP
         change = network.set_link("a", None, {"delay": 0.015, "in_delay": 0.005})
         assert network.engine("net") == "relay"
@@ -192,7 +192,7 @@ def test_a_network_that_will_delay_is_relayed_from_the_start(journal: Journal) -
 
 def test_what_cannot_be_had_is_refused_by_name(journal: Journal) -> None:
     if offers().netem:
-        pytest.skip("this kernel has netem")
+        pytest.skip("kernel: it has netem")
     with pytest.raises(
         BadInput, match=r"no netem \(CONFIG_NET_SCH_NETEM\); expected relay, or auto"
     ):

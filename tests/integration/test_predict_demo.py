@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts, control groups, tracing"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
 ]
 

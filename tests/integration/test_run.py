@@ -29,7 +29,7 @@ from tests.integration.known_host import with_known_host
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
 ]
 

@@ -24,7 +24,7 @@ from tests.integration.known_host import with_known_host
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 
 PLATFORM = """penstock_platform: 1

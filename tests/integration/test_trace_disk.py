@@ -21,7 +21,7 @@ from tests.integration.ground import clean, prepared
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="no FUSE here"),
+    pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 SIZE = 1 << 20

@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
     pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
     ),
 ]
 

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]
 
 ROOT = Path(__file__).parents[2]

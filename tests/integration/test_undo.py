@@ -24,7 +24,7 @@ POINTS = 32
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="kernel: no control groups"),
 ]
 
 
