@@ -83,7 +83,7 @@ rusttest: build ## the Rust tests
 	cargo test --release --workspace --quiet
 
 # Tests marked `timed` judge a time or a rate and run one by one; all others share the processors. Marks, and no list
-# of files, decide (CONTRIBUTING.md). The processor time of each file is compared with bench/results/tests.json.
+# of files, decide (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
 COSTS   := out/test-costs
 shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadgroup --strict-skips --costs $(COSTS)/$(2)-shared.json
 alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --durations 20 --costs $(COSTS)/$(2)-timed.json

@@ -1,7 +1,7 @@
 """Processor time of the test files: join what test runs wrote with `--costs`, record it, compare it.
 
     tools/test_costs.py show FILE ...      files by processor time, most expensive first
-    tools/test_costs.py record FILE ...    write bench/results/tests.json
+    tools/test_costs.py record FILE ...    write tests/costs.json
     tools/test_costs.py compare FILE ...   exit 1 and name each file that became more expensive by half
 
 Machines differ in speed: `compare` divides by the median ratio of all files first. A file has grown if it
@@ -15,7 +15,7 @@ import statistics
 import sys
 from pathlib import Path
 
-RECORD = Path(__file__).parents[1] / "bench/results/tests.json"
+RECORD = Path(__file__).parents[1] / "tests/costs.json"
 GROWTH = 1.5
 SLACK_S = 10.0
 #: files cheaper than this say nothing about the machine's speed

@@ -3,7 +3,7 @@
 `--costs FILE` writes `{"files": {path: {"tests", "cpu_s", "wall_s"}}}` at the end of a run. Processor time is
 that of the process that runs the test, of the descendants it waited for, and of the commands that the fork
 server ran for it. `tools/test_costs.py` joins the files of several runs and compares them with
-`bench/results/tests.json`.
+`tests/costs.json`.
 """
 
 from __future__ import annotations
