@@ -72,7 +72,7 @@ def test_hosts_disks_and_routes_of_simgrid() -> None:
     assert delays[("a-x-org-0", "b-0")] == delays[("b-0", "a-x-org-0")] == pytest.approx(150e-6)
     assert delays[("b-0", "c-0")] == pytest.approx(2e-3)
     assert delays[("c-0", "b-0")] == pytest.approx(0.5e-3)
-    assert found.predicted
+    assert found.platform(Path()).predictable
     assert found.document["facts"] == {"names": {"a-x-org": "a.x.org"}}
 
 
@@ -246,7 +246,7 @@ def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> 
         ({"vcpu": 5}, "vcpu 5; expected an object"),
         ({"vcpu": {"corenb": "many"}}, "corenb 'many'; expected a number"),
         ({"vmem": "512"}, "vmem '512'; expected an object"),
-        ({"vmem": {"mem": "1e999"}}, "mem '1e999'; expected a size"),
+        ({"vmem": {"mem": "1e999"}}, "mem '1e999'; expected a number of megabytes"),
         ({"vfilesystem": {"disk_throttling": 7}}, "disk_throttling 7; expected an object"),
         ({"vifaces": [{"vnetwork": "lan", "input": [1]}]}, "input [1]; expected an object"),
         ({"vifaces": [{"vnetwork": "lan", "input": {"latency": "2ms"}}]}, "latency '2ms'"),
@@ -276,3 +276,152 @@ def test_the_command_refuses_what_it_would_lose(tmp_path: Path) -> None:
     assert taken.returncode == 0, taken.stderr
     assert "left out: bandwidth of 1 routes" in taken.stderr
     assert len(load_platform(target).hosts) == 3
+
+
+LOOP = '<link id="loop" bandwidth="1000EBps" latency="0us"/>' + "".join(
+    f'<route src="{h}" dst="{h}"><link_ctn id="loop"/></route>' for h in ("b", "c")
+)
+
+
+@pytest.mark.parametrize(
+    ("speed", "flops"),
+    [
+        ("2f", 2.0),
+        ("1.5kf", 1.5e3),
+        ("3Ef", 3e18),
+        ("1Yf", 1e24),
+        ("16.6E9flops", 16.6e9),
+        ("2gigaflops", 2e9),
+        ("1zetaflops", 1e21),
+        ("5.Gf", 5e9),
+    ],
+)
+def test_speeds_of_simgrid_have_all_its_units(speed: str, flops: float) -> None:
+    found = simgrid(
+        f"""<platform version="4.1"><zone id="z" routing="Full"><host id="a" speed="{speed}"/>
+        <host id="b" speed="{4 * flops:g}f"/></zone></platform>"""
+    )
+    first = found.document["hosts"][0]
+    assert first["cpu_ratio"] == pytest.approx(0.25, rel=1e-5)
+
+
+@pytest.mark.parametrize("speed", ["1Gflop", "2gigaf", "1KF", "3Gb", "1Gflops/s"])
+def test_units_that_simgrid_does_not_have_are_refused(speed: str) -> None:
+    with pytest.raises(BadInput, match="flop/s"):
+        simgrid(
+            f'<platform version="4"><zone id="z"><host id="a" speed="{speed}"/></zone></platform>'
+        )
+
+
+def test_the_route_of_a_host_to_itself_is_its_loopback() -> None:
+    found = simgrid(SIMGRID % LOOP)
+    assert found.document["network"]["loopback"] == "8e+15 Mbit/s"
+    assert "assumed" not in found.document
+    found.platform(Path())
+    assert simgrid(SIMGRID % "").document["assumed"][0]["path"] == "network.loopback"
+
+
+def test_a_deployment_of_simgrid_is_named() -> None:
+    with pytest.raises(BadInput, match="no host but actors: a deployment"):
+        simgrid('<platform version="4"><actor host="a" function="f"/></platform>')
+
+
+WITHOUT_DISKS = """<platform version="4.1"><zone id="z" routing="Full">
+<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/>
+<link id="l" bandwidth="10MBps" latency="1ms"/><route src="a" dst="b"><link_ctn id="l"/></route>
+</zone></platform>"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("simgrid", SIMGRID % LOOP),
+        ("simgrid", WITHOUT_DISKS),
+        ("distem", json.dumps(distem())),
+        ("distem", json.dumps(distem(vmem={"mem": "64", "swap": "", "hierarchy": "v1"}))),
+    ],
+)
+def test_check_accepts_what_import_wrote(tmp_path: Path, kind: str, text: str) -> None:
+    source, target = tmp_path / "p.in", tmp_path / "p.yaml"
+    source.write_text(text)
+    words = [sys.executable, "-m", "penstock", "platform"]
+    imported = subprocess.run(
+        [*words, "import", "--from", kind, source, "--leave-out", "-o", target],
+        capture_output=True,
+        text=True,
+    )
+    assert imported.returncode == 0, imported.stderr
+    checked = subprocess.run([*words, "check", target], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_more_hosts_than_a_network_has_ports_are_refused_at_once() -> None:
+    found = simgrid(
+        """<platform version="4"><zone id="z" routing="Full"><cluster id="c" prefix="c-" suffix=""
+        radical="0-65535" speed="1Gf" bw="125MBps" lat="50us"/></zone></platform>"""
+    )
+    with pytest.raises(BadInput, match="found 65536 hosts; expected at most 1022 nodes"):
+        found.platform(Path())
+
+
+@pytest.mark.parametrize(
+    ("vmem", "memory", "soft"),
+    [
+        ({"hierarchy": "v1", "mem": "256"}, 256, None),
+        ({"hierarchy": "v2", "mem": "256", "soft_limit": "256", "hard_limit": "512"}, 512, 256),
+        ({"hierarchy": "v2", "mem": "256", "soft_limit": "256", "hard_limit": ""}, None, 256),
+        ({"hierarchy": "v2", "mem": "300", "soft_limit": "max", "hard_limit": 300}, 300, None),
+        ({"hierarchy": "v1", "mem": "max"}, None, None),
+        ({"mem": "1g"}, 1024, None),
+    ],
+)
+def test_memory_of_distem_is_in_megabytes(
+    vmem: dict[str, Any], memory: int | None, soft: int | None
+) -> None:
+    found = read_distem(HERE, json.dumps(distem(vmem={"swap": "", **vmem})).encode())
+    assert found.left_out == []
+    node = spec_of(found).nodes[0]
+    assert node.memory_bytes == (memory << 20 if memory else None)
+    assert node.memory_soft_bytes == (soft << 20 if soft else None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vmem": {"mem": "512", "swappiness": 10}}, "vnode node.1: vmem: unknown key swappiness"),
+        ({"vtpm": {"x": 1}}, "vnode node.1: unknown key vtpm"),
+        ({"vcpu": {"corenb": 2, "quota": 50}}, "vcpu: unknown key quota"),
+        (
+            {"vfilesystem": {"disk_throttling": {"limits": [{"device": "/dev/sdb", "wbps": 5}]}}},
+            "/dev/sdb: unknown key wbps",
+        ),
+        (
+            {
+                "vifaces": [
+                    {"vnetwork": "lan", "output": {"bandwidth": {"rate": "1mbit", "burst": "9k"}}}
+                ]
+            },
+            "output: bandwidth: unknown key burst",
+        ),
+    ],
+)
+def test_keys_of_distem_that_are_not_known_are_named(changes: dict[str, Any], words: str) -> None:
+    found = read_distem(HERE, json.dumps(distem(**changes)).encode())
+    assert any(words in line for line in found.left_out), found.left_out
+
+
+def test_shares_of_a_processor_as_distem_s_client_writes_them() -> None:
+    vcpu = {"corenb": 2, "val": 0.25, "unit": "ratio"}
+    found = read_distem(HERE, json.dumps(distem(vcpu=vcpu)).encode())
+    assert spec_of(found).nodes[0].cpu_ratio == 0.25
+    with pytest.raises(BadInput, match="unit 'percent'; expected mhz or ratio"):
+        read_distem(HERE, json.dumps(distem(vcpu={**vcpu, "unit": "percent"})).encode())
+
+
+@pytest.mark.parametrize(
+    ("rate", "bits"), [("1mibit", 1048576.0), ("20mbps", 160e6), ("3kbit", 3000.0), ("8", 8.0)]
+)
+def test_rates_of_distem_are_read_as_tc_does(rate: str, bits: float) -> None:
+    viface = {"name": "x", "vnetwork": "lan", "output": traffic(rate)}
+    found = read_distem(HERE, json.dumps(distem(vifaces=[viface])).encode())
+    assert found.document["hosts"][0]["interfaces"][0]["out"] == f"{bits / 1e6:.12g} Mbit/s"

@@ -145,6 +145,104 @@ def test_blktrace_without_issues_goes_by_queue(tmp_path: Path) -> None:
     assert any("40 requests have no completion" in line for line in judged.source["about"])
 
 
+def test_the_empty_file_of_an_idle_processor_is_skipped(tmp_path: Path) -> None:
+    blktrace(tmp_path, 40)
+    (tmp_path / "sda.blktrace.2").write_bytes(b"")
+    files = sorted(tmp_path.glob("sda.blktrace.*"))
+    for number, given in enumerate(([tmp_path / "sda"], files)):
+        judged = import_trace(given, tmp_path / f"b{number}")
+        assert judged.counts["kept"] == 40
+        assert "sda.blktrace.2: empty, skipped" in judged.source["about"]
+    with pytest.raises(BadInput, match="found an empty file"):
+        import_trace([tmp_path / "sda.blktrace.2"], tmp_path / "c")
+
+
+REQUEUE, SPLIT = 6, 13
+
+
+def requests_of(folder: Path, *records: bytes) -> tuple[Any, list[dict[str, Any]]]:
+    """What is read of these records, with 40 ordinary requests far behind them."""
+    rest = [
+        record(
+            900 + 3 * n + i, 10**9 + n * 1000 + 10 * i, 10**6 + 8 * n, 4096, (w | READ) << 16 | a
+        )
+        for n in range(40)
+        for i, (w, a) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
+    ]
+    (folder / "sda.blktrace.0").write_bytes(b"".join([*records, *rest]))
+    judged = import_trace([folder / "sda"], folder / "b")
+    table = Bundle.open(folder / "b").table("device_requests").to_pylist()
+    return judged, [row for row in table if row["t_ns"] < 10**9]
+
+
+def test_a_requeued_request_counts_once_from_its_last_issue(tmp_path: Path) -> None:
+    judged, rows = requests_of(
+        tmp_path,
+        record(1, 1000, 80, 4096, (QUEUE | READ) << 16 | 1, pid=70),
+        record(2, 2000, 80, 4096, (ISSUE | READ) << 16 | 7, pid=9),
+        record(3, 3000, 80, 4096, (READ | 1 << 5) << 16 | REQUEUE),
+        record(4, 5000, 80, 4096, (ISSUE | READ) << 16 | 7, pid=9),
+        record(5, 9000, 80, 4096, (COMPLETE | READ) << 16 | 8),
+    )
+    assert judged.counts == {"seen": 41, "kept": 41, "filtered": 0, "lost": 0}
+    (row,) = rows
+    assert (row["t_ns"], row["wait_ns"], row["done_ns"]) == (1000, 4000, 9000)
+    assert any("1 requests were handed back" in line for line in judged.source["about"])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_request_that_is_completed_in_parts_ends_with_the_last(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    parts = [(80, 4096), (88, 4096), (96, 8192)]
+    done = [
+        record(3 + n, 4000 + 1000 * n, *parts[part], (COMPLETE | READ) << 16 | 8)
+        for n, part in enumerate(order)
+    ]
+    judged, rows = requests_of(
+        tmp_path,
+        record(1, 1000, 80, 16384, (QUEUE | READ) << 16 | 1, pid=70),
+        record(2, 2000, 80, 16384, (ISSUE | READ) << 16 | 7, pid=9),
+        *done,
+    )
+    assert judged.counts["kept"] == 41
+    (row,) = rows
+    assert (row["t_ns"], row["done_ns"], row["size_bytes"]) == (1000, 6000, 16384)
+
+
+def test_parts_of_a_split_request_were_queued_with_it(tmp_path: Path) -> None:
+    judged, rows = requests_of(
+        tmp_path,
+        record(1, 1000, 80, 12288, (QUEUE | READ) << 16 | 1, pid=70),
+        record(2, 1100, 80, 12288, READ << 16 | SPLIT, pid=70, payload=struct.pack(">Q", 88)),
+        record(3, 2000, 80, 4096, (ISSUE | READ) << 16 | 7, pid=9),
+        record(4, 2500, 88, 8192, (ISSUE | READ) << 16 | 7, pid=9),
+        record(5, 4000, 80, 4096, (COMPLETE | READ) << 16 | 8),
+        record(6, 7000, 88, 8192, (COMPLETE | READ) << 16 | 8),
+    )
+    assert judged.counts["kept"] == 42
+    assert [(r["t_ns"], r["wait_ns"], r["done_ns"]) for r in rows] == [
+        (1000, 1000, 4000),
+        (1000, 1500, 7000),
+    ]
+
+
+def test_a_split_request_of_a_device_that_remaps_ends_with_its_last_part(tmp_path: Path) -> None:
+    records = [record(n, 10 * n, 800 + 8 * n, 4096, (QUEUE | READ) << 16 | 1) for n in range(3, 43)]
+    records[:0] = [
+        record(1, 5, 80, 8192, (QUEUE | READ) << 16 | 1),
+        record(2, 6, 80, 4096, READ << 16 | SPLIT, payload=struct.pack(">Q", 88)),
+    ]
+    records += [
+        record(50, 1000, 80, 4096, (COMPLETE | READ) << 16 | 8),
+        record(51, 3000, 88, 4096, (COMPLETE | READ) << 16 | 8),
+    ]
+    (tmp_path / "dm.blktrace.0").write_bytes(b"".join(records))
+    import_trace([tmp_path / "dm"], tmp_path / "b")
+    first = Bundle.open(tmp_path / "b").table("device_requests").to_pylist()[0]
+    assert (first["t_ns"], first["done_ns"]) == (5, 3000)
+
+
 def test_blktrace_commands_passed_through_are_left_out(tmp_path: Path) -> None:
     passed = 1 << 9
     records = [
@@ -207,6 +305,20 @@ def test_darshan_segments_become_events(tmp_path: Path) -> None:
     bundle = Bundle.open(tmp_path / "b")
     assert bundle.table("files")["path"].to_pylist()[0] == "/scratch/out file.dat"
     assert bundle.table("threads")["program"].to_pylist() == ["rank 0", "rank 3"]
+
+
+def test_segments_of_mpi_io_without_offsets_are_left_out(tmp_path: Path) -> None:
+    """Version 1 of the MPI-IO module prints -1 where it does not know an offset."""
+    text = DXT.replace(
+        "X_MPIIO      -1   read        0               0          4096", "X_MPIIO -1 read 0 -1 -1"
+    )
+    assert " -1 -1 " in text
+    (tmp_path / "log.txt").write_text(text)
+    judged = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["filtered"]) == (5, 4, 1)
+    (tmp_path / "bad.txt").write_text(DXT.replace("8192          4096", "-1            4096"))
+    with pytest.raises(BadInput, match=r"bad.txt:\d+: .*not negative"):
+        import_trace([tmp_path / "bad.txt"], tmp_path / "c")
 
 
 def test_an_exported_log_comes_back(tmp_path: Path) -> None:

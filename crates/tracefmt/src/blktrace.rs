@@ -3,8 +3,12 @@
 //! The events are the requests in the order in which they were issued to the device (action D); where a
 //! device has no such records (one that remaps), the order in which they were queued (Q). The bytes a
 //! request covers, and its thread, come from the queue record at its sector, if there is one.
+//!
+//! A request that the device hands back (action R, requeue) and that is issued again counts once, from its last
+//! issue. A request ends when all of its bytes are completed: the block layer may complete it in parts, and each
+//! part of a request that was split (action X) has the queue record of the undivided one.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -30,8 +34,10 @@ const DISCARD: u32 = 1 << 13;
 /// Actions, the lower half, less the bit that says a control group follows.
 const FROM_CGROUP: u32 = 1 << 8;
 const QUEUE: u32 = 1;
+const REQUEUE: u32 = 6;
 const ISSUE: u32 = 7;
 const COMPLETE: u32 = 8;
+const SPLIT: u32 = 13;
 const NOTE_PROCESS: u32 = 0;
 const NOTE_TIMESTAMP: u32 = 1;
 
@@ -228,38 +234,112 @@ impl Merged {
     }
 }
 
+/// State of a request that was issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Bytes that are not completed yet.
+    UnderWay(u64),
+    /// The error of the block layer, 0 for none.
+    Completed(u16),
+    /// Handed back by the device.
+    Requeued,
+}
+
 /// Requests in order of issue, released once completed.
 #[derive(Default)]
 struct UnderWay {
-    queue: VecDeque<(DeviceRequest, Option<u16>)>,
+    queue: VecDeque<(DeviceRequest, State)>,
     first: u64,
-    at: HashMap<(u32, u64, u8), u64>,
+    /// Device, operation, sector of the next byte to be completed, number: the number of the request.
+    at: BTreeMap<(u32, u8, u64, u64), ()>,
 }
+
+/// Requests that begin before a completed sector and are looked at, at most.
+const MOST_CANDIDATES: usize = 256;
 
 impl UnderWay {
     fn issue(&mut self, request: DeviceRequest) {
         let number = self.first + self.queue.len() as u64;
-        let key = (request.device, request.offset / SECTOR, request.op);
-        self.at.insert(key, number);
-        self.queue.push_back((request, None));
+        let key = (request.device, request.op, request.offset / SECTOR, number);
+        self.at.insert(key, ());
+        let state = State::UnderWay(u64::from(request.size));
+        self.queue.push_back((request, state));
     }
 
-    fn complete(&mut self, device: u32, sector: u64, op: u8, time: u64, error: u16) {
-        if let Some(number) = self.at.remove(&(device, sector, op)) {
-            if let Some(index) = number.checked_sub(self.first) {
-                if let Some(entry) = self.queue.get_mut(index as usize) {
-                    entry.0.done_ns = time;
-                    entry.1 = Some(error);
-                }
-            }
+    /// The entry of a request, if it was not released yet.
+    fn entry(&mut self, number: u64) -> Option<&mut (DeviceRequest, State)> {
+        let index = number.checked_sub(self.first)?;
+        self.queue.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// The key of the request that covers a sector: the oldest that begins there, else one that reaches it.
+    fn covering(&mut self, device: u32, sector: u64, op: u8) -> Option<(u32, u8, u64, u64)> {
+        // those that were released before they ended are no longer in the queue
+        let exact = (device, op, sector, self.first)..=(device, op, sector, u64::MAX);
+        if let Some((&key, ())) = self.at.range(exact).next() {
+            return Some(key);
         }
+        let before = (device, op, 0, 0)..(device, op, sector, 0);
+        let candidates: Vec<_> = self.at.range(before).rev().take(MOST_CANDIDATES).collect();
+        let keys: Vec<_> = candidates.into_iter().map(|(&key, ())| key).collect();
+        keys.into_iter().find(|&(_, _, start, number)| {
+            matches!(self.entry(number), Some((_, State::UnderWay(left)))
+                if sector < start.saturating_add(left.div_ceil(SECTOR)))
+        })
     }
 
-    fn release(&mut self, all: bool) -> Option<(DeviceRequest, Option<u16>)> {
-        let ready = self.queue.front()?.1.is_some();
+    fn complete(&mut self, entry: &Entry, op: u8) {
+        let Some(key) = self.covering(entry.device, entry.sector, op) else {
+            return;
+        };
+        self.at.remove(&key);
+        let (start, number) = (key.2, key.3);
+        let (time, error, bytes) = (entry.time, entry.error, u64::from(entry.bytes));
+        let Some((request, state)) = self.entry(number) else {
+            return;
+        };
+        let State::UnderWay(left) = *state else {
+            return;
+        };
+        // a completion that names no bytes ends a request as one of all its bytes does
+        let rest = if bytes == 0 {
+            0
+        } else {
+            left.saturating_sub(bytes)
+        };
+        request.done_ns = time;
+        if rest == 0 || error != 0 {
+            *state = State::Completed(error);
+            return;
+        }
+        *state = State::UnderWay(rest);
+        // parts mostly end in their order; where the first is still under way, the place stays
+        let next = if start == entry.sector {
+            start + bytes / SECTOR
+        } else {
+            start
+        };
+        self.at.insert((key.0, key.1, next, number), ());
+    }
+
+    /// Takes back the request that begins at a sector; gives when it was queued, and by whom.
+    fn requeue(&mut self, device: u32, sector: u64, op: u8) -> Option<(u64, u32)> {
+        let key = self.covering(device, sector, op)?;
+        self.at.remove(&key);
+        let (request, state) = self.entry(key.3)?;
+        *state = State::Requeued;
+        Some((request.queued_ns, request.pid))
+    }
+
+    fn release(&mut self, all: bool) -> Option<(DeviceRequest, State)> {
+        let ready = !matches!(self.queue.front()?.1, State::UnderWay(_));
         if ready || all || self.queue.len() > MOST_UNDER_WAY {
+            let (mut request, state) = self.queue.pop_front()?;
+            if matches!(state, State::UnderWay(_)) {
+                request.done_ns = 0;
+            }
             self.first += 1;
-            return self.queue.pop_front();
+            return Some((request, state));
         }
         None
     }
@@ -304,6 +384,7 @@ fn pass(
     let mut queued: HashMap<(u32, u64), (u64, u32)> = HashMap::new();
     let mut names: HashMap<u32, String> = HashMap::new();
     let mut open_ended = 0;
+    let mut requeued: u64 = 0;
     let first = paths.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     while let Some(entry) = merged.next()? {
         let category = entry.action >> 16;
@@ -322,6 +403,18 @@ fn pass(
         };
         if action == QUEUE && op.is_some() {
             queued.insert(place, (entry.time, entry.pid));
+        }
+        if action == SPLIT {
+            if let (Some(new), Some(&of)) = (entry.payload.first_chunk(), queued.get(&place)) {
+                queued.insert((entry.device, u64::from_be_bytes(*new)), of);
+            }
+        }
+        if let (REQUEUE, ISSUE, Some(op)) = (action, start, op) {
+            if let Some(by) = under_way.requeue(entry.device, entry.sector, op) {
+                queued.insert(place, by);
+                requeued += 1;
+                to.seen -= 1;
+            }
         }
         if action == start {
             to.seen += 1;
@@ -349,21 +442,26 @@ fn pass(
         }
         if action == COMPLETE {
             if let Some(op) = op {
-                under_way.complete(entry.device, entry.sector, op, entry.time, entry.error);
+                under_way.complete(&entry, op);
             }
         }
-        while let Some((request, error)) = under_way.release(false) {
-            open_ended += u64::from(error.is_none());
-            keep(first, &request, error, &names, out, to, each)?;
+        while let Some((request, state)) = under_way.release(false) {
+            open_ended += u64::from(matches!(state, State::UnderWay(_)));
+            keep(first, &request, state, &names, out, to, each)?;
         }
     }
-    while let Some((request, error)) = under_way.release(true) {
-        open_ended += u64::from(error.is_none());
-        keep(first, &request, error, &names, out, to, each)?;
+    while let Some((request, state)) = under_way.release(true) {
+        open_ended += u64::from(matches!(state, State::UnderWay(_)));
+        keep(first, &request, state, &names, out, to, each)?;
     }
     if open_ended > 0 {
         to.about.push(format!(
             "{open_ended} requests have no completion: their latency is 0"
+        ));
+    }
+    if requeued > 0 {
+        to.about.push(format!(
+            "{requeued} requests were handed back by the device and issued again: each counts once"
         ));
     }
     for (tid, name) in &names {
@@ -402,12 +500,15 @@ fn note(entry: &Entry, action: u32, names: &mut HashMap<u32, String>, to: &mut I
 fn keep(
     path: &Path,
     request: &DeviceRequest,
-    error: Option<u16>,
+    state: State,
     names: &HashMap<u32, String>,
     out: &mut Spool,
     to: &mut Imported,
     each: &mut dyn FnMut(&DeviceRequest) -> std::io::Result<()>,
 ) -> Result<(), ReadError> {
+    if state == State::Requeued {
+        return Ok(());
+    }
     let (major, minor) = (request.device >> 20, request.device & 0xf_ffff);
     let file_id = to.file(&format!("device {major}:{minor}"));
     if let Some(file) = to.files.get_mut(file_id as usize - 1) {
@@ -420,7 +521,7 @@ fn keep(
     to.thread(request.pid, request.pid, name, request.issued_ns);
     to.kept += 1;
     let latency_ns = request.done_ns.saturating_sub(request.issued_ns);
-    let failed = error.is_some_and(|e| e != 0);
+    let failed = matches!(state, State::Completed(error) if error != 0);
     out.push(&Record {
         t_ns: request.issued_ns,
         offset,

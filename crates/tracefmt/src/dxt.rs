@@ -1,7 +1,8 @@
 //! Reads the text that `darshan-dxt-parser` prints of a Darshan log with extended tracing.
 //!
 //! The POSIX module's segments become events, a rank being a process. The same bytes appear once more under
-//! MPI-IO where a program uses it; those lines are counted, not taken. Times are seconds from the start of
+//! MPI-IO where a program uses it; those lines are counted, not taken, and may have offsets of -1, which the
+//! first version of that module prints where it does not know them. Times are seconds from the start of
 //! the job with four decimals: requests closer than 0.1 ms keep the order of the text.
 
 use std::path::Path;
@@ -75,6 +76,10 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         }
         to.seen += 1;
         promised -= 1;
+        if module != "X_POSIX" {
+            to.filtered += 1;
+            return Ok(());
+        }
         let tid: i64 = rank.parse().map_err(|_| bad(expected))?;
         let offset: i64 = offset.parse().map_err(|_| bad(expected))?;
         let length: i64 = length.parse().map_err(|_| bad(expected))?;
@@ -94,10 +99,6 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
             "write" => WRITE,
             _ => return Err(bad("read or write")),
         };
-        if module != "X_POSIX" {
-            to.filtered += 1;
-            return Ok(());
-        }
         let size = i32::try_from(length).map_err(|_| bad("a request below 2 GiB"))?;
         let rank = u32::try_from(tid.max(0)).map_err(|_| bad(expected))?;
         let reach = offset

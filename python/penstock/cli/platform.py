@@ -126,7 +126,9 @@ def _import_foreign(
     _leave(platform, output, as_json)
     for line in found.left_out:
         say(f"left out: {line}")
-    if not found.predicted:
+    for line in found.notes:
+        say(f"note: {line}")
+    if not platform.predictable:
         say("it says too little to predict with: it can be put up (penstock nodes up)")
 
 

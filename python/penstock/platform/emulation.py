@@ -18,6 +18,7 @@ from penstock.errors import BadInput
 from penstock.platform.profiles import scaled
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import (
+    MOST_NODES,
     ClusterSpec,
     Delay,
     DiskSpec,
@@ -97,6 +98,12 @@ def cluster_spec(platform: Platform) -> ClusterSpec:
 
 def checked_cluster(platform: Platform) -> ClusterSpec:
     """As `cluster_spec`, of what can be put up on this host. Raises BadInput with every mistake."""
+    # before the pairs of all nodes are written down
+    if len(platform.hosts) > MOST_NODES * (1 + len(platform.file.networks)):
+        raise BadInput(
+            f"{platform.name}: found {len(platform.hosts)} hosts; "
+            f"expected at most {MOST_NODES} nodes on a network"
+        )
     spec = cluster_spec(platform)
     check_cluster(spec)
     return spec
@@ -409,10 +416,11 @@ def delays_of(
     back: dict[tuple[str, str], float] = {}
     for source, peers in matrix.items():
         for target, latency in peers.items():
+            delay = parse_duration(latency)
             for a in fnmatch.filter(names, source):
                 for b in fnmatch.filter(names, target):
                     if a != b:
-                        said[a, b] = back[b, a] = parse_duration(latency)
+                        said[a, b] = back[b, a] = delay
     return back | said
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
+from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform, read_platform
 
 
@@ -19,15 +20,18 @@ class Foreign:
 
     document: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
-    #: whether it says enough to predict with, or only to put nodes up
-    predicted: bool = False
+    #: content that makes no difference here, one line each
+    notes: list[str] = field(default_factory=list)
 
     def platform(self, base_dir: Path) -> Platform:
-        """The platform, checked as any file is. Raises BadInput."""
+        """The platform, checked as `penstock platform check` checks a file. Raises BadInput."""
         import json
 
         raw = json.dumps(self.document).encode()
-        return read_platform(raw, base_dir / "imported.yaml", predicted=self.predicted)
+        platform = read_platform(raw, base_dir / "imported.yaml", predicted=None)
+        if not platform.predictable:
+            checked_cluster(platform)
+        return platform
 
 
 def mistake(path: Path, line: int, found: str, expected: str, column: int = 1) -> BadInput:
@@ -72,7 +76,9 @@ def seconds(duration_s: float) -> str:
 
 def number_with_unit(text: str, units: Mapping[str, float], bare: float | None) -> float | None:
     """`12.5MBps` by a table of units; a number alone counts `bare`. None for what is neither."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*", text)
+    match = re.fullmatch(
+        r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*", text
+    )
     if match is None:
         return None
     factor = units.get(match[2]) if match[2] else bare

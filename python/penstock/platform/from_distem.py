@@ -25,9 +25,16 @@ from penstock.platform.foreign import (
     seconds,
 )
 
-_BITS = {f"{p}bit": 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
-_RATES = _BITS | {f"{p}bps": 8 * 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
-_TIMES = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6, "usec": 1e-6}
+_DECIMAL = {p: 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
+_BINARY = {f"{p}i": 1024.0**n for n, p in enumerate(("", "k", "m", "g", "t")) if p}
+_RATES = {f"{p}bit": f for p, f in (_DECIMAL | _BINARY).items()} | {
+    f"{p}bps": 8 * f for p, f in (_DECIMAL | _BINARY).items()
+}
+_TIMES = {
+    f"{p}{unit}": f
+    for p, f in (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
+    for unit in ("s", "sec", "secs")
+}
 _SIZES = {"k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "b": 1.0}
 _SHARES = {
     "loss": "loss",
@@ -40,6 +47,27 @@ _LIMITS = {
     "write_limit": "write",
     "read_iops": "read_iops",
     "write_iops": "write_iops",
+}
+#: keys of each object: those that are read, and those that make no difference to nodes of another host (names
+#: that Distem gives, paths on its machines, states). Any other key is named as left out.
+_KEYS = {
+    "vplatform": ("vnodes vnetworks", "pnodes"),
+    "vnode": (
+        "name mode vcpu vmem vfilesystem vifaces ssh_key",
+        "id status host",
+    ),
+    "vnetwork": ("name address vroutes", "vnodes opts"),
+    "vcpu": ("vcores corenb val unit frequency", "pcpu"),
+    "vcore": ("frequency", "id pcore"),
+    "vmem": ("mem swap hierarchy hard_limit soft_limit", ""),
+    "vfilesystem": ("image disk_throttling", "shared cow path sharedpath vnode id"),
+    "disk_throttling": ("limits", "hierarchy"),
+    "limit": ("device read_limit write_limit read_iops write_iops", ""),
+    "viface": ("name vnetwork address output input", "id vnode macaddress bridge"),
+    "traffic": ("bandwidth latency loss duplication corruption reordering", "id"),
+    "bandwidth": ("rate", ""),
+    "latency": ("delay jitter", ""),
+    "share": ("percent", ""),
 }
 
 
@@ -67,14 +95,24 @@ class _Reader:
         #: per network: what delays what leaves a node, and what arrives there [s]
         self.delays: dict[str, dict[str, tuple[float, float]]] = {}
 
+    def keys(self, kind: str, made: Mapping[str, Any], where: str) -> None:
+        """Name each key with a value that is not read and may make a difference."""
+        read, indifferent = _KEYS[kind]
+        known = {*read.split(), *indifferent.split()}
+        for key, value in made.items():
+            if str(key).lower() not in known and value not in (None, "", [], {}):
+                self.left_out.append(f"{where}: unknown key {key} ({json.dumps(value)[:60]})")
+
     def wrong(self, where: str, value: object, expected: str) -> Exception:
         return mistake(self.path, 1, f"{where} {value!r}", expected)
 
     def read(self) -> Foreign:
         networks = {}
+        self.keys("vplatform", self.described, "vplatform")
         for made in self.each(self.described.get("vnetworks"), "vnetworks"):
             name = self.text(made, "name", "a network")
             subnet = self.text(made, "address", f"network {name}")
+            self.keys("vnetwork", made, f"network {name}")
             try:
                 networks[name] = str(ipaddress.IPv4Network(subnet, strict=False))
             except ValueError:
@@ -133,12 +171,14 @@ class _Reader:
         original = self.text(made, "name", "a vnode")
         name = self.names.of(original)
         where = f"vnode {original}"
+        self.keys("vnode", made, where)
         host: dict[str, Any] = {"group": name, "count": 1}
         if made.get("mode") == "gateway":
             self.left_out.append(f"{where}: mode gateway; networks are not joined by gateways")
         self.processors(host, self.within(made, "vcpu", where), where)
         self.memory(host, self.within(made, "vmem", where), where)
         system = self.within(made, "vfilesystem", where)
+        self.keys("vfilesystem", system, f"{where}: vfilesystem")
         if system.get("image"):
             image = Path(str(system["image"]).removeprefix("file://"))
             if os.path.isdir(image):
@@ -175,10 +215,18 @@ class _Reader:
         count = len(cores) or int(said_count)
         if count:
             host["cpus"] = count
-        said = {str(c.get("frequency", "0")) for c in cores} | {str(vcpu.get("frequency", "0"))}
+        self.keys("vcpu", vcpu, f"{where}: vcpu")
+        for core in cores:
+            self.keys("vcore", core, f"{where}: vcore")
+        unit = str(vcpu.get("unit") or "").lower()
+        if unit not in ("", "mhz", "ratio"):
+            raise self.wrong(f"{where}: vcpu: unit", vcpu["unit"], "mhz or ratio")
+        said = {str(c.get("frequency", "0")) for c in cores}
+        said |= {str(vcpu.get(key, "0")) for key in ("frequency", "val")}
         said -= {"0", "None", ""}
         values = {number_with_unit(s, {"MHz": 1.0, "": 1.0}, 1.0) for s in said}
-        if len(values) == 1 and (value := values.pop()) is not None and 0 < value <= 1:
+        value = next(iter(values)) if len(values) == 1 else None
+        if value is not None and 0 < value <= 1 and unit != "mhz":
             host["cpu_ratio"] = value
         elif said:
             self.left_out.append(
@@ -186,27 +234,37 @@ class _Reader:
             )
 
     def memory(self, host: dict[str, Any], vmem: dict[str, Any], where: str) -> None:
-        for key, mine, bare in (
-            ("mem", "memory", 1024.0**2),
-            ("hard_limit", "memory", 1.0),
-            ("soft_limit", "memory_soft", 1.0),
-        ):
+        """Limits of a node; Distem appends `M` to each number before it writes it to a control group.
+
+        Of the unified hierarchy it sets `hard_limit` and `soft_limit` (memory.max and memory.high), and
+        derives `mem` for its own bookkeeping; of version 1 it sets `mem`.
+        """
+        self.keys("vmem", vmem, f"{where}: vmem")
+        hierarchy = str(vmem.get("hierarchy") or "").lower()
+        if hierarchy not in ("", "v1", "v2"):
+            raise self.wrong(f"{where}: vmem: hierarchy", vmem["hierarchy"], "v1 or v2")
+        read = {"v1": ("mem",), "v2": ("hard_limit", "soft_limit")}.get(
+            hierarchy, ("mem", "hard_limit", "soft_limit")
+        )
+        for key in read:
             text = str(vmem.get(key) or "").strip().lower()
-            if text in ("", "0"):
+            if text in ("", "0", "max"):
                 continue
             size = number_with_unit(
-                text.removesuffix("b") if text[-2:-1].isalpha() else text, _SIZES, bare
+                text.removesuffix("b") if text[-2:-1].isalpha() else text, _SIZES, 1024.0**2
             )
-            if size is None:
-                raise self.wrong(f"{where}: {key}", text, "a size")
-            host[mine] = f"{round(size)} B"
+            if size is None or size < 1:
+                raise self.wrong(f"{where}: {key}", text, "a number of megabytes, or max")
+            host["memory_soft" if key == "soft_limit" else "memory"] = f"{round(size)} B"
         if str(vmem.get("swap") or "0") not in ("0", ""):
             self.left_out.append(f"{where}: swap; nodes have none of their own")
 
     def disks(self, throttling: dict[str, Any], where: str) -> list[dict[str, Any]]:
         found = []
+        self.keys("disk_throttling", throttling, f"{where}: disk_throttling")
         for limit in self.each(throttling.get("limits"), "limits"):
             device = self.text(limit, "device", f"{where}: disk_throttling")
+            self.keys("limit", limit, f"{where}: {device}")
             limits: dict[str, Any] = {}
             for key, mine in _LIMITS.items():
                 value = limit.get(key)
@@ -233,6 +291,7 @@ class _Reader:
                 f"{where}: vnetwork", network, f"one of {', '.join(networks) or 'none'}"
             )
         made: dict[str, Any] = {"network": network}
+        self.keys("viface", viface, f"{where}, {network}")
         self.members.setdefault(network, []).append(node)
         address = str(viface.get("address") or "").split("/")[0]
         if address not in ("", "0.0.0.0"):
@@ -242,6 +301,7 @@ class _Reader:
             for way in ("output", "input")
         )
         for way, said in (("out", out), ("in", come_in)):
+            self.traffic(said, f"{where}, {network}: {way}put")
             rate = self.within(said, "bandwidth", where).get("rate")
             if rate is not None:
                 bits = number_with_unit(str(rate).lower(), _RATES, 1.0)
@@ -260,6 +320,13 @@ class _Reader:
             elif shares[0]:
                 made[mine] = f"{shares[0]:.12g}%"
         return made
+
+    def traffic(self, said: dict[str, Any], where: str) -> None:
+        """Names what a direction of an interface has beside what is read."""
+        self.keys("traffic", said, where)
+        for key in ("bandwidth", "latency", *_SHARES):
+            kind = "share" if key in _SHARES else key
+            self.keys(kind, self.within(said, key, where), f"{where}: {key}")
 
     def latency(self, made: dict[str, Any], out: Any, come_in: Any, node: str, where: str) -> None:
         times = []

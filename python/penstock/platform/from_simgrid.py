@@ -25,14 +25,20 @@ from penstock.platform.foreign import (
 )
 from penstock.platform.xml_places import Element, read_xml
 
-_DECIMAL = {p: 1000.0**n for n, p in enumerate(("", "k", "M", "G", "T", "P"))}
-_BINARY = {f"{p}i": 1024.0**n for n, p in enumerate(("", "K", "M", "G", "T", "P")) if p}
+#: prefixes and units as SimGrid's own parser knows them (src/xbt/parse_units.cpp): case matters, and the long
+#: prefixes belong to `flops` alone
+_SHORT = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_LONG = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zeta", "yotta")
+_DECIMAL = {p: 1000.0**n for n, p in enumerate(_SHORT)}
+_BINARY = {f"{p.upper()}i": 1024.0**n for n, p in enumerate(_SHORT) if p}
 _PREFIXES = _DECIMAL | _BINARY
 _BITS = {f"{p}bps": f for p, f in _PREFIXES.items()} | {
     f"{p}Bps": 8 * f for p, f in _PREFIXES.items()
 }
-_FLOPS = {f"{p}f": f for p, f in _DECIMAL.items()} | {"": 1.0}
-_BYTES = {f"{p}B": f for p, f in _PREFIXES.items()}
+_FLOPS = {f"{p}f": f for p, f in _DECIMAL.items()} | {
+    f"{p}flops": 1000.0**n for n, p in enumerate(_LONG)
+}
+_BYTES = {f"{p}B": f for p, f in _PREFIXES.items()} | {f"{p}b": f / 8 for p, f in _PREFIXES.items()}
 _TIMES = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0} | {
     "ms": 1e-3,
     "us": 1e-6,
@@ -96,6 +102,8 @@ class _Reader:
         self.widest: dict[str, float] = {}
         self.routes: list[tuple[str, str, float, int]] = []
         self.fabric: list[float] = []
+        #: rates of routes from a host to itself [bit/s]
+        self.loops: list[float] = []
 
     def value(
         self, element: Element, key: str, units: dict[str, float], bare: float | None
@@ -117,7 +125,9 @@ class _Reader:
         for zone in zones:
             self.zone_routes(zone)
         if not self.groups:
-            raise mistake(self.path, top.line, "no host", "at least one")
+            actors = any(zone.all("actor", "process") for zone in zones)
+            found = "no host but actors: a deployment" if actors else "no host"
+            raise mistake(self.path, top.line, found, "a platform with at least one host")
         return self.result()
 
     def zones(self, top: Element) -> list[Element]:
@@ -301,6 +311,8 @@ class _Reader:
             self.route(route, str(here[0]), str(here[1]), links)
 
     def route(self, element: Element, a: str, b: str, links: list[_Link]) -> None:
+        if a == b and links:
+            self.loops.append(min(link.bits for link in links))
         if a == b or not links:
             return
         latency = sum(link.latency_s for link in links)
@@ -328,7 +340,10 @@ class _Reader:
                 group["network"] = {"bandwidth": bit_rate(widest)}
         self.losses()
         disks = any("storage" in group for group in self.groups.values())
-        network: dict[str, Any] = {"bandwidth": self.most(), "loopback": "2 GB/s"}
+        loopback = bit_rate(min(self.loops)) if self.loops else "2 GB/s"
+        network: dict[str, Any] = {"bandwidth": self.most(), "loopback": loopback}
+        if len(set(self.loops)) > 1:
+            self.left_out.append("routes of hosts to themselves differ: the file has one loopback")
         if self.matrix:
             network["matrix"] = self.matrix
         if len(self.fabric) == 1:
@@ -346,15 +361,20 @@ class _Reader:
             document["store"] = {"chunk": "1MiB", "placement": "striped", "allocation": "none"}
         if self.names.original:
             document["facts"] = {"names": self.names.original}
-        document["assumed"] = [
-            {
-                "path": "network.loopback",
-                "low": "500 MB/s",
-                "high": "8 GB/s",
-                "note": "not in the file",
-            }
-        ]
-        return Foreign(document, self.left_out, predicted=disks)
+        if not self.loops:
+            document["assumed"] = [
+                {
+                    "path": "network.loopback",
+                    "low": "500 MB/s",
+                    "high": "8 GB/s",
+                    "note": "not in the file",
+                }
+            ]
+        if not disks:
+            # nothing is stored: nothing can be predicted, and a role would say that something can
+            for group in document["hosts"]:
+                group.pop("roles", None)
+        return Foreign(document, self.left_out)
 
     def losses(self) -> None:
         """What links of their own cannot say of links that are shared."""

@@ -13,6 +13,9 @@ from typing import Any, Literal
 #: resources that an event may change
 Resource = Literal["disk", "network", "cpu", "memory", "node"]
 
+#: nodes on one network: the ports of a Linux bridge (BR_MAX_PORTS)
+MOST_NODES = 1022
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -6,14 +6,12 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.errors import BadInput
-from penstock.spec.cluster import NetworkSpec
+from penstock.spec.cluster import MOST_NODES, NetworkSpec
 
 #: where subnets come from that nobody gave
 POOL = ipaddress.IPv4Network("10.88.0.0/16")
 #: smallest network that is allotted (prefix length)
 _SMALLEST = 24
-#: a bridge carries so many ports (Linux: BR_MAX_PORTS)
-MOST_NODES = 1022
 
 Subnet = ipaddress.IPv4Network
 

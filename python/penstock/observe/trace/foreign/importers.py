@@ -47,6 +47,9 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
     if form is not None and form not in TRACE_IMPORTERS:
         raise BadInput(f"--format: found {form!r}; expected {', '.join(TRACE_IMPORTERS)}")
     given = [found for path in paths for found in _files_of(path)]
+    # one file per processor: a processor that recorded nothing leaves an empty one
+    empty = [path for path in given if path.stat().st_size == 0]
+    given = [path for path in given if path not in empty] or given
     kinds = {form or _format_of(path) for path in given}
     if len(kinds) != 1:
         raise BadInput(f"found files of several kinds ({', '.join(sorted(kinds))}); expected one")
@@ -56,6 +59,8 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
             recording = importer.read(given, Path(folder))
         except OSError as error:
             raise BadInput(f"cannot be read: {error}") from error
+        if empty != given:
+            recording.source["about"] += [f"{path.name}: empty, skipped" for path in empty]
         if recording.counts["kept"] == 0:
             raise BadInput(f"{given[0]}: holds no reads or writes")
         with new_bundle(output, {"command": [], "run_id": "r001"}) as bundle:
