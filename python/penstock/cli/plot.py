@@ -386,9 +386,8 @@ def _of_trace(
 
 
 def _in_terminal(out: Path, file: str | None) -> None:
-    from rich.console import Console
-
     from penstock.analyse.traced_run import TracedRun
+    from penstock.console import Console
     from penstock.errors import BadInput
     from penstock.report.style import NotDrawn
     from penstock.report.trace.gather import totals_of
@@ -404,5 +403,5 @@ def _in_terminal(out: Path, file: str | None) -> None:
     except NotDrawn as missing:
         raise BadInput(f"offsets cannot be drawn: {missing}") from None
     width = None if sys.stdout.isatty() else 100
-    console = Console(width=width, highlight=False)
+    console = Console(width=width)
     print_offsets(run, chosen, name_of(run, chosen["file_id"]), console)
