@@ -78,7 +78,7 @@ class Differences:
 
     def error_of(self, a: str, b: str) -> Error:
         """The standard error of the difference of two treatments' means."""
-        if self.kept:
+        if self.kept or (self.spread.shared and self._passes is None and not self.unequal):
             places = {name: i for i, name in enumerate(self.values)}
             return self.spread.difference(places[a], places[b])
         ours, theirs = self.values[a], self.values[b]

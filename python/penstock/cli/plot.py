@@ -173,8 +173,9 @@ def _of_series(
     from dataclasses import replace
 
     from penstock.errors import BadInput
-    from penstock.report.figures.chart import chart_of, read_figure, size_of
+    from penstock.report.figures.chart import chart_of, gaps_of, read_figure, size_of
     from penstock.report.figures.ship import shipped
+    from penstock.terminal import say
 
     first = Path(sources[0])
     if kind is None:
@@ -222,6 +223,8 @@ def _of_series(
         x=across,
         align=asked.align or "",
     )
+    for gap in gaps_of(recorded):
+        say(gap)
     target = output or _default(sources[0], kind)
     return target, shipped(chart, recorded, target.name, code)
 
