@@ -30,7 +30,7 @@ def number(value: float, digits: int = 3) -> str:
     """A number to so many significant digits: `0.0123`, `4.80`, `1,230`, `2.10e−7`; `–` of none."""
     if not math.isfinite(value):
         return "–"
-    rounded = _rounded(value, digits)
+    rounded = _rounded(value, digits) or 0.0  # of −0 as well
     size = abs(rounded)
     if size and not _SMALLEST <= size < _LARGEST:
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")

@@ -126,7 +126,7 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     elif 0 < pure < df:
         found.append(
             f"Effects are judged by what the model leaves ({df} degrees of freedom), of which {pure} are "
-            "pure error, from treatments that are repeated; the others hold effects that are not in the model."
+            "pure error, from treatments that are repeated; the others hold effects that the model has not."
         )
     elif not pure:
         found.append(
