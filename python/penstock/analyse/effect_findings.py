@@ -433,9 +433,14 @@ def _up_to(
         return ""
     scale = _scale(terms)
     if scale == LOG:
-        return f"; it may still be up to a factor of {quantity(math.exp(most))}"
+        return f"; it may still be up to a factor of {quantity(_ratio(most))}"
     unit = response.unit if scale == LINEAR else f"on the scale {scale}"
     return f"; it may still be up to {quantity(most, unit)}"
+
+
+def _ratio(logarithm: float) -> float:
+    """The ratio of a difference of logarithms, as large as a number may be."""
+    return math.exp(min(logarithm, 700.0))
 
 
 def _scale(terms: pd.DataFrame) -> str:
@@ -454,7 +459,7 @@ def _tests(terms: pd.DataFrame) -> str:
             effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
             what = "effect"
             if row.get("scale") == LOG:
-                what, (effect, low, high) = "ratio", map(math.exp, (effect, low, high))
+                what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
             ends = quantities([low, high])
             said.append(
                 f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
