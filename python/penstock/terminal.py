@@ -36,13 +36,15 @@ class _Escaping:
         return getattr(self.rich_proxied_file, name)
 
 
+def _escaping(stream: Any) -> Any:
+    return stream if stream is None or isinstance(stream, _Escaping) else _Escaping(stream)
+
+
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
     """All that is printed meanwhile is escaped: text of input files cannot control the terminal."""
     before: tuple[Any, Any] = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (
-        s if s is None or isinstance(s, _Escaping) else _Escaping(s) for s in before
-    )
+    sys.stdout, sys.stderr = _escaping(sys.stdout), _escaping(sys.stderr)
     try:
         yield
     finally:
