@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+#: characters that a terminal acts upon instead of showing them: controls but line feed and tab, separators of
+#: lines, changes of direction; and halves of surrogate pairs, which cannot be written
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def escaped(text: str) -> str:
+    """The text with every character that a terminal would act upon as an escape; lines stay lines.
+
+    Escapes are those of JSON from U+007F on, where JSON itself leaves characters as they are.
+    """
+    return _CONTROLS.sub(_escape, text)
+
+
+def _escape(control: re.Match[str]) -> str:
+    number = ord(control[0])
+    return f"\\x{number:02x}" if number < 0x7F else f"\\u{number:04x}"
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from penstock.errors import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,6 +15,40 @@ if TYPE_CHECKING:
 
 #: columns that a printed table has at most
 WIDTH = 100
+
+
+class _Escaping:
+    """A text stream that escapes what a terminal would act upon; all else is that of `stream`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        #: where Rich writes, whose own control sequences are meant (`console.Console` escapes the text)
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(escaped(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def _escaping(stream: Any) -> Any:
+    return stream if stream is None or isinstance(stream, _Escaping) else _Escaping(stream)
+
+
+@contextlib.contextmanager
+def escaped_output() -> Iterator[None]:
+    """All that is printed meanwhile is escaped: text of input files cannot control the terminal."""
+    before: tuple[Any, Any] = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _escaping(sys.stdout), _escaping(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def say(text: str) -> None:
@@ -34,7 +70,7 @@ def plain_table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
 
 def show(*tables: Table) -> None:
     """Prints those that have rows, with a line between them."""
-    from rich.console import Console
+    from penstock.console import Console
 
     console = Console(width=WIDTH)
     for number, table in enumerate(t for t in tables if t.row_count):
@@ -51,8 +87,9 @@ def mib(nbytes: float) -> str:
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Any]:
     """A bar on stderr, called with what is done, how many are done, of how many; None without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
+
+    from penstock.console import Console, TextColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:

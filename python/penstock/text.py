@@ -3,33 +3,108 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+#: units that have smaller and larger ones, by kind, the smallest first, each with its size in the kind's own
+_UNITS: tuple[dict[str, float], ...] = (
+    {"ps": 1e-12, "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
+    {u: 1024.0**i for i, u in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))},
+    {u: 1000.0**i for i, u in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))},
+    {u: 1000.0**i for i, u in enumerate(("bit", "kbit", "Mbit", "Gbit", "Tbit"))},
+    {u: 1000.0**i for i, u in enumerate(("nJ", "µJ", "mJ", "J", "kJ", "MJ", "GJ"), -3)},
+    {u: 1000.0**i for i, u in enumerate(("nW", "µW", "mW", "W", "kW", "MW", "GW"), -3)},
+    {u: 1000.0**i for i, u in enumerate(("mHz", "Hz", "kHz", "MHz", "GHz"), -1)},
+    {u: 1000.0**i for i, u in enumerate(("nV", "µV", "mV", "V", "kV"), -3)},
+)
+#: other words for units
+_SPELT = {"us": "µs", "μs": "µs", "sec": "s", "bytes": "B"}
+#: a unit that was asked for stays where numbers are in this range; small ones that counters have up to 1000
+_STAYS = (0.1, 10_000.0)
+_COUNTERS = ("ps", "ns", "µs", "B")
+#: numbers beside these are powers of ten
+_SMALLEST, _LARGEST = 1e-4, 1e15
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number to so many significant digits: `0.0123`, `4.80`, `1,230`, `2.10e−7`; `–` of none."""
+    if not math.isfinite(value):
+        return "–"
+    rounded = _rounded(value, digits) or 0.0  # of −0 as well
+    size = abs(rounded)
+    if size and not _SMALLEST <= size < _LARGEST:
+        mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
+        return f"{mantissa}e{int(power)}".replace("-", "−")
+    whole = size == 0 or size >= 10 ** (digits - 1)
+    places = 0 if whole else digits - 1 - math.floor(math.log10(size))
+    return f"{rounded:,.{places}f}".replace("-", "−")
+
+
+def fitting(values: Iterable[float], unit: str) -> tuple[float, str]:
+    """A factor and the unit in which so many times the largest of the values is easily read.
+
+    That is the unit itself from 0.1 to 10,000; else one with another prefix, where there is: 2.1e-7 s in ns.
+    """
+    most = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    base, slash, per = unit.partition("/")
+    base = _SPELT.get(base, base)
+    low, high = _STAYS
+    if base in _COUNTERS:
+        high = 1000.0
+    kind = next((k for k in _UNITS if base in k), None)
+    if kind is None or most == 0 or low <= most < high:
+        return 1.0, unit
+    fits = [u for u, f in kind.items() if most * kind[base] >= f * 0.9995]
+    taken = fits[-1] if fits else next(iter(kind))
+    return kind[base] / kind[taken], f"{taken}{slash}{per}"
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A number to three digits with its unit: `41.2 MiB/s`, `18,400/s`, `210 ns`."""
+    return quantities([value], unit)
+
+
+def quantities(values: Sequence[float], unit: str = "", between: str = " to ") -> str:
+    """Numbers to three digits with one unit for all: `1.20 to 4.81 s`."""
+    if not any(math.isfinite(v) for v in values):
+        return "–"
+    factor, unit = fitting(values, unit)
+    said = between.join(dict.fromkeys(number(v * factor) for v in values))
+    if unit.startswith("1/"):
+        return said + unit[1:]
+    return said if unit in ("", "1") else f"{said} {unit}"
+
+
+def _engineering(value: float, unit: str) -> str:
+    """To three digits without zeros at the end, from 1 to 999 where there is a unit for it."""
+    kind = next(k for k in _UNITS if unit in k)
+    of_unit = value * kind[unit]
+    fits = [u for u, f in kind.items() if abs(of_unit) >= f * (0.9995 if f <= 1 else 0.976)]
+    taken = fits[-1] if fits else unit
+    return f"{short(of_unit / kind[taken])} {taken}"
+
+
+def short(value: float, digits: int = 3) -> str:
+    """As `number`, without zeros at the end: `4.8`."""
+    text = number(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def size(nbytes: float) -> str:
     """4096 as `4 KiB`: three digits, binary units."""
-    value = float(nbytes)
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1000 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{value:.3g} {units[0]}"
+    return _engineering(float(nbytes), "B")
 
 
 def measured(value: float, unit: str) -> str:
     """A value with its unit: bytes, also per second, as `size`, others with four digits."""
     if unit in ("B", "B/s"):
         return size(value) + unit.removeprefix("B")
-    return f"{value:.4g}" + ("" if unit == "1" else f" {unit}")
+    return short(value, 4) + ("" if unit == "1" else f" {unit}")
 
 
 def duration(ns: float) -> str:
     """1500 ns as `1.5 µs`: three digits."""
-    for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):
-        if ns < limit:
-            return f"{ns / (limit / 1e3):.3g} {unit}"
-    return f"{ns / 1e9:.3g} s"
+    return _engineering(float(ns), "ns")
 
 
 #: speeds that have a sign of their own
@@ -113,19 +188,6 @@ def cannot_exclude(ratio: float) -> str:
         return ""
     size = difference(ratio) if ratio < 2 else f"a factor of {factor(ratio)}"
     return f"; a difference of up to {size} cannot be ruled out"
-
-
-def quantity(value: float, unit: str = "") -> str:
-    """A number to three digits with its unit: `41.2 MiB/s`, `18,400/s`."""
-    if not math.isfinite(value):
-        return "–"
-    rounded = _rounded(value, 3)
-    size = abs(rounded)
-    digits = 0 if size >= 100 or size == 0 else max(0, 2 - math.floor(math.log10(size)))
-    number = f"{rounded:,.{min(digits, 6)}f}".replace("-", "−")
-    if unit.startswith("1/"):
-        return number + unit[1:]
-    return number if unit in ("", "1") else f"{number} {unit}"
 
 
 def _rounded(value: float, digits: int = 2) -> float:

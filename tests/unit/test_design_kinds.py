@@ -305,7 +305,6 @@ def test_own_treatments_of_a_file_are_frozen_with_the_study(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a,b\nx,1\nx,1\ny,2\n", "row 2: other levels than row 1"),
         ("a,b\nx,9\n", "row 1: a level of b"),
         ("a,c\nx,1\n", "row 1: a level for each of a, b"),
         ("a,b\nx\n", "own.csv:2: 1 values"),

@@ -211,7 +211,7 @@ def test_numbers_in_words() -> None:
     assert percents(0.003, 0.011) == "0.3 to 1.1 %"
     assert cannot_exclude(1.42) == "; a difference of up to 42 % cannot be ruled out"
     assert cannot_exclude(2.3) == "; a difference of up to a factor of 2.3 cannot be ruled out"
-    assert quantity(0.04123, "MiB/s") == "0.0412 MiB/s"
+    assert quantity(0.04123, "MiB/s") == "42.2 KiB/s"
     assert quantity(-1234.5, "ms") == "−1,230 ms"
 
 

@@ -1,10 +1,11 @@
 """What a level of a factor costs beside the other level, under each combination of the other factors.
 
 Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
-the replicates, pooled over all treatments. They are so wide that those of all combinations and of their
-mean hold together (Šidák), wider where the two levels were picked from several because they differ most
-(Tukey), or the factor from several because it explains most. Of a factor of two levels the effect's own
-test says whether it costs anything on average; where no effect shows, no cost does (`significance.py`).
+the replicates, pooled over all treatments where these vary alike, else of the two that are compared. They
+are so wide that those of all combinations and of their mean hold together (Šidák), wider where the two
+levels were picked from several because they differ most (Tukey), or the factor from several because it
+explains most. Of a factor of two levels the effect's own test says whether it costs anything on average;
+where no effect shows, no cost does (`significance.py`).
 """
 
 from __future__ import annotations
@@ -248,9 +249,10 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         return None
     # levels stay in the index: a factor may be called as one of the columns
     logs = np.log(values[response.name])
-    groups = logs.groupby([values[n].astype(str) for n in names]).agg(["mean", "count"])
+    groups = logs.groupby([values[n].astype(str) for n in names]).agg(["mean", "count", "var"])
     ranked = ranking(outcome, response)
     error, df = ranked.differences.error
+    fewest = df
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     for combination, block in groups.groupby(level=others) if others else [((), groups)]:
@@ -261,6 +263,12 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         means = block["mean"].astype(float)
         difference = float(means[levels[0]]) - float(means[levels[1]])
         of_cell = error * math.sqrt(float((1 / block["count"]).sum()))
+        if ranked.differences.unequal:
+            parts = (block["var"] / block["count"]).to_numpy(float)
+            of_cell = math.sqrt(float(parts.sum()))
+            each = float((parts**2 / (block["count"] - 1)).sum())
+            if each > 0:  # Welch's, of the cell that is known least
+                fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
         where = dict(zip(others, map(str, combination), strict=True))
         both = [math.exp(float(means[v])) for v in levels]
         cells.append((where, difference, of_cell, int(block["count"].sum()), both))
@@ -276,6 +284,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     errors = [cell[2] for cell in cells]
     # of settings that were kept, what sets one apart does not average out
     of_mean = sum(errors) if factor in ranked.kept else math.sqrt(sum(e * e for e in errors))
+    df = fewest
     half = _quantile(outcome, factor, len(cells), df)
     # where no effect shows, nothing costs; single runs tell nothing of chance
     told = False if df > 0 and not ranked.differences.show else None

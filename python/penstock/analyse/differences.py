@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from scipy import stats
 
 from penstock.analyse import significance
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.spread import OWN, Error, Spread, differs
 
 Values = NDArray[np.floating[Any]]
 
@@ -28,7 +30,7 @@ class Differences:
     """Differences of treatment means, of logarithms where ratios have a meaning.
 
     `values` of the runs of each treatment on that scale; `runs` as measured, with `_scaled`, in their order;
-    `most_df`: of settings that were kept over several runs the error has no more degrees of freedom.
+    `spread` of the runs, treatments in the order of `values`; `kept`: settings were kept over several runs.
     """
 
     outcome: Outcome
@@ -36,7 +38,7 @@ class Differences:
     values: Mapping[str, Values]
     runs: pd.DataFrame
     kept: bool
-    most_df: float
+    spread: Spread
 
     @cached_property
     def error(self) -> tuple[float, float]:
@@ -52,33 +54,42 @@ class Differences:
             free -= passes.ngroups - 1
         if free < 1:
             return math.nan, 0.0
-        return math.sqrt(max(squares, 0.0) / free), float(min(free, self.most_df))
+        return math.sqrt(max(squares, 0.0) / free), float(free)
 
     @cached_property
     def _passes(self) -> NDArray[Any] | None:
         """The pass of each run; None where passes are no blocks, or treatments are not alike in them."""
-        plan, runs = self.outcome.plan, self.runs
-        if plan.get("order") == "interleaved" and "replicate" in runs:
-            block = runs["replicate"]
-        elif "run_id" in runs:
-            known = {str(r.get("run_id")): r.get("block") for r in plan.get("rows") or []}
-            block = runs["run_id"].astype(str).map(known)
-        else:
+        block = blocks_of(self.outcome, self.runs)
+        if block is None or len(self.values) < 2:
             return None
-        if block.isna().any() or block.nunique() < 2 or len(self.values) < 2:
-            return None
-        counts = pd.crosstab(runs["treatment_id"].astype(str), block).to_numpy()
-        return np.asarray(block) if (counts == counts[0, 0]).all() else None
+        counts = pd.crosstab(self.runs["treatment_id"].astype(str), block).to_numpy()
+        return block if (counts == counts[0, 0]).all() else None
 
     @cached_property
     def unequal(self) -> bool:
-        """Whether the spread differs between treatments (Brown and Forsythe's test)."""
+        """True if spreads differ between treatments (Brown and Forsythe's test; of few runs Bartlett's)."""
         values = list(self.values.values())
-        if len(values) < 2 or min(map(len, values)) < _ENOUGH or self.kept:
+        if len(values) < 2 or self.kept or not any(np.ptp(v) > 0 for v in values):
             return False
-        if not any(np.ptp(v) > 0 for v in values):
-            return False
-        return bool(stats.levene(*values, center="median").pvalue < _UNEQUAL)
+        fewest = min(map(len, values))
+        if fewest >= _ENOUGH and stats.levene(*values, center="median").pvalue < _UNEQUAL:
+            return True
+        return fewest >= OWN and differs(self.spread.own, self.spread.counts - 1) < _UNEQUAL
+
+    def error_of(self, a: str, b: str) -> Error:
+        """The standard error of the difference of two treatments' means."""
+        if self.kept or (self.spread.shared and self._passes is None and not self.unequal):
+            places = {name: i for i, name in enumerate(self.values)}
+            return self.spread.difference(places[a], places[b])
+        ours, theirs = self.values[a], self.values[b]
+        if self.unequal:
+            parts = [float(v.var(ddof=1)) / len(v) for v in (ours, theirs)]
+            each = [p**2 / (len(v) - 1) for p, v in zip(parts, (ours, theirs), strict=True)]
+            if sum(each) > 0:
+                df = float(math.floor(sum(parts) ** 2 / sum(each)))
+                return Error(math.sqrt(sum(parts)), df)
+        error, df = self.error
+        return Error(error * math.sqrt(1 / len(ours) + 1 / len(theirs)), df)
 
     def half(self, a: str, b: str, level: float = significance.LEVEL) -> float:
         """Half the width of the interval of a difference, so wide that those of all pairs hold together.
@@ -86,20 +97,8 @@ class Differences:
         Tukey and Kramer; where spreads differ each pair by its own (Games and Howell, Journal of Educational
         Statistics 1, 1976, with Welch's degrees of freedom).
         """
-        ours, theirs = self.values[a], self.values[b]
-        means = len(self.values)
-        if self.unequal:
-            parts = [float(v.var(ddof=1)) / len(v) for v in (ours, theirs)]
-            each = [p**2 / (len(v) - 1) for p, v in zip(parts, (ours, theirs), strict=True)]
-            if sum(each) > 0:
-                df = float(math.floor(sum(parts) ** 2 / sum(each)))
-                return significance.of_pairs(means, df, level) * math.sqrt(sum(parts))
-        error, df = self.error
-        return (
-            significance.of_pairs(means, df, level)
-            * error
-            * math.sqrt(1 / len(ours) + 1 / len(theirs))
-        )
+        error = self.error_of(a, b)
+        return significance.of_pairs(len(self.values), error.df, level) * error.size
 
     def between(self, a: str, b: str) -> float:
         """The difference of two means on the scale of the spread."""
@@ -116,6 +115,11 @@ class Differences:
         error, df = self.error
         if math.isnan(error):
             return False
+        if self.kept or self.unequal:
+            return any(
+                abs(self.between(a, b)) > self.half(a, b, significance.BEYOND_TERMS)
+                for a, b in itertools.combinations(self.values, 2)
+            )
         mean = np.array([v.mean() for v in self.values.values()])
         part = np.array([1 / len(v) for v in self.values.values()])
         far = np.abs(mean[:, None] - mean) / np.sqrt(part[:, None] + part)
@@ -136,3 +140,32 @@ class Differences:
         if not math.isfinite(half) or not self.show:
             return False
         return abs(difference) > half if self.by_effect is None else self.by_effect
+
+
+def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:
+    """The block of each run, from 0; None where the runs were made in one, or it is not known."""
+    plan = outcome.plan
+    stages = plan.get("stages")
+    if plan.get("order") == "interleaved" and "replicate" in runs and not stages:
+        block = runs["replicate"]
+    elif "run_id" in runs:
+        known = {str(r.get("run_id")): r.get("block") for r in plan.get("rows") or []}
+        block = runs["run_id"].astype(str).map(known)
+    else:
+        return None
+    if block.isna().any() or block.nunique() < 2:
+        return None
+    return np.unique(block.to_numpy(), return_inverse=True)[1]
+
+
+def settings_of(outcome: Outcome, runs: pd.DataFrame) -> list[NDArray[np.int64]]:
+    """The whole plot and the strip of each run, where settings were kept over several."""
+    found = []
+    for attribute in ("whole_plot", "strip"):
+        known = {str(r.get("run_id")): r.get(attribute) for r in outcome.plan.get("rows") or []}
+        if "run_id" not in runs or not any(known.values()):
+            continue
+        setting = runs["run_id"].astype(str).map(known)
+        if not setting.isna().any() and setting.nunique() > 1:
+            found.append(np.unique(setting.to_numpy(), return_inverse=True)[1])
+    return found

@@ -29,6 +29,7 @@ from penstock.text import (
     listed,
     percent,
     percents,
+    quantities,
     quantity,
     square_of,
     term_text,
@@ -58,6 +59,12 @@ def _instead(outcome: Outcome, cost: FactorCost) -> str:
     return f"{phrase(cost.level)} instead of {phrase(cost.other)}"
 
 
+def _levels(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
+    """The two levels by themselves, with the factor where they alone may be another's."""
+    factor = outcome.factor(cost.factor)
+    return factor.shown(cost.level), factor.shown(cost.other)
+
+
 def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
     evidence = {
         "table": "runs",
@@ -81,11 +88,12 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
 def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
     """What is said where combinations have no valid run."""
     most = cost.worst if cost.overall >= 1 else cost.least
-    reference = outcome.factor(cost.factor).phrase(cost.other)
+    phrase = outcome.factor(cost.factor).phrase
     return (
         f"Not decided yet: only {len(cost.cells)} of {len(cost.cells) + cost.missing} combinations have a "
-        f"valid run with {reference} and with {cost.level}. Among these {_instead(outcome, cost)} "
-        f"{_changes(cost, most.ratio)} with {outcome.phrase(most.where)}, which is the most."
+        f"valid run with {phrase(cost.other)} and with {phrase(cost.level)}. Among these "
+        f"{_instead(outcome, cost)} {_changes(cost, most.ratio)} with {outcome.phrase(most.where)}, which is "
+        "the most."
     )
 
 
@@ -249,8 +257,9 @@ def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
         if len(cost.cells) > 1
         else ""
     )
+    level, other = _levels(outcome, cost)
     return (
-        f"{cost.other} over {cost.level}, more than 1 where {cost.level} is worse, of geometric means with "
+        f"{other} over {level}, more than 1 where {level} is worse, of geometric means with "
         f"95 % intervals{' (all of them together)' if len(cost.cells) > 1 else ''}: {listed(said)}{mean}."
     )
 
@@ -342,7 +351,8 @@ def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> st
         and not any(c.where[k] == v for c in genuine)
     }
     where = f"with {outcome.phrase(common)} " if common and genuine else ""
-    return f" ({where}only because {cost.other} becomes as bad: {cost.level} itself gets no better there)"
+    mine, other = _levels(outcome, cost)
+    return f" ({where}only because {other} becomes as bad: {mine} itself gets no better there)"
 
 
 def effects(outcome: Outcome) -> Iterator[Finding]:
@@ -423,9 +433,14 @@ def _up_to(
         return ""
     scale = _scale(terms)
     if scale == LOG:
-        return f"; it may still be up to a factor of {quantity(math.exp(most))}"
+        return f"; it may still be up to a factor of {quantity(_ratio(most))}"
     unit = response.unit if scale == LINEAR else f"on the scale {scale}"
     return f"; it may still be up to {quantity(most, unit)}"
+
+
+def _ratio(logarithm: float) -> float:
+    """The ratio of a difference of logarithms, as large as a number may be."""
+    return math.exp(min(logarithm, 700.0))
 
 
 def _scale(terms: pd.DataFrame) -> str:
@@ -444,8 +459,8 @@ def _tests(terms: pd.DataFrame) -> str:
             effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
             what = "effect"
             if row.get("scale") == LOG:
-                what, (effect, low, high) = "ratio", map(math.exp, (effect, low, high))
-            ends = f"{quantity(low)} to {quantity(high)}"
+                what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
+            ends = quantities([low, high])
             said.append(
                 f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
                 f"{f', {of_all}' if of_all else ''}"

@@ -11,7 +11,7 @@ from scipy import stats
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.text import counted, quantity
+from penstock.text import counted, quantities, quantity
 
 COLUMNS = (
     "run_id",
@@ -115,8 +115,8 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
             ""
             if sure
             else "More pairs narrow it: `--augment replicates:NUMBER` repeats all treatments.",
-            f"Difference {quantity(mean, response.unit)}, 95 % interval {quantity(mean - half)} to "
-            f"{quantity(mean + half)}.",
+            f"Difference {quantity(mean, response.unit)}, 95 % interval "
+            f"{quantities([mean - half, mean + half], response.unit)}.",
         )
 
 

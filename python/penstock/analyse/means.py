@@ -1,11 +1,12 @@
 """Means: treatments ranked for each response, and the mean at each level of each factor.
 
-Intervals come from the spread of the replicates pooled over all treatments (Student's t): of the logarithms
-where all values are above 0, so that a spread in per cent is one for fast and slow treatments alike, else of
-the values. Treatments are told apart by all pairs (Tukey's studentised range, Kramer's for unequal numbers;
-by Games and Howell's where the spread differs between treatments), because the best was picked by looking;
-what the passes have in common is taken out where each treatment was run in each of them. With 95 %
-probability no two that are equal are told apart; where no effect shows, none are (`significance.py`).
+Intervals are Student's t on the logarithms where all values are above 0, else on the values. That of a mean
+comes from the treatment's own runs, of which three are enough; of fewer the spread is pooled over all
+treatments, with what blocks and settings that were kept add to it (`spread.py`). Treatments are told apart
+by all pairs (Tukey's studentised range, Kramer's for unequal numbers; by Games and Howell's where the
+spread differs between treatments), because the best was picked by looking; what the passes have in common
+is taken out where each treatment was run in each of them. With 95 % probability no two that are equal are
+told apart; where no effect shows, none are (`significance.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ import pandas as pd
 import pyarrow as pa
 from scipy.special import stdtrit
 
-from penstock.analyse.differences import Differences
+from penstock.analyse.differences import Differences, blocks_of, settings_of
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.spread import Error, Spread
 from penstock.archive.schemas import TABLES, described
-from penstock.text import named_unit, quantity, times
+from penstock.text import fitting, named_unit, number, times
 
 CONFIDENCE = 0.95
+#: the largest logarithm of a ratio that is told as a number
+_MOST = 300.0
 #: what cannot be told from the best and is at most so much worse is called as good
 AS_GOOD = 0.05
 
@@ -85,20 +89,8 @@ class Ranking:
 
     @cached_property
     def df(self) -> int:
-        """Degrees of freedom of the spread: 0 without replicates.
-
-        Of settings that were kept over several runs no more than these have: what sets one apart is in the
-        spread, but not in each run anew.
-        """
-        free = sum(len(v) - 1 for v in self._values.values())
-        effects = self.outcome.effects
-        if not self.kept or effects is None or "df_error" not in effects:
-            return free
-        mine = effects[
-            (effects["response"] == self.response.name)
-            & effects["term"].isin(["whole_plot", "strip"])
-        ]
-        return int(min([free, *mine["df"]]))
+        """Degrees of freedom of the runs within their treatments: 0 without replicates."""
+        return sum(len(v) - 1 for v in self._values.values())
 
     @cached_property
     def kept(self) -> frozenset[str]:
@@ -108,15 +100,28 @@ class Ranking:
         return frozenset(str(n) for kind in names for n in kind)
 
     @cached_property
-    def spread(self) -> float:
-        """Standard deviation of a run within its treatment: relative where ratios have a meaning."""
-        if self.df < 1:
-            return math.nan
+    def spread(self) -> Spread:
+        """What runs vary by, in the order of `_values`; of logarithms where ratios have a meaning."""
+        treatment = np.unique(self._runs["treatment_id"].astype(str), return_inverse=True)[1]
+        shared = settings_of(self.outcome, self._runs)
+        block = blocks_of(self.outcome, self._runs)
+        groups = shared if block is None else [block, *shared]
+        return Spread(treatment, self._scaled["_scaled"].to_numpy(float), groups)
+
+    @cached_property
+    def _scaled(self) -> pd.DataFrame:
         scale = np.log if self.positive else np.asarray
-        squares = sum(
-            float(np.sum((scale(v) - scale(v).mean()) ** 2)) for v in self._values.values()
-        )
-        return math.sqrt(squares / self.df)
+        return self._runs.assign(_scaled=scale(self._runs["_value"].astype(float)))
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self._values)}
+
+    @cached_property
+    def shown(self) -> tuple[float, str]:
+        """The factor and the unit in which tables show the means."""
+        means = [float(v.mean()) for v in self._values.values()]
+        return fitting(means, self.response.unit)
 
     @cached_property
     def treatments(self) -> list[Mean]:
@@ -129,11 +134,11 @@ class Ranking:
         for treatment in order:
             mine = self._values[treatment]
             mean = float(mine.mean())
-            low, high = self._around(mean, self.spread / math.sqrt(len(mine)))
+            low, high = self._around(mean, self.spread.of_treatment(self._place[treatment]))
             half = self.differences.half(order[0], treatment)
             behind = self._behind(float(best.mean()), mean)
             ends = (
-                (behind * math.exp(-half), behind * math.exp(half))
+                (behind * math.exp(-min(half, _MOST)), behind * math.exp(min(half, _MOST)))
                 if self.positive
                 else (math.nan,) * 2
             )
@@ -169,9 +174,9 @@ class Ranking:
             self.outcome,
             self.response.name,
             {t: scale(v) for t, v in self._values.items()},
-            self._runs.assign(_scaled=scale(self._runs["_value"].astype(float))),
+            self._scaled,
             bool(self.kept),
-            self.df,
+            self.spread,
         )
 
     def apart(self, a: Mean, b: Mean) -> bool:
@@ -182,7 +187,7 @@ class Ranking:
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
         """How many times better `a` is than `b`, with the interval of all pairs together."""
         ratio = self._behind(a.mean, b.mean)
-        half = self.differences.half(str(a.treatment_id), str(b.treatment_id))
+        half = min(self.differences.half(str(a.treatment_id), str(b.treatment_id)), _MOST)
         return ratio, ratio * math.exp(-half), ratio * math.exp(half)
 
     def of(self, *verdicts: str) -> list[Mean]:
@@ -213,19 +218,12 @@ class Ranking:
         found = []
         for level in made:
             mine = [cell[level] for cell in whole]
-            scale = [m.mean if self.positive else 1.0 for m in mine]
-            error = self.spread * math.sqrt(
-                sum(s * s / m.n for s, m in zip(scale, mine, strict=True))
-            )
-            if (
-                factor in self.kept
-            ):  # the treatments share settings: what sets these apart does not average out
-                error = (
-                    sum(abs(s) / math.sqrt(m.n) for s, m in zip(scale, mine, strict=True))
-                    * self.spread
-                )
-            error /= len(mine) * (abs(means[level]) if self.positive else 1.0)
-            low, high = self._around(means[level], error)
+            weights = {
+                self._place[str(m.treatment_id)]: (m.mean / means[level] if self.positive else 1.0)
+                / len(mine)
+                for m in mine
+            }
+            low, high = self._around(means[level], self.spread.of_mean(weights))
             found.append(
                 Mean(
                     {factor: level},
@@ -251,13 +249,12 @@ class Ranking:
             return math.nan
         return best / mean if self.response.better == "higher" else mean / best
 
-    def _t(self, confidence: float) -> float:
-        return float(stdtrit(self.df, (1 + confidence) / 2)) if self.df > 0 else math.nan
-
-    def _around(self, mean: float, error: float) -> tuple[float, float]:
-        half = self._t(CONFIDENCE) * error
+    def _around(self, mean: float, error: Error) -> tuple[float, float]:
+        if error.df <= 0:
+            return math.nan, math.nan
+        half = float(stdtrit(error.df, (1 + CONFIDENCE) / 2)) * error.size
         if self.positive:
-            return mean * math.exp(-half), mean * math.exp(half)
+            return mean * math.exp(-min(half, _MOST)), mean * math.exp(min(half, _MOST))
         # of counts none is below 0
         none_below = all((v >= 0).all() for v in self._values.values())
         return max(mean - half, 0.0) if none_below else mean - half, mean + half
@@ -332,7 +329,7 @@ def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str]
     heads = ["#", *([f.name.replace("_", " ") for f in columns] or ["treatment"])]
     intervals = {r.name: r is responses[0] and main.df > 0 for r in responses}
     for response in responses:
-        heads += mean_heads(response, intervals[response.name])
+        heads += mean_heads(ranking(outcome, response), intervals[response.name])
     heads.append("#runs")
     rows = []
     for rank, treatment in enumerate(main.treatments, start=1):
@@ -340,27 +337,29 @@ def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str]
         whole = outcome.phrase(treatment.levels) or str(treatment.treatment_id)
         cells = [str(rank), *(told or [whole])]
         for response in responses:
-            mean = ranking(outcome, response).mean(treatment.treatment_id)
-            cells += mean_cells(mean, intervals[response.name])
+            of = ranking(outcome, response)
+            cells += mean_cells(of, of.mean(treatment.treatment_id), intervals[response.name])
         rows.append([*cells, str(treatment.n)])
     return heads, rows
 
 
-def mean_heads(response: ResponseUnit, interval: bool) -> list[str]:
+def mean_heads(ranked: Ranking, interval: bool) -> list[str]:
     """The headings over `mean_cells`."""
     sure = ["#95 % interval"] if interval else []
-    return [f"#{named_unit(response.name, response.unit)}", *sure, "#behind"]
+    return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", *sure, "#behind"]
 
 
-def mean_cells(mean: Mean | None, interval: bool) -> list[str]:
+def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
     """Mean, interval if asked for and how far behind the best, in words; empty of nothing."""
     if mean is None:
         return [""] * (3 if interval else 2)
-    sure = f"{quantity(mean.low)} to {quantity(mean.high)}" if math.isfinite(mean.low) else ""
-    return [quantity(mean.mean), *([sure] if interval else []), _behind(mean)]
+    factor = ranked.shown[0]
+    ends = (number(factor * end) for end in (mean.low, mean.high))
+    sure = " to ".join(ends) if math.isfinite(mean.low) else ""
+    return [number(factor * mean.mean), *([sure] if interval else []), _behind(mean, factor)]
 
 
-def _behind(mean: Mean) -> str:
+def _behind(mean: Mean, factor: float) -> str:
     """How far behind the best: the verdict, else `2.9×`, else the difference (`+6.00`)."""
     if mean.off == 0:
         return "best"
@@ -368,7 +367,7 @@ def _behind(mean: Mean) -> str:
         return mean.verdict.replace("-", " ")
     if math.isfinite(mean.behind):
         return times(mean.behind)
-    return f"{'+' * (mean.off > 0)}{quantity(mean.off)}"
+    return f"{'+' * (mean.off > 0)}{number(factor * mean.off)}"
 
 
 def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:

@@ -29,7 +29,7 @@ from penstock.analyse.surface import (
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Desire
-from penstock.text import counted, listed, quantity
+from penstock.text import counted, listed, quantities, quantity
 
 _DOUBTED = 0.05
 ALL = "all responses"
@@ -112,10 +112,7 @@ def prediction_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         unit = str(row["unit"])
         line = f"{row['response']}: {quantity(float(row['value']), unit)}"
         if math.isfinite(float(row["ci_low"])):
-            line += (
-                f" ({quantity(float(row['ci_low']))} to {quantity(float(row['ci_high']))}; one run "
-                f"{quantity(float(row['run_low']))} to {quantity(float(row['run_high']))})"
-            )
+            line += f" ({_ends(row, 'ci', unit)}; one run {_ends(row, 'run', unit)})"
         found.append(line)
         if row["lack_of_fit_p"] is not None and row["lack_of_fit_p"] < _DOUBTED:
             found.append(
@@ -324,5 +321,9 @@ def _chosen(
 def _with_interval(row: Mapping[Any, Any], unit: str) -> str:
     said = quantity(float(row["value"]), unit)
     if math.isfinite(float(row["ci_low"])):
-        said += f" ({quantity(float(row['ci_low']))} to {quantity(float(row['ci_high']))})"
+        said += f" ({_ends(row, 'ci', unit)})"
     return said
+
+
+def _ends(row: Mapping[Any, Any], of: str, unit: str) -> str:
+    return quantities([float(row[f"{of}_low"]), float(row[f"{of}_high"])], unit)

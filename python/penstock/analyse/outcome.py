@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,20 +31,28 @@ _SAYS_LITTLE = frozenset(
 @dataclass(frozen=True)
 class FactorLevels:
     """A factor as planned: its level names in order (low first), its unit, and the time scales of levels
-    that stand for slowed disks."""
+    that stand for slowed disks. `ambiguous`: another factor has a level that reads the same."""
 
     name: str
     levels: list[str]
     unit: str | None = None
     scales: dict[str, float] = field(default_factory=dict)
+    ambiguous: bool = False
 
     def label(self, level: str) -> str:
         """A level below its factor's name: as it is called, with its speed: `sata-ssd at ¼ speed`."""
         return at_speed(level, self.scales.get(level, 1.0))
 
     def phrase(self, level: str) -> str:
-        """A level in a sentence: `sata-ssd at ¼ speed`, `8 jobs`, `4KiB block size`, `n = 600`."""
+        """A level in a sentence: `sata-ssd at ¼ speed`, `8 jobs`, `4KiB block size`, `n = 600`; with the
+        factor's name as the study has it, `log_disk ssd`, where the level alone may be another factor's."""
+        if self.ambiguous:
+            return f"{self.name} {self.label(level)}"
         return at_speed(self._phrase(level), self.scales.get(level, 1.0))
+
+    def shown(self, level: str) -> str:
+        """A level as the study calls it, with the factor's name where it alone may be another factor's."""
+        return f"{self.name} {level}" if self.ambiguous else level
 
     def _phrase(self, level: str) -> str:
         name = self.name.replace("_", " ")
@@ -148,7 +156,7 @@ class Outcome:
             for name, raw in (self.study.get("factors") or {}).items():
                 levels = (raw or {}).get("levels", []) if isinstance(raw, dict) else raw
                 found.append(self._factor(str(name), [str(level) for level in levels]))
-        return found
+        return _told_apart(found)
 
     def _factor(self, name: str, levels: list[str], unit: str | None = None) -> FactorLevels:
         scales = {level: self.speeds.label(name, level) for level in levels}
@@ -266,6 +274,15 @@ class Outcome:
         return separator.join(
             f.phrase(str(levels[f.name])) for f in self.factors if f.name in levels
         )
+
+
+def _told_apart(factors: list[FactorLevels]) -> list[FactorLevels]:
+    """The factors, `ambiguous` where a level of another reads the same."""
+    words = [{f.phrase(level).lower() for level in f.levels} for f in factors]
+    return [
+        replace(f, ambiguous=any(mine & other for j, other in enumerate(words) if j != i))
+        for i, (f, mine) in enumerate(zip(factors, words, strict=True))
+    ]
 
 
 def _missing(name: str) -> FactorLevels:

@@ -13,7 +13,7 @@ import pandas as pd
 from penstock.design.plan import Plan, treatments_of
 from penstock.errors import BadInput
 from penstock.spec.study import Response
-from penstock.text import quantity
+from penstock.text import quantities, quantity
 
 _LARGEST_BYTES = 256 << 20
 
@@ -87,7 +87,7 @@ def rank_lines(found: Sequence[Ranked], response: Response) -> list[str]:
         said = ", ".join(f"{n} {v}" for n, v in one.levels.items())
         value = "no prediction" if one.predicted is None else quantity(one.predicted, response.unit)
         if one.low is not None and one.high is not None:
-            value += f" ({quantity(one.low)} to {quantity(one.high)})"
+            value += f" ({quantities([one.low, one.high], response.unit)})"
         lines.append(f"{place:4} {said}: {value}")
     return lines
 

@@ -23,6 +23,7 @@ from penstock.text import (
     listed,
     percent,
     percents,
+    quantities,
     quantity,
     term_text,
     times,
@@ -409,7 +410,7 @@ def _interval(ranked: Ranking, mean: Mean) -> str:
     unit = ranked.response.unit
     return (
         f"95 % interval of {ranked.response.name} with {_name(ranked, mean)}: "
-        f"{quantity(mean.low)} to {quantity(mean.high, unit)} ({mean.n} run{'s' * (mean.n != 1)})."
+        f"{quantities([mean.low, mean.high], unit)} ({mean.n} run{'s' * (mean.n != 1)})."
     )
 
 

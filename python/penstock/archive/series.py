@@ -307,7 +307,8 @@ def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -
         )
     run = run_name(bundle) if several else ""
     levels = bundle.manifest.get("levels") or {}
-    group = ", ".join(str(v) for v in levels.values()) if several else ""
+    named = (f"{k} {v}" if len(levels) > 1 else str(v) for k, v in levels.items())
+    group = ", ".join(named) if several else ""
     if table == "io_events":
         return _requests(bundle, run, group)
     if table == "spark_tasks":

@@ -6,10 +6,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from penstock.campaign.conductor import Outcome
+from penstock.console import Console, TextColumn
 
 if TYPE_CHECKING:
     from penstock.design.plan import PlannedRun
@@ -67,7 +67,7 @@ class RunProgress:
         if self._quiet:
             return
         if self._bar is not None:
-            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(line, soft_wrap=True)
         else:
             print(line, file=sys.stderr, flush=True)
 

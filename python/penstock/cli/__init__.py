@@ -21,7 +21,7 @@ from typer.main import get_group
 
 from penstock.cli._failure import tell
 from penstock.errors import BadInput, PenstockError
-from penstock.terminal import say
+from penstock.terminal import escaped_output, say
 
 #: libraries that only some verbs need, and the extra of the package that brings them
 EXTRAS = {
@@ -184,6 +184,11 @@ def _command(verb: str) -> Any:
 
 def main() -> None:
     """Runs the command line and exits with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
+    with escaped_output():
+        _main()
+
+
+def _main() -> NoReturn:
     try:
         status = _build()(prog_name="penstock", standalone_mode=False)
         _must_be_closed()

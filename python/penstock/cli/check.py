@@ -105,9 +105,9 @@ def _share(text: str | None) -> float | None:
 
 
 def _show(rows: list[Judged]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from penstock.console import Console
     from penstock.report.check import COLUMNS, cells
 
     table = Table(box=None, pad_edge=False)
@@ -116,4 +116,4 @@ def _show(rows: list[Judged]) -> None:
         table.add_column(name, justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*cells(row))
-    Console(width=_WIDTH, highlight=False, markup=False, emoji=False).print(table)
+    Console(width=_WIDTH).print(table)

@@ -152,12 +152,12 @@ def _phases(
 
 
 def _show(found: Compared) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from penstock.console import Console
     from penstock.errors import printable
 
-    console = Console(width=100, highlight=False, markup=False, emoji=False)
+    console = Console(width=100)
     for number, name in enumerate(found.names):
         runs = found.runs[name]
         shown = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")

@@ -18,9 +18,9 @@ from penstock.predict.intervals import LEVEL, exact
 from penstock.writing import whole_folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from penstock.console import Console
     from penstock.platform.hosts import Platform
     from penstock.predict.explore.recommend import Recommendation
     from penstock.predict.explore.run import Exploration
@@ -206,14 +206,13 @@ def _write(
 
 
 def _show(found: Exploration, recommendation: Recommendation) -> None:
-    from rich.console import Console
-
+    from penstock.console import Console
     from penstock.report import exploration_text
 
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = Console(width=_WIDTH)
 
     def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=False)
+        console.print(text)
 
     say(recommendation.text)
     for note in recommendation.notes:
@@ -244,7 +243,7 @@ def _table(console: Console, table: prediction_text.Table) -> None:
         grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
     for row in table.rows:
         grid.add_row(*row)
-    console.print(grid, markup=False)
+    console.print(grid)
     console.print()
 
 
@@ -255,14 +254,14 @@ class _Bar:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         if not quiet and sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import (
                 BarColumn,
                 MofNCompleteColumn,
                 Progress,
-                TextColumn,
                 TimeRemainingColumn,
             )
+
+            from penstock.console import Console, TextColumn
 
             self._bar = Progress(
                 TextColumn("{task.description}"),

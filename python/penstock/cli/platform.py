@@ -160,8 +160,7 @@ def show_platform(
     as_json: bool = typer.Option(False, "--json", help="Everything that was read, as one object."),
 ) -> None:
     """What was read from FILE, with units and defaults: hosts, network, store, what is assumed."""
-    from rich.console import Console
-
+    from penstock.console import Console
     from penstock.platform.hosts import load_platform
     from penstock.platform.show import platform_json, show
 
@@ -169,7 +168,7 @@ def show_platform(
     if as_json:
         print(platform_json(platform))
     else:
-        show(platform, Console(width=100, highlight=False, markup=False, soft_wrap=False))
+        show(platform, Console(width=100))
 
 
 @app.command("check")

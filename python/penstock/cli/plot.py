@@ -173,8 +173,9 @@ def _of_series(
     from dataclasses import replace
 
     from penstock.errors import BadInput
-    from penstock.report.figures.chart import chart_of, read_figure, size_of
+    from penstock.report.figures.chart import chart_of, gaps_of, read_figure, size_of
     from penstock.report.figures.ship import shipped
+    from penstock.terminal import say
 
     first = Path(sources[0])
     if kind is None:
@@ -222,6 +223,8 @@ def _of_series(
         x=across,
         align=asked.align or "",
     )
+    for gap in gaps_of(recorded):
+        say(gap)
     target = output or _default(sources[0], kind)
     return target, shipped(chart, recorded, target.name, code)
 
@@ -386,9 +389,8 @@ def _of_trace(
 
 
 def _in_terminal(out: Path, file: str | None) -> None:
-    from rich.console import Console
-
     from penstock.analyse.traced_run import TracedRun
+    from penstock.console import Console
     from penstock.errors import BadInput
     from penstock.report.style import NotDrawn
     from penstock.report.trace.gather import totals_of
@@ -404,5 +406,5 @@ def _in_terminal(out: Path, file: str | None) -> None:
     except NotDrawn as missing:
         raise BadInput(f"offsets cannot be drawn: {missing}") from None
     width = None if sys.stdout.isatty() else 100
-    console = Console(width=width, highlight=False)
+    console = Console(width=width)
     print_offsets(run, chosen, name_of(run, chosen["file_id"]), console)

@@ -19,8 +19,7 @@ from penstock.predict.intervals import DRAWS, LEVEL, exact
 from penstock.writing import check_target, whole_file, whole_folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from penstock.console import Console
     from penstock.predict.measured_runs import MeasuredRun
     from penstock.predict.prediction import Prediction
     from penstock.report import prediction_text
@@ -223,8 +222,9 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
+
+    from penstock.console import Console, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -233,11 +233,10 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 
 
 def _answer(p: Prediction) -> None:
-    from rich.console import Console
-
+    from penstock.console import Console
     from penstock.report import prediction_text
 
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = Console(width=_WIDTH)
 
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
@@ -348,9 +347,9 @@ def _is_workflow(path: Path) -> bool:
 
 
 def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from penstock.console import Console
     from penstock.text import at_speed
 
     fixed = {"treatment_id", "response", "unit", "predicted", "ci_low", "ci_high", "source", "note"}
@@ -372,7 +371,7 @@ def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -
             cells += [_number(row["measured_mean"]), _number(row["ratio"])]
             cells.append("basis" if row["is_basis"] else "")
         table.add_row(*cells)
-    Console(width=100, highlight=False, markup=False, emoji=False).print(table)
+    Console(width=100).print(table)
     print(f"Response: {', '.join(responses)}.")
     for note in sorted({str(row["note"]) for row in rows} - {""}):
         print(f"Note: {note}.")

@@ -53,9 +53,11 @@ def cautions(
     power: dict[str, Any],
     *,
     two_level: bool,
+    pure: int = 0,
     also: Sequence[str] = (),
 ) -> list[str]:
-    """The sentences that apply to this plan; `also`: those of its kind."""
+    """The sentences that apply to this plan; `pure`: degrees of freedom of runs that repeat treatments within
+    blocks; `also`: those of its kind."""
     found: list[str] = list(also)
     if resolution is not None:
         found += _fraction(resolution, aliases)
@@ -86,7 +88,7 @@ def cautions(
         )
         found.append(f"Two levels show no curvature between them.{middle}")
     found.append("Nothing is said about levels outside those that were run.")
-    found += _error(study, power)
+    found += _error(study, power, pure)
     if study.design.order == "standard":
         found.append("The order is not randomised: drift over time can look like an effect.")
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
@@ -97,7 +99,7 @@ def cautions(
     return found
 
 
-def _error(study: Study, power: dict[str, Any]) -> list[str]:
+def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     """What the error that effects are judged by is, and what it leaves unfound."""
     design = study.design
     df = power["degrees_of_freedom"]
@@ -121,10 +123,15 @@ def _error(study: Study, power: dict[str, Any]) -> list[str]:
                 f"No effect that {listed(others, 'or')} takes part in is judged at all: without replicates, "
                 "more than two levels are judged only where a full design has numbers for them."
             )
-    elif design.replicates == 1:
+    elif 0 < pure < df:
         found.append(
-            f"No pure error: with one replicate, effects are judged by what the model leaves ({df} degrees "
-            "of freedom), which holds every effect that is not in it."
+            f"Effects are judged by what the model leaves ({df} degrees of freedom), of which {pure} are "
+            "pure error, from treatments that are repeated; the others hold effects that the model has not."
+        )
+    elif not pure:
+        found.append(
+            f"No pure error: no treatment is repeated, so effects are judged by what the model leaves ({df} "
+            "degrees of freedom), which holds every effect that is not in it."
         )
     if not df:
         return found

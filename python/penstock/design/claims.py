@@ -38,7 +38,7 @@ def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
     rows = rows.astype(np.int64)
     if (rows < 0).any() or (rows >= np.array(levels)).any():
         raise PenstockError("the design names levels that the factors do not have")
-    if len(np.unique(rows, axis=0)) != len(rows):
+    if not claim.repeated and len(np.unique(rows, axis=0)) != len(rows):
         raise PenstockError("the design has a treatment twice")
     if claim.runs is not None and len(rows) != claim.runs:
         raise PenstockError(f"the design has {len(rows)} treatments, {claim.runs} were asked for")

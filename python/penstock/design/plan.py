@@ -203,14 +203,17 @@ def make_plan(study: Study) -> Plan:
             numbers.astype(np.int64),
             effective_by_factor(factors, model or "main", numbers),
         )
+    # rows that are repeated are ordered as any others, and are then runs of one treatment
+    of_row = _first_places(levels)
     replicates = study.design.replicates
     base_s = estimate(study, len(levels) * replicates, 0.0)[0]
     in_order = in_order or ordered(study, levels, base_s, model, effective)
-    rows = _rows(study, levels, in_order)
+    rows = _rows(study, levels, of_row, in_order)
+    pure = pure_df([r.treatment_id for r in rows], [r.block for r in rows])
     seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
     passes = in_order.order in PASSES
     df = (
-        pure_df([r.treatment_id for r in rows], [r.block for r in rows])
+        pure
         if in_order.between
         else error_df(
             len(levels), replicates, passes=passes,
@@ -230,7 +233,7 @@ def make_plan(study: Study) -> Plan:
         study_id=study.study_id,
         rows=rows,
         factors=factors,
-        treatments=len(levels),
+        treatments=int(of_row.max()) + 1,
         replicates=study.design.replicates,
         fraction=len(generators),
         generators=[_generator_text(g, names) for g in generators],
@@ -247,7 +250,7 @@ def make_plan(study: Study) -> Plan:
         estimate_why=why,
         power=power,
         cautions=[
-            *cautions(study, grade, aliases, power, two_level=two, also=also),
+            *cautions(study, grade, aliases, power, two_level=two, pure=pure, also=also),
             *cautions_of(in_order, factors),
             *between_cautions(between),
             *too_much,
@@ -396,10 +399,21 @@ def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: lis
     return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
 
 
-def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> list[PlannedRun]:
-    """The runs of a matrix of level numbers in their order."""
+def _first_places(levels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """The treatment of each row, from 0 in the order in which they first occur."""
+    _, first, of_row = np.unique(levels, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[of_row.reshape(-1)])
+
+
+def _rows(
+    study: Study,
+    levels: NDArray[np.integer[Any]],
+    of_row: NDArray[np.int64],
+    in_order: Ordered,
+) -> list[PlannedRun]:
+    """The runs of a matrix of level numbers in their order; `of_row`: the treatment of each of its rows."""
     factors = study.factors
-    width = max(2, len(str(len(levels))))
+    width = max(2, len(str(int(of_row.max()) + 1)))
     passes = in_order.order in PASSES
     rows: list[PlannedRun] = []
     digits = max(3, len(str(len(in_order.places))))
@@ -415,8 +429,8 @@ def _rows(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> 
                 run_order=number,
                 replicate=place.replicate,
                 block=place.block or (place.replicate if passes else 1),
-                treatment_id=f"t{place.treatment + 1:0{width}d}",
-                standard_order=place.treatment + 1,
+                treatment_id=f"t{of_row[place.treatment] + 1:0{width}d}",
+                standard_order=int(of_row[place.treatment]) + 1,
                 levels=dict(zip(names, by_treatment[place.treatment], strict=True)),
                 coded=dict(zip(names, coded[place.treatment], strict=True)),
                 whole_plot=place.whole_plot,

@@ -228,10 +228,10 @@ def power_of(
     found = power_at(error, freedom, noise)
     if effective is not None:
         found["effective_runs"] = effective
-    if fraction:
+    if fraction and (full_df is None or full_df > 0) and (full_df or replicates > 1):
         wide = half_width(runs << fraction, replicates, df=full_df)
         found["width_against_full"] = found["half_width_q_sigma"] / wide
-        if replicates > 1:
+        if replicates > 1 and runs > 1:
             whole = half_width(runs << fraction, replicates)
             found["width_against_full_random"] = half_width(runs, replicates) / whole
     return found

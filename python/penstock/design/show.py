@@ -169,7 +169,9 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
 def _design(plan: Plan) -> Iterator[str]:
     yield "Design"
     count = len(plan.factors)
-    runs = f"{plan.treatments} treatments x {plan.replicates} = {len(plan.rows)} runs"
+    each = len(plan.rows) // plan.replicates
+    repeated = "" if plan.stages or each == plan.treatments else f", with repeated ones {each},"
+    runs = f"{plan.treatments} treatments{repeated} x {plan.replicates} = {len(plan.rows)} runs"
     if plan.fraction:
         kind = f"fraction 2^({count}-{plan.fraction}), resolution {roman(plan.resolution)}"
     else:

@@ -284,8 +284,14 @@ def _levels_told(
     if model is not None:
         rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
         also = irregular(asked_of(study), rows, model)
-    said = cautions(study, plan.resolution, [], power, two_level=False, also=also)
+    pure = _pure(whole)
+    said = cautions(study, plan.resolution, [], power, two_level=False, pure=pure, also=also)
     return replace(whole, power=power, cautions=said)
+
+
+def _pure(plan: Plan) -> int:
+    """Degrees of freedom of all runs that repeat treatments within blocks."""
+    return pure_df([r.treatment_id for r in plan.rows], [r.block for r in plan.rows])
 
 
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
@@ -328,7 +334,9 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
         grade = plan.resolution
     aliases = alias_table(matrix, names, relation) if fraction else []
     power = power_of_stages(plan, study.design.noise, fraction)
-    said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
+    said = cautions(
+        study, grade if fraction else None, aliases, power, two_level=True, pure=_pure(plan)
+    )
     said += between_cautions(plan.between_blocks)
     said += [
         f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "

@@ -6,9 +6,9 @@ import dataclasses
 import json
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from penstock.console import Console
 from penstock.platform.fields import parse_payload
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 
-_TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+from penstock.text import short
+
+_TIMES = (
+    (86400.0, "d"),
+    (3600.0, "h"),
+    (60.0, "min"),
+    (1.0, "s"),
+    (1e-3, "ms"),
+    (1e-6, "µs"),
+    (1e-9, "ns"),
+)
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _ENERGIES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 
 
 def digits(value: float, count: int = 3) -> str:
-    """The number to so many digits, without powers of ten: `0.0123`, `4.8`, `1,230`."""
+    """The number to so many digits: `0.0123`, `4.8`, `1,230`."""
     if not math.isfinite(value):
         return "unbounded" if value > 0 else "–"
-    if value == 0:
-        return "0"
-    places = max(0, count - 1 - math.floor(math.log10(abs(value))))
-    rounded = round(value, count - 1 - math.floor(math.log10(abs(value))))
-    text = f"{rounded:,.{min(places, 9)}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+    return short(value, count)
 
 
 def seconds(value: float, count: int = 3) -> str:
@@ -51,10 +56,11 @@ def digits_apart(low: float, high: float) -> int:
 
 def _unit(value: float) -> str:
     # minutes and hours only where they are easier to read than seconds
-    for least, unit in ((172800.0, "d"), (7200.0, "h"), (600.0, "min"), (1.0, "s"), (1e-3, "ms")):
+    steps = ((172800.0, "d"), (7200.0, "h"), (600.0, "min"), *_TIMES[3:6])
+    for least, unit in steps:
         if abs(value) >= least * 0.9995:
             return unit
-    return "µs" if value else "s"
+    return "ns" if value else "s"
 
 
 def _time_parts(value: float, count: int = 3) -> tuple[str, str]:

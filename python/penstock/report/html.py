@@ -48,7 +48,7 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
         levels=sections.level_means(outcome),
         costs=sections.costs_table(outcome, cost),
         captions={
-            "costs": sections.costs_caption(cost),
+            "costs": sections.costs_caption(outcome, cost),
             **sections.effects_captions(outcome),
             **methods.CAPTIONS,
             "show_levels": "" if of_levels(outcome) else "yes",

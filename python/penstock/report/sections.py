@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,23 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.scale import LINEAR
 from penstock.analyse.significance import is_sure
 from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 from penstock.study.disk_speeds import scale_of
-from penstock.text import at_speed, counted, listed, quantity, term_text, times
+from penstock.text import (
+    at_speed,
+    counted,
+    fitting,
+    listed,
+    named_unit,
+    quantities,
+    quantity,
+    term_text,
+    times,
+)
 
 Table = dict[str, Any]
 
@@ -36,14 +48,26 @@ def _row(*cells: object, mark: str = "") -> dict[str, Any]:
     return {"cells": ["" if c is None else str(c) for c in cells], "mark": mark}
 
 
-def _number(value: Any, digits: int = 3) -> str:
+def _number(value: Any, digits: int = 3, factor: float = 1.0) -> str:
     try:
-        number = float(value)
+        number = float(value) * factor
     except (TypeError, ValueError):
         return ""
     if not math.isfinite(number):
         return ""
     return quantity(number) if digits == 3 else f"{number:.{digits}f}".replace("-", "−")
+
+
+def _interval(row: Mapping[Any, Any], of: str, unit: str) -> str:
+    """The ends of an interval in one unit."""
+    return quantities([float(row[f"{of}_low"]), float(row[f"{of}_high"])], unit)
+
+
+def _fitting(runs: pd.DataFrame, response: ResponseUnit) -> tuple[float, str]:
+    """The factor and the unit in which all runs' values are read easily."""
+    if response.name not in runs:
+        return 1.0, response.unit
+    return fitting(pd.to_numeric(runs[response.name], errors="coerce"), response.unit)
 
 
 def response_title(response: ResponseUnit) -> str:
@@ -115,13 +139,14 @@ def cost_of_main(outcome: Outcome) -> FactorCost | None:
     return None
 
 
-def costs_caption(cost: FactorCost | None) -> str:
+def costs_caption(outcome: Outcome, cost: FactorCost | None) -> str:
     """What the figure of costs shows, and the table in its place."""
     if cost is None:
         return ""
+    shown = outcome.factor(cost.factor).shown
     return (
-        f"What {cost.level} costs beside {cost.other} in {cost.response}, under each combination "
-        "of the other factors: ratio of the geometric means of the replicates with 95 % interval "
+        f"What {shown(cost.level)} costs beside {shown(cost.other)} in {cost.response}, under each "
+        "combination of the other factors: ratio of the geometric means of the replicates with 95 % interval "
         f"(spread pooled over treatments, all of them together). Up to {NO_COST:.2f}× is called no cost."
     )
 
@@ -134,7 +159,8 @@ def costs_table(outcome: Outcome, cost: FactorCost | None) -> Table | None:
         _row(outcome.phrase(c.where), times(c.ratio), f"{times(c.low)} to {times(c.high)}")
         for c in sorted(cost.cells, key=lambda cell: -cell.ratio)
     ]
-    return _table(["with", f"#cost of {cost.level}", "#95 % interval"], rows)
+    level = outcome.factor(cost.factor).shown(cost.level)
+    return _table(["with", f"#cost of {level}", "#95 % interval"], rows)
 
 
 #: treatments shown before the rest is folded away
@@ -158,7 +184,11 @@ def ranked(outcome: Outcome) -> Table | None:
     found = _table(heads, rows[:_SHOWN])
     found["more"] = rows[_SHOWN:]
     main = ranking(outcome, outcome.responses[0])
-    sure = " with 95 % intervals (Student t, spread pooled over treatments)" if main.df else ""
+    sure = (
+        " with 95 % intervals (Student t, of each by its own runs; of fewer than three by all)"
+        if main.df
+        else ""
+    )
     found["note"] = (
         f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, "
         "all pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
@@ -170,19 +200,19 @@ def ranked(outcome: Outcome) -> Table | None:
 def level_means(outcome: Outcome) -> Table | None:
     """The mean of every response at each level of each factor."""
     heads = ["factor", "level"]
-    intervals = [n == 0 and ranking(outcome, r).df > 0 for n, r in enumerate(outcome.responses)]
-    for response, interval in zip(outcome.responses, intervals, strict=True):
-        heads += mean_heads(response, interval)
+    all_of = [ranking(outcome, r) for r in outcome.responses]
+    intervals = [n == 0 and of.df > 0 for n, of in enumerate(all_of)]
+    for of, interval in zip(all_of, intervals, strict=True):
+        heads += mean_heads(of, interval)
     rows = []
     for factor in outcome.factors:
         by_response = [
-            {m.levels[factor.name]: m for m in ranking(outcome, r).level_means(factor.name)}
-            for r in outcome.responses
+            {m.levels[factor.name]: m for m in of.level_means(factor.name)} for of in all_of
         ]
         for level in factor.levels:
             cells = [
-                mean_cells(means.get(level), interval)
-                for means, interval in zip(by_response, intervals, strict=True)
+                mean_cells(of, means.get(level), interval)
+                for of, means, interval in zip(all_of, by_response, intervals, strict=True)
             ]
             if any(any(c) for c in cells):
                 name = term_text(factor.name) if level == factor.levels[0] else ""
@@ -301,7 +331,7 @@ def prediction(outcome: Outcome) -> Table | None:
             is_basis = treatment in bases
             interval = ""
             if math.isfinite(float(r.get("ci_low") or math.nan)):
-                interval = f"{_number(r['ci_low'])} to {_number(r['ci_high'])}"
+                interval = _interval(r, "ci", response.unit)
             rows.append(
                 _row(
                     treatment,
@@ -358,9 +388,9 @@ def fractions(outcome: Outcome) -> list[Table]:
                 _row(
                     term_text(r["term"]),
                     quantity(r["full"], response.unit),
-                    f"{_number(r['full_low'])} to {_number(r['full_high'])}",
+                    _interval(r, "full", response.unit),
                     quantity(r["half"], response.unit),
-                    f"{_number(r['half_low'])} to {_number(r['half_high'])}",
+                    _interval(r, "half", response.unit),
                     r["rivals"],
                     r["why"] or "as the full design",
                     mark="warn" if r["wrong"] else "",
@@ -410,22 +440,11 @@ def patterns(outcome: Outcome) -> Table | None:
     return _table(["run", "treatment", "verdict", "in words"], rows) if rows else None
 
 
-_SCALES = {"ns": [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]}
-_BINARY = [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")]
-
-
 def scaled(value: Any, unit: str) -> str:
     """A value in a unit people read: 5,100,000 ns as `5.10 ms`, bytes per second as MiB/s."""
     number = float(value) if value is not None else math.nan
     if not math.isfinite(number):
         return ""
-    steps = _SCALES.get(unit)
-    if unit in ("B", "B/s", "bytes/s"):
-        tail = "" if unit == "B" else "/s"
-        steps = [(f, u + tail) for f, u in _BINARY]
-    for factor, name in steps or []:
-        if abs(number) >= factor:
-            return quantity(number / factor, name)
     return quantity(number, unit)
 
 
@@ -651,24 +670,27 @@ def anova(outcome: Outcome) -> list[Table]:
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
+        linear = "scale" not in table or bool((table["scale"] == LINEAR).all())
+        factor, unit = fitting(table["effect"], response.unit if linear else "")
         rows = []
         for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
             residual = r["term"] == "residual"
             low = float(r.get("ci_low", math.nan))
             interval = ""
             if math.isfinite(low):
-                interval = (
-                    f"{_number(r.get('effect_ci_low'))} to {_number(r.get('effect_ci_high'))}"
+                ends = (
+                    _number(r.get(k), factor=factor) for k in ("effect_ci_low", "effect_ci_high")
                 )
+                interval = " to ".join(ends)
             rows.append(
                 _row(
                     term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
                     _p_words(r.get("p_value")),
                     _p_words(r.get("p_holm")),
-                    _number(r.get("effect")),
+                    _number(r.get("effect"), factor=factor),
                     interval,
-                    _number(r.get("coefficient")),
+                    _number(r.get("coefficient"), factor=factor),
                     _number(r.get("df"), 0),
                     term_text(str(r.get("aliases") or "")) if not residual else "",
                     mark="" if sure else "quiet",
@@ -681,9 +703,9 @@ def anova(outcome: Outcome) -> list[Table]:
                     "#variation (%)",
                     "#p",
                     "#p, all together",
-                    f"#effect ({response.unit})" if response.unit else "#effect",
+                    f"#{named_unit('effect', unit)}",
                     "#95 % interval",
-                    f"#q ({response.unit})" if response.unit else "#q",
+                    f"#{named_unit('q', unit)}",
                     "#df",
                     "aliases",
                 ],
@@ -714,13 +736,18 @@ def all_runs(outcome: Outcome) -> Table | None:
         return None
     factors = [f for f in outcome.factors if f.name in runs]
     columns = ["run", "treatment", "#replicate", *(f.name for f in factors)]
-    columns += [f"#{r.name} ({r.unit})" if r.unit else f"#{r.name}" for r in outcome.responses]
+    scales = [_fitting(runs, r) for r in outcome.responses]
+    named = zip(outcome.responses, scales, strict=True)
+    columns += [f"#{named_unit(r.name, unit)}" for r, (_, unit) in named]
     columns += ["valid", "reason"]
     rows = []
     for r in runs.to_dict("records"):
         cells = [r.get("run_id"), r.get("treatment_id"), r.get("replicate")]
         cells += [f.label(str(r[f.name])) for f in factors]
-        cells += [_number(r.get(x.name)) for x in outcome.responses]
+        cells += [
+            _number(r.get(x.name), factor=factor)
+            for x, (factor, _) in zip(outcome.responses, scales, strict=True)
+        ]
         cells += ["yes" if r.get("valid") else "no", r.get("reason") or ""]
         rows.append(_row(*cells, mark="" if r.get("valid") else "warn"))
     return _table(columns, rows)

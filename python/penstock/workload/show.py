@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from penstock.console import Console
 from penstock.text import counted, shortened
 from penstock.workload.distribution import mean_s
 from penstock.workload.graph import named
@@ -113,7 +113,7 @@ def _goes_on(last: Operation, o: Operation) -> bool:
 def show(workload: Workload, aggregate: bool = False) -> None:
     """Prints what `document_of` says, with a line for every level of the graph."""
     found = document_of(workload, aggregate)
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = Console(width=_WIDTH)
     moved = found["bytes"]
     console.print(
         f"{shortened(found['name'])}: {counted(found['tasks'], 'task')} in "
@@ -143,7 +143,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
     console.print(table)
     if len(found["stages"]) > _MOST_STAGES:
         console.print(f"... {len(found['stages']) - _MOST_STAGES:,} further stages in --json")
-    console.print(picture(found["levels"]), markup=False)
+    console.print(picture(found["levels"]))
     if aggregate:
         merged = found["aggregate"]
         console.print(

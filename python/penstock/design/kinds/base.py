@@ -6,7 +6,8 @@ A kind is a module or object with
 - `OPTIONS`: the keys that a study may say of it, with their meaning;
 - `CANNOT`: sentences on what it cannot tell, for the plan;
 - `fault(asked)`: what is expected instead, empty where such a design can be made;
-- `treatments(asked)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows;
+- `treatments(asked)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows unless it
+  claims `repeated`;
 - `claim(asked)`: what the rows keep to, which `penstock.design.claims` verifies from the rows themselves.
 """
 
@@ -100,7 +101,7 @@ class Claim:
     `model`: the largest model of which every coefficient has an estimate, None where nothing is promised;
     `clear`: linear main effects are orthogonal to all products of two and to squares, those of three levels
     to each other as well; `runs`: how many rows, if that is known.
-    `near`: every level occurs as often as any other or once more.
+    `near`: every level occurs as often as any other or once more; `repeated`: rows may occur several times.
     """
 
     model: Model | None = "main"
@@ -108,6 +109,7 @@ class Claim:
     near: bool = False
     clear: bool = False
     runs: int | None = None
+    repeated: bool = False
 
 
 def numeric(factor: Factor) -> list[float] | None:

@@ -9,11 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.design.generators import NoFraction, choose_generators, defining_relation, resolution
-from penstock.design.kinds.base import Asked, Claim, Numbers, no_forbidden, numeric
+from penstock.design.kinds.base import (
+    Asked,
+    Claim,
+    Numbers,
+    no_forbidden,
+    numeric,
+    whole_number,
+)
 from penstock.design.matrix import two_level
 
 WHAT = "Quantitative factors of three levels: the whole second-order surface, and curvature at the centre."
-OPTIONS: dict[str, str] = {}
+OPTIONS = {"centre": "how often the centre is run in each replicate (1): from 2 on, pure error"}
 CANNOT = ("Central composite: nothing of third order, and nothing beyond the levels.",)
 _MOST = 10
 _RESOLUTION = 5
@@ -28,7 +35,7 @@ def fault(asked: Asked) -> str:
         steps = np.diff(values) if values is not None else np.zeros(1)
         if len(factor.levels) != 3 or not np.allclose(steps, steps[0], rtol=1e-6) or not steps[0]:
             return f"three equally spaced numbers for {factor.name}; or kind: i-optimal"
-    return no_forbidden(asked)
+    return no_forbidden(asked) or whole_number(asked, "centre", 1, 100)
 
 
 def treatments(asked: Asked) -> Numbers:
@@ -38,13 +45,14 @@ def treatments(asked: Asked) -> Numbers:
     faces = np.ones((2 * count, count), dtype=np.int64)
     for j in range(count):
         faces[2 * j, j], faces[2 * j + 1, j] = 0, 2
-    found: Numbers = np.vstack([corners, faces, np.ones((1, count), dtype=np.int64)])
+    centre = np.ones((asked.whole("centre", 1), count), dtype=np.int64)
+    found: Numbers = np.vstack([corners, faces, centre])
     return found
 
 
 def claim(asked: Asked) -> Claim:
     """Every coefficient of second order has an estimate."""
-    return Claim(model="quadratic", clear=True, runs=len(treatments(asked)))
+    return Claim(model="quadratic", clear=True, runs=len(treatments(asked)), repeated=True)
 
 
 def _added(count: int) -> int:

@@ -8,7 +8,10 @@ from penstock.design import model as models
 from penstock.design.kinds.base import Asked, Claim, Numbers
 from penstock.spec.study import level_name
 
-WHAT = "Own treatments: a CSV file with a column for every factor, or rows in the study."
+WHAT = (
+    "Own treatments: a CSV file with a column for every factor, or rows in the study. A row that stands "
+    "several times is run as often in each replicate."
+)
 OPTIONS = {
     "file": "CSV with a header of factor names and level names below, relative to the study",
     "rows": "instead: the treatments themselves, each a mapping of factor to level",
@@ -18,12 +21,11 @@ MOST = 1 << 16
 
 
 def fault(asked: Asked) -> str:
-    """Rows of known levels, all different, none forbidden, which tell main effects apart."""
+    """Rows of known levels, none forbidden, which tell main effects apart; rows may be repeated."""
     said = asked.options.get("rows")
     if not isinstance(said, list) or not said or len(said) > MOST:
         return f"rows: 1 to {MOST} treatments, or file: a CSV file with a column for every factor"
     places = [{v.name: i for i, v in enumerate(f.levels)} for f in asked.factors]
-    seen: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(said, start=1):
         if not isinstance(row, dict) or set(row) != set(asked.names):
             return f"row {number}: a level for each of {', '.join(asked.names)}"
@@ -31,9 +33,6 @@ def fault(asked: Asked) -> str:
         for factor, known, name in zip(asked.names, places, names, strict=True):
             if name not in known:
                 return f"row {number}: a level of {factor} ({', '.join(known)}), not {name!r}"
-        if names in seen:
-            return f"row {number}: other levels than row {seen[names]}; replicates are said apart"
-        seen[names] = number
     rows = treatments(asked)
     barred = np.flatnonzero(~asked.allowed(rows))
     if len(barred):
@@ -50,7 +49,8 @@ def treatments(asked: Asked) -> Numbers:
 
 def claim(asked: Asked) -> Claim:
     """The largest model that the rows tell apart."""
-    return Claim(model=models.largest_model(asked.factors, treatments(asked)) or "main")
+    rows = treatments(asked)
+    return Claim(model=models.largest_model(asked.factors, rows) or "main", repeated=True)
 
 
 def numbers_of(asked: Asked, rows: list[dict[str, object]]) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from penstock.predict.explore.space import Axis, Candidate, Level, Space
 
@@ -35,7 +35,7 @@ def describe(space: Space, candidate: Candidate, only: Collection[int] | None = 
         if all(_is_count(key) for key in axis.keys):
             counts += [f"{value} {group_word(key)}".strip() for key, value in level.values]
         else:
-            parts.append(_phrase(axis, level))
+            parts.append(_phrase(axis, level, space.axes))
     if counts:
         parts.insert(0, f"{' + '.join(counts)} host{'' if counts == ['1'] else 's'}")
     return ", ".join(parts) or "the only configuration"
@@ -45,8 +45,11 @@ def _is_count(key: str) -> bool:
     return key.startswith("hosts.") and key.endswith(".count")
 
 
-def _phrase(axis: Axis, level: Level) -> str:
+def _phrase(axis: Axis, level: Level, axes: Sequence[Axis]) -> str:
     label = spaced(level.label)
+    kind = axis.name.rpartition(".")[2]
+    if any(a is not axis and len(a.levels) > 1 and a.name.endswith(f".{kind}") for a in axes):
+        return f"{axis.name} {label}"  # the words below would be those of both
     if axis.name == "store.replicas":
         return "1 replica" if label == "1" else f"{label} replicas"
     if axis.name == "store.stripe":

@@ -161,7 +161,22 @@ def _entitle(layout: Layout, title: str) -> None:
 
 def _shown(series: Series) -> Series:
     names = (series.unit, series.node, series.quantity, series.run, series.group)
-    return Series(_text(series.name), series.x, series.y, *map(_text, names))
+    there = np.isfinite(series.x)
+    y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, as what is not there
+    return Series(_text(series.name), series.x[there], y[there], *map(_text, names))
+
+
+def gaps_of(recorded: Recorded) -> list[str]:
+    """A sentence for each series with infinite values, which are drawn as gaps."""
+    found = []
+    for one in recorded.series:
+        count = int((np.isinf(one.y) | np.isinf(one.x)).sum())
+        if count:
+            are = "is infinite and is a gap" if count == 1 else "are infinite and are gaps"
+            found.append(
+                f"{one.name or 'series'}: {count} of {len(one.y)} values {are} in the figure"
+            )
+    return found
 
 
 def _text(name: str) -> str:

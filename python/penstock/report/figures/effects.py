@@ -22,7 +22,7 @@ from penstock.analyse.significance import is_sure, limits
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
-from penstock.text import quantity, square_of, term_text, times
+from penstock.text import quantities, quantity, square_of, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
@@ -57,12 +57,17 @@ def of_levels(outcome: Outcome) -> bool:
 def _told(row: dict[Any, Any], unit: str) -> str:
     told = term_text(str(row["term"]))
     scale = row.get("scale") or LINEAR
-    number = (lambda v: times(math.exp(v))) if scale == LOG else quantity
+
+    def numbers(*values: float) -> str:
+        if scale == LOG:
+            return " to ".join(times(math.exp(v)) for v in values)
+        return quantities(values, unit if scale == LINEAR else "")
+
     if math.isfinite(row["effect"]):
-        told += f": {number(float(row['effect']))}{f' {unit}' * (scale == LINEAR and bool(unit))}"
+        told += f": {numbers(float(row['effect']))}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
-        told += f" (95 %: {number(low)} to {number(high)})"
+        told += f" (95 %: {numbers(low, high)})"
     share = row.get("variation_share")
     if isinstance(share, float) and math.isfinite(share):
         told += f", {share:.1f} % of the variation"
@@ -164,7 +169,7 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
             dots,
             [
                 f"{outcome.phrase(m.levels)}: {quantity(m.mean, response.unit)} "
-                f"(95 %: {quantity(m.low)} to {quantity(m.high)}; {m.n} runs)"
+                f"(95 %: {quantities([m.low, m.high], response.unit)}; {m.n} runs)"
                 for m in found
             ],
         )
@@ -248,9 +253,9 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         if np.allclose(of_each, limit, rtol=1e-6):
             more = [axes.axvline(limit, **dashed)]
             scale = scale_of_effects(outcome, response)
-            told = times(math.exp(limit)) if scale == LOG else quantity(limit)
-            unit = f" {response.unit}" if scale == LINEAR and response.unit else ""
-            more[0].set_label(f"limit {told}{unit}")
+            unit = response.unit if scale == LINEAR else ""
+            told = times(math.exp(limit)) if scale == LOG else quantity(limit, unit)
+            more[0].set_label(f"limit {told}")
         else:
             at = np.arange(len(rows))
             more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
@@ -407,8 +412,9 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         axes.set_xlim(right=high * (high / low) ** room)
     else:
         axes.set_xlim(right=high + room * (high - low))
+    shown = outcome.factor(cost.factor).shown
     axes.set_xlabel(
-        f"cost of {cost.level} beside {cost.other}\n(ratio of {response.name}; 1 = none)"
+        f"cost of {shown(cost.level)} beside {shown(cost.other)}\n(ratio of {response.name}; 1 = none)"
     )
     style.grid(axes, "x")
     return fig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.foreign.bundle import ImportedTrace
 from penstock.observe.trace.show.closing_sentence import named, of_paths
@@ -53,7 +53,7 @@ def as_document(judged: ImportedTrace) -> dict[str, Any]:
 
 def show(judged: ImportedTrace) -> None:
     """Prints the verdicts, at most 100 columns wide."""
-    console = Console(width=100, highlight=False)
+    console = Console(width=100)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("file", ""):
         table.add_column(name, no_wrap=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from penstock.analyse.replicates import Measured, Replicated
 from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
+from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.show.summary import tail
 from penstock.text import duration, size
@@ -30,7 +30,7 @@ _WIDTHS = {"": 7, "class": 17, "requests": 9, "bytes": 9, "time": 9, "mean": 19,
 
 def show(found: Comparison) -> None:
     """Prints what matters, then A, B and the ratio of each file and direction, at most 100 columns wide."""
-    console = Console(width=100, highlight=False)
+    console = Console(width=100)
     console.print(Text(printable(found.closing)))
     console.print()
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -70,7 +70,7 @@ def show(found: Comparison) -> None:
 
 def show_replicates(found: Replicated) -> None:
     """Prints what differs, then means of A and B and their ratio, at most 100 columns wide."""
-    console = Console(width=100, highlight=False)
+    console = Console(width=100)
     for sentence in found.conclusion:
         console.print(Text(printable(sentence)))
     console.print()

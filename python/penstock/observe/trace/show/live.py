@@ -288,18 +288,23 @@ class _OneLine(_Plain):
 
     _CLEAR = "\r\x1b[K"
 
+    def _clear(self) -> None:
+        # past what escapes the text of others
+        getattr(self._stream, "rich_proxied_file", self._stream).write(self._CLEAR)
+
     def line(self, text: str) -> None:
-        self._stream.write(self._CLEAR)
+        self._clear()
         super().line(text)
 
     def show(self, counts: str, rows: list[Row]) -> None:
         text = "; ".join([counts, *map(_words, rows[:1])])
         width = shutil.get_terminal_size().columns - 1
-        self._stream.write(self._CLEAR + text[:width])
+        self._clear()
+        self._stream.write(text[:width])
         self._stream.flush()
 
     def close(self) -> None:
-        self._stream.write(self._CLEAR)
+        self._clear()
         self._stream.flush()
 
 
@@ -307,11 +312,12 @@ class _Table(_Plain):
     """A table in its place, for a terminal that is ours alone."""
 
     def __init__(self, stream: TextIO):
-        from rich.console import Console
         from rich.live import Live
 
+        from penstock.console import Console
+
         super().__init__(stream)
-        self._console = Console(file=stream, highlight=False)
+        self._console = Console(file=stream)
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
         )

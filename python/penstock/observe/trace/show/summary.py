@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from penstock.archive.trace_tables import first_of_path
+from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
@@ -148,7 +148,7 @@ def _milliseconds(row: Mapping[str, Any]) -> str:
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     """Prints the summary on stdout, at most 100 columns wide."""
     width = min(Console().width, 100) if sys.stdout.isatty() else 100
-    console = Console(width=width, highlight=False)
+    console = Console(width=width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", no_wrap=True)
     table.add_column("", no_wrap=True, min_width=5)

@@ -1,0 +1,247 @@
+"""Standard errors of means of treatments: what runs vary by, and what those of a block or a setting share.
+
+A run is its treatment's mean, plus what its block and its settings add to all of their runs, plus an error of
+its own. The variances come from the residuals about the treatments' means (equations of quadratic forms and
+their expectations; Searle, Casella & McCulloch, Variance Components, 1992, chapter 5), the degrees of freedom
+of a standard error after Satterthwaite (Biometrics Bulletin 2, 1946). Where treatments vary unequally, each
+is judged by its own runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Values = NDArray[np.floating[Any]]
+Numbers = NDArray[np.integer[Any]]
+
+#: runs of a treatment from which its own are taken: their variance has 2 degrees of freedom
+OWN = 3
+#: level at which variances of treatments with fewer runs are said to differ
+_UNEQUAL = 0.05
+#: runs up to which the degrees of freedom are worked out exactly: time grows with their cube
+_EXACT = 1200
+
+
+@dataclass(frozen=True)
+class Error:
+    """A standard error and its degrees of freedom: NaN and 0 where nothing tells it."""
+
+    size: float
+    df: float
+
+
+NONE = Error(math.nan, 0.0)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What the runs of each treatment (from 0) vary by; `shared`: the number of each run's block or setting,
+    a group for each kind that may make runs alike."""
+
+    treatment: Numbers
+    values: Values
+    shared: Sequence[Numbers] = ()
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """Runs of each treatment."""
+        return np.bincount(self.treatment)
+
+    @cached_property
+    def free(self) -> int:
+        """Degrees of freedom within treatments."""
+        return len(self.values) - len(self.counts)
+
+    @cached_property
+    def residuals(self) -> Values:
+        """Runs less the mean of their treatment."""
+        return self.values - self._means[self.treatment]
+
+    @cached_property
+    def _means(self) -> Values:
+        return np.bincount(self.treatment, self.values) / self.counts
+
+    @cached_property
+    def own(self) -> Values:
+        """The variance of each treatment's runs; NaN of one."""
+        squares = np.bincount(self.treatment, self.residuals**2)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.counts > 1, squares / (self.counts - 1), math.nan)
+
+    @cached_property
+    def unequal(self) -> bool:
+        """True if treatments of the same number of runs vary by more than chance makes them (Bartlett's
+        test): settings with few runs are then judged by these, too."""
+        return differs(self.own, self.counts - 1) < _UNEQUAL
+
+    @cached_property
+    def alone(self) -> NDArray[np.bool_]:
+        """Which treatments have all their runs in different blocks and settings: they vary independently."""
+        found: NDArray[np.bool_] = np.ones(len(self.counts), dtype=bool)
+        for group in self.shared:
+            if int(group.max(initial=0)) == 0:
+                continue
+            pairs = np.unique(np.column_stack([self.treatment, group]), axis=0)
+            found &= np.bincount(pairs[:, 0], minlength=len(self.counts)) == self.counts
+        return found
+
+    def of_treatment(self, treatment: int) -> Error:
+        """The standard error of a treatment's mean: from its own runs where these are enough."""
+        count, own = int(self.counts[treatment]), float(self.own[treatment])
+        enough = count >= OWN or (count > 1 and self.unequal)
+        if enough and own > 0 and self.alone[treatment]:
+            return Error(math.sqrt(own / count), count - 1)
+        return self.of(self._weights({treatment: 1.0}))
+
+    def of_mean(self, weights: Mapping[int, float]) -> Error:
+        """The standard error of a weighted sum of treatments' means."""
+        passes = self._by_pass(weights)
+        if passes is not None and len(passes) >= OWN and np.ptp(passes) > 0:
+            return Error(float(passes.std(ddof=1)) / math.sqrt(len(passes)), len(passes) - 1)
+        places = list(weights)
+        few = self.counts[places]
+        if not self.shared and few.min() > 1 and (few.min() >= OWN or self.unequal):
+            parts = np.array([w * w * self.own[t] / self.counts[t] for t, w in weights.items()])
+            if parts.sum() > 0:
+                df = parts.sum() ** 2 / float((parts**2 / (few - 1)).sum())
+                return Error(math.sqrt(float(parts.sum())), float(df))
+        return self.of(self._weights(weights))
+
+    def _by_pass(self, weights: Mapping[int, float]) -> Values | None:
+        """The sum in each block, where there is one kind of them and all have each of its treatments once."""
+        if len(self.shared) != 1:
+            return None
+        (group,) = self.shared
+        several = int(group.max(initial=0)) + 1
+        weight = np.zeros(len(self.counts))
+        for treatment, one in weights.items():
+            weight[treatment] = one
+        mine = weight[self.treatment] != 0
+        if int(mine.sum()) != several * len(weights):
+            return None
+        pairs = np.column_stack([self.treatment, group])[mine]
+        if len(np.unique(pairs, axis=0)) != len(pairs):
+            return None
+        return np.bincount(group[mine], (weight[self.treatment] * self.values)[mine])
+
+    def _weights(self, treatments: Mapping[int, float]) -> Values:
+        """The weight of each run in a weighted sum of treatments' means."""
+        weight = np.zeros(len(self.counts))
+        for treatment, one in treatments.items():
+            weight[treatment] = one / self.counts[treatment]
+        return weight[self.treatment]
+
+    def difference(self, a: int, b: int) -> Error:
+        """The standard error of the difference of two treatments' means, what is pooled over all of them."""
+        return self.of(self._weights({a: 1.0, b: -1.0}))
+
+    def of(self, weights: Values) -> Error:
+        """The standard error of a weighted sum of runs, what is pooled over all treatments."""
+        if self.free < 1:
+            return NONE
+        groups, variances, back = self._components
+        of_run = np.array([float(weights @ weights)])
+        shares = np.array([*of_run, *(float((_sums(weights, g) ** 2).sum()) for g in groups)])
+        variance = float(shares @ variances)
+        if not variance > 0:
+            return NONE if variance < 0 else Error(0.0, float(self.free))
+        key = tuple(np.round(shares / shares[0], 9))
+        df = self._known.get(key)
+        if df is None:
+            df = self._known[key] = self._satterthwaite(back.T @ shares)
+        return Error(math.sqrt(variance), df)
+
+    @cached_property
+    def _known(self) -> dict[tuple[float, ...], float]:
+        return {}
+
+    @cached_property
+    def _components(self) -> tuple[list[Numbers], Values, Values]:
+        """The groups that add to the variance; the variance of a run and of each of them; the matrix that
+        turns quadratic forms of the residuals into these."""
+        groups = [g for g in self.shared if int(g.max(initial=0)) > 0]
+        while True:
+            columns = [self._within(g) for g in groups]
+            forms = [float(self.residuals @ self.residuals)]
+            forms += [float((_sums(self.residuals, g) ** 2).sum()) for g in groups]
+            expected = np.empty((len(forms), len(forms)))
+            expected[0, 0] = self.free
+            for i, one in enumerate(columns, start=1):
+                expected[0, i] = expected[i, 0] = float((one**2).sum())
+                for j, group in enumerate(groups, start=1):
+                    expected[i, j] = float((_sums(one, group) ** 2).sum())
+            # what does not differ from the others, or adds nothing, is no part of its own
+            if np.linalg.cond(expected / np.abs(expected).max()) < 1e12:
+                back = np.linalg.inv(expected)
+                variances = back @ np.array(forms)
+                if not groups or (variances[1:] > 0).all():
+                    return groups, np.maximum(variances, 0.0), back
+                groups.pop(int(np.argmin(variances[1:])))
+            else:
+                groups.pop()
+
+    def _within(self, group: Numbers) -> Values:
+        """Columns of a group's members less the means of their treatments."""
+        columns = np.eye(int(group.max()) + 1)[group]
+        means = _sums(columns, self.treatment) / self.counts[:, None]
+        return columns - means[self.treatment]
+
+    def _satterthwaite(self, factors: Values) -> float:
+        """Degrees of freedom of the estimate that weights the quadratic forms of the residuals so."""
+        groups, variances, _ = self._components
+        if not groups:
+            return float(self.free)
+        if len(self.values) > _EXACT:
+            df = [self.free, *(int(g.max()) for g in groups)]
+            return min(
+                float(self.free),
+                float(variances.sum()) ** 2
+                / float(sum(v * v / d for v, d in zip(variances, df, strict=True))),
+            )
+        runs = len(self.values)
+        centred = np.eye(runs) - (1 / self.counts[self.treatment])[:, None] * (
+            self.treatment[:, None] == self.treatment
+        )
+        form = factors[0] * centred
+        covariance = variances[0] * np.eye(runs)
+        for factor, part, group in zip(factors[1:], variances[1:], groups, strict=True):
+            columns = self._within(group)
+            form += factor * (columns @ columns.T)
+            # a variance of two or three blocks may well be several times its estimate, which alone would
+            # leave intervals of 95 % at 90 %
+            covariance += part * (1 + 6 / int(group.max()) ** 2) * (group[:, None] == group)
+        product = form @ covariance
+        spread = 2 * float((product * product.T).sum())
+        return min(float(self.free), 2 * float(np.trace(product)) ** 2 / spread)
+
+
+def _sums(values: Values, group: Numbers) -> Values:
+    found = np.zeros((int(group.max()) + 1, *values.shape[1:]))
+    np.add.at(found, group, values)
+    return found
+
+
+def differs(variances: Values, df: Numbers) -> float:
+    """The p-value that variances of so many degrees of freedom are equal (Bartlett, Proceedings of the Royal
+    Society A 160, 1937); 1 where fewer than two are known."""
+    known = (df > 0) & np.isfinite(variances)
+    variances, df = variances[known], df[known]
+    total = float(df.sum())
+    pooled = float((df * variances).sum()) / total if total else 0.0
+    if len(df) < 2 or pooled <= 0:
+        return 1.0
+    if (
+        variances <= 1e-12 * pooled
+    ).any():  # rounded to the same value: their logarithm tells nothing
+        return differs(variances[variances > 1e-12 * pooled], df[variances > 1e-12 * pooled])
+    statistic = total * math.log(pooled) - float((df * np.log(variances)).sum())
+    correction = 1 + (float((1 / df).sum()) - 1 / total) / (3 * (len(df) - 1))
+    return float(special.chdtrc(len(df) - 1, statistic / correction))

@@ -1,0 +1,41 @@
+"""Rich's console for text of others: it is shown as it is, neither as markup nor as control sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich import console, progress
+from rich.segment import Segment
+from rich.text import Text
+
+from penstock.errors import escaped
+
+
+class Console(console.Console):
+    """A console without markup, emoji codes and highlighting; control characters in text are escaped."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """As Rich's; escaped before anything is measured."""
+        return super().render_str(escaped(text), **settings)
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        """As Rich's; what Rich itself sends to the terminal, such as the moves of a bar, stays as it is."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escaped(segment.text))
+
+
+class TextColumn(progress.TextColumn):
+    """A column of a progress bar, without markup; control characters are escaped."""
+
+    def __init__(self, text_format: str, **settings: Any) -> None:
+        super().__init__(text_format, **{"markup": False} | settings)
+
+    def render(self, task: progress.Task) -> Text:
+        """As Rich's; escaped before anything is measured."""
+        text = super().render(task)
+        text.plain = escaped(text.plain)
+        return text

@@ -1,0 +1,110 @@
+"""Text of input files on a terminal: shown as it is, neither as markup nor as control sequences."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+from rich.text import Text
+
+from penstock.console import Console, TextColumn
+from penstock.errors import escaped
+from penstock.terminal import escaped_output, plain_table, show
+
+PENSTOCK = Path("python/penstock")
+HOSTILE = "\x1b[31mred\x1b]0;pwn\x07 \x9b2J \u202egnp.exe"
+STUDY = """penstock: 1
+name: q
+question: "Does A \\e[31mred\\e]0;pwn\\a matter?"
+factors:
+  A: {levels: [lo, hi]}
+design: {kind: full}
+platform: {nodes: [{name: n}]}
+workload: {command: "echo {A}"}
+responses: {y: {from: wall_s, unit: s, better: lower}}
+"""
+#: what no terminal may get from a text, but for ends of lines and tabs
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_controls_are_escaped_and_lines_stay() -> None:
+    assert escaped(HOSTILE) == (r"\x1b[31mred\x1b]0;pwn\x07 \u009b2J \u202egnp.exe")
+    assert escaped("über\tµs\nnext − 1 ✓\n") == "über\tµs\nnext − 1 ✓\n"
+    assert escaped("\ud800") == r"\ud800"
+
+
+def test_json_stays_the_same_object(capsys: pytest.CaptureFixture[str]) -> None:
+    with escaped_output():
+        print(json.dumps({"a": HOSTILE}, ensure_ascii=False))
+        print(json.dumps({"a": HOSTILE}))
+    for line in capsys.readouterr().out.splitlines():
+        assert json.loads(line) == {"a": HOSTILE}
+        assert not CONTROLS.search(line)
+
+
+def test_output_is_the_old_one_afterwards() -> None:
+    before = sys.stdout, sys.stderr
+    with escaped_output(), escaped_output():
+        assert sys.stdout is not before[0]
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table(("what",), ("late [ms]",))
+    for name in ("manager, a request [us]", "[b]stage[/b]", "x[/y]", "[red]z", ":smile:", HOSTILE):
+        table.add_row(name, "190.8")
+    show(table)
+    shown = capsys.readouterr().out
+    for words in ("late [ms]", "a request [us]", "[b]stage[/b]", "x[/y]", "[red]z", ":smile:"):
+        assert words in shown
+    assert not CONTROLS.search(shown)
+    assert r"\x1b[31mred" in shown
+
+
+@pytest.mark.parametrize("what", [HOSTILE, Text(HOSTILE), Text(HOSTILE, style="bold")])
+def test_a_console_on_a_terminal_sends_its_own_styles_alone(what: str | Text) -> None:
+    stream = io.StringIO()
+    Console(file=stream, force_terminal=True, width=100).print(what, style="red")
+    assert "\x1b[" in stream.getvalue()
+    assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()))
+
+
+def test_a_progress_bar_shows_brackets() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100)
+    with Progress(TextColumn("{task.description}"), console=console) as bar:
+        bar.add_task("r001 x[/y] \x1b]0;pwn\x07")
+    assert r"r001 x[/y] \x1b]0;pwn" in stream.getvalue()
+
+
+@pytest.mark.parametrize("words", [["plan"], ["plan", "--set", "design.kind=\x1b[31m"]])
+def test_no_verb_lets_controls_through(tmp_path: Path, words: list[str]) -> None:
+    study = tmp_path / "s\x1b[31m.yaml"
+    study.write_text(STUDY)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", words[0], str(study), *words[1:]],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout + done.stderr
+    assert not CONTROLS.search(done.stdout + done.stderr)
+
+
+def test_all_that_uses_rich_goes_by_our_console() -> None:
+    """Rich's own console takes text for markup."""
+    own = re.compile(
+        r"from rich\.console import|from rich import print|import.*\bTextColumn\b.*|rich\.print"
+    )
+    wrong = [
+        f"{path}: {line}"
+        for path in PENSTOCK.rglob("*.py")
+        if path.name != "console.py"
+        for line in path.read_text().splitlines()
+        if own.search(line) and "penstock.console" not in line
+    ]
+    assert not wrong
