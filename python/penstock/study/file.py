@@ -448,7 +448,11 @@ def _in_a_text(kind: str) -> Any:
     known = kind in RESPONSE_KINDS.own
     what = RESPONSE_KINDS.load(kind).WHAT if known else "Added by another package."
     field: Any = Annotated[Text, AfterValidator(check)], Field(alias=kind, description=what)
-    model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field)
+    more: dict[str, Any] = {}
+    if known and getattr(RESPONSE_KINDS.load(kind), "HAS_DECIMAL_MARK", False):
+        mark = "Decimal mark of the number, where the number does not show it (1,234)."
+        more["decimal"] = (Literal[".", ","] | None, Field(None, description=mark))
+    model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field, **more)
     model.__doc__ = TextFile.__doc__
     return Annotated[model, Tag(kind)]
 
