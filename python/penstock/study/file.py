@@ -405,7 +405,10 @@ class WorkloadFile(Part):
     expected: PositiveDuration | None = Field(
         None, description="Time that a run is expected to take, for the plan's estimate."
     )
-    parser: Text = Field("none", description="fio, pgbench, or none (wall time, regex, json).")
+    parser: Text = Field(
+        "none",
+        description="fio, pgbench, sysbench, ycsb, db_bench, hammerdb, or none (wall time, regex, json).",
+    )
     user: Text | None = Field(None, description="User to run the command as.")
     env: dict[str, Annotated[Any, TEXT_OR_NUMBER]] = Field(
         {}, description="Environment variables (values are templates)."

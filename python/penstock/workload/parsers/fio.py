@@ -1,4 +1,4 @@
-"""fio 2 and 3: its JSON report (`--output-format=json+`, on stdout or in a file in {run_dir}), its options."""
+"""fio 2 and 3: its JSON report (`--output-format=json+`, on stdout or in a file in {run_dir}) and options."""
 
 from __future__ import annotations
 
