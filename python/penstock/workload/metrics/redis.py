@@ -14,7 +14,7 @@ WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
 #: what the names of Redis say about the unit; the others have none
 _UNITS = (
     (re.compile(r"(_bytes|^used_memory.*|^maxmemory|_size)$"), "B"),
-    (re.compile(r"_kbps$"), "kB/s"),
+    (re.compile(r"_kbps$"), "KiB/s"),
     (re.compile(r"_per_sec$"), "1/s"),
     (re.compile(r"(_seconds|^used_cpu_.*)$"), "s"),
     (re.compile(r"_usec$"), "us"),
