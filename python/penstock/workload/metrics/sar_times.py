@@ -22,7 +22,10 @@ _DAY_S = 86_400
 #: offsets of 13 h and 14 h are as well -11 h and -10 h, which the time of day does not tell
 _MOST_OFFSET_S, _LEAST_OFFSET_S = 12 * 3600 + 2700, -(9 * 3600 + 1800)
 _HOUR_S = 3600
-_REMEDY = "give the zone (--format sar --words FILE with `timezone: Europe/Paris`), or sadf -j without -t or -T"
+_REMEDY = (
+    "give the zone (--format sar --words FILE with `timezone: Europe/Paris`), "
+    "or leave out -t and -T of sadf"
+)
 
 
 class UnknownZoneError(ValueError):
