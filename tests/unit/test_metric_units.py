@@ -161,3 +161,20 @@ def test_units_of_other_documents_of_kube_burner(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInput, match=r"document 1: .* without a zone"):
         metrics.read(path)
+
+
+def test_units_of_redis() -> None:
+    found = metrics.read(GOLDEN / "redis-info.txt").samples
+    units = dict(zip(found["metric"], found["unit"], strict=True))
+    assert all(parse_unit(u) for u in units.values())
+    for metric, unit in (
+        ("cmdstat.usec", "us"),
+        ("cmdstat.usec_per_call", "us"),
+        ("instantaneous_input_kbps", "KiB/s"),
+        ("uptime_in_days", "d"),
+        ("uptime_in_seconds", "s"),
+        ("mem_fragmentation_ratio", "1"),
+        ("total_system_memory", "B"),
+        ("instantaneous_ops_per_sec", "1/s"),
+    ):
+        assert units.get(metric, unit) == unit, metric

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock import numerals
 from penstock.errors import PenstockError
 from penstock.spec.study import Response, ResponseSource
 from penstock.study.load import read_study
-from penstock.workload.parsers import json, numerals, regex
+from penstock.workload.parsers import json, regex
 from penstock.workload.responses import measure
 
 GERMAN = "1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 7,5 s, 143,2 MB/s\n"

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, samples, text_of, unknown_units
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
 #: numbers that name what a document is about
@@ -56,10 +56,7 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     if skipped:
         names = ", ".join(printable(name) for name in list(dict.fromkeys(skipped))[:5])
         notes.append(f"{len(skipped)} documents without a number were skipped: {names}")
-    unknown = list(dict.fromkeys(str(row[3]) for row in rows if not row[4]))
-    if unknown:
-        names = ", ".join(printable(name) for name in unknown[:10])
-        notes.append(f"units not known: {names}{', …' if len(unknown) > 10 else ''}")
+    notes += unknown_units(str(row[3]) for row in rows if not row[4])
     return Readings(samples(rows), facts={"documents": len(documents)}, notes=notes)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, samples, text_of, unknown_units
 from penstock.workload.metrics.sar_times import Clock, UnknownZoneError
 
 WHAT = "sar's records as `sadf -j` prints them"
@@ -137,9 +137,7 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     ) as error:
         raise BadInput(f"{path}: found {error!r}; expected {WHAT}") from None
     unknown = sorted({f"{row[1].removeprefix('sar ')} {row[3]}" for row in rows if not row[4]})
-    if unknown:
-        shown = ", ".join(printable(name) for name in unknown[:10])
-        notes.append(f"units not known: {shown}{', …' if len(unknown) > 10 else ''}")
+    notes += unknown_units(unknown)
     return Readings(samples(rows), facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
 
 

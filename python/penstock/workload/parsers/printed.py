@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from penstock import numerals
 from penstock.errors import PenstockError, printable
 from penstock.workload.measured import Measured
-from penstock.workload.parsers import numerals
 
 #: a number as any locale prints it
 NUMBER = r"[+-]?[0-9][0-9.,]*(?:[eE][+-]?[0-9]+)?"

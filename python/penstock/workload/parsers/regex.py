@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from penstock import numerals
 from penstock.errors import PenstockError, printable
-from penstock.workload.parsers import numerals
 
 WHAT = "Regular expression with one group; the last match counts."
 
