@@ -61,7 +61,8 @@ class Times:
         total = sum(longest for longest, _ in stages)
         if not total:
             return sum(shares)
-        return sum(shares[i] * self._longest[i] for _, members in stages for i in members) / total
+        used = sum(shares[i] * float(self._longest[i]) for _, members in stages for i in members)
+        return float(used / total)
 
     def _share(self, i: int, key: str) -> float:
         """Of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
