@@ -69,7 +69,7 @@ class Times:
         job = self._jobs[i]
         share = float(job.get(key, 0))
         if "group_reporting" in self._options[i] and job.get("job_runtime") and self._longest[i]:
-            return share * max(1, round(job["job_runtime"] / self._longest[i]))
+            return share * max(1.0, round(float(job["job_runtime"]) / self._longest[i]))
         return share
 
     def _together(self, runtimes: Sequence[int]) -> list[tuple[float, list[int]]] | None:
