@@ -129,6 +129,10 @@ WORKLOAD_PARSERS = Table(
     {
         "fio": "penstock.workload.parsers.fio",
         "pgbench": "penstock.workload.parsers.pgbench",
+        "sysbench": "penstock.workload.parsers.sysbench",
+        "ycsb": "penstock.workload.parsers.ycsb",
+        "db_bench": "penstock.workload.parsers.db_bench",
+        "hammerdb": "penstock.workload.parsers.hammerdb",
         "none": "penstock.workload.parsers.wall",
         "wall": "penstock.workload.parsers.wall",
     },

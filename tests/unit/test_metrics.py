@@ -195,7 +195,8 @@ def test_records_of_sar() -> None:
     records = json.loads(sar())["sysstat"]["hosts"][0]["statistics"]
     vda = found.samples.query("entity == 'vda' and metric == 'rkB'")
     assert vda["value"].tolist() == [r["disk"][0]["rkB"] for r in records]
-    assert set(vda["unit"]) == {"kB/s"}
+    # 80 sectors of 512 bytes are 40 of sar's kilobytes
+    assert set(vda["unit"]) == {"KiB/s"}
     idle = found.samples.query("source == 'sar cpu-load' and metric == 'idle'")
     assert set(idle["unit"]) == {"%"}
     assert np.diff(idle["utc_ns"]).tolist() == [1_000_000_000] * (len(records) - 1)

@@ -141,12 +141,14 @@ def test_pgbench_numbers_are_whole_ones():
 
 
 def test_pgbench():
-    found = pgbench.parse(Path(), PGBENCH.replace("100.2", "7.2") + PGBENCH, "", 10.0)
+    found = pgbench.parse(Path(), PGBENCH, "", 10.0)
     assert found["tps"].value == pytest.approx(100.217862)
     assert (found["latency_mean"].value, found["latency_mean"].unit) == (39.913, "ms")
     assert found["transactions"].value == 1000
     with pytest.raises(PenstockError, match="tps"):
         pgbench.parse(Path(), "FATAL", "", 1.0)
+    with pytest.raises(PenstockError, match="found 2 reports of pgbench; expected one"):
+        pgbench.parse(Path(), PGBENCH + PGBENCH, "", 10.0)
 
 
 def response(unit: str, **source: str) -> Response:

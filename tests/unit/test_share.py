@@ -340,6 +340,7 @@ def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> 
     assert result.output.splitlines() == [
         "8 points: mongo#1",
         "note: times are those since the begin: no clock is known",
+        "note: duration names no unit: read as seconds",
     ]
     assert out_again("mongo", "duration") == HDD.replace("\r\n", "\n")
     assert penstock("export", "mongo", "csv", "-o", "folder", "--type", "duration").exit_code == 0

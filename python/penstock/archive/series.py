@@ -6,17 +6,14 @@ the place in a sequence; series are never joined by position, only by time (`joi
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import fnmatch
 import io
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.archive import delimited
 from penstock.archive.bundle import Bundle, read_accesses
 from penstock.archive.completeness import TAKEN, check_complete, check_manifest
 from penstock.archive.selection import Selection
@@ -532,16 +530,11 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
     """The series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are no value."""
     if len(content) > MOST_BYTES:
         raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
-    try:
-        # columns read whole: a column is numbers, or it is text
-        frame = pd.read_csv(io.BytesIO(content), encoding="utf-8-sig", low_memory=False)
-    except pd.errors.EmptyDataError:
-        raise BadInput(f"{name}: found nothing; expected CSV with a header row") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split())
-        raise BadInput(f"{name}: found {said}; expected CSV with a header row") from None
+    frame = delimited.read_frame(content, name)
+    separator = delimited.separator_of(content)
     rows = io.BytesIO(content)
-    names, fields = told_apart(_header(rows)), len(_row(rows))
+    names = delimited.unique_names(delimited.header_row(rows, separator))
+    fields = len(delimited.next_row(rows, separator))
     if len(names) != len(frame.columns):
         return of_frame(frame, name, x)
     if fields > len(names):
@@ -550,45 +543,6 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
         )
     frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
     return of_frame(frame, name, x)
-
-
-def told_apart(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of one name as `NAME#2`."""
-    found, taken, seen = [], set(names), Counter[str]()
-    for name in names:
-        own = name
-        while name and seen[name] and own in taken:
-            seen[name] += 1
-            own = f"{name}#{seen[name]}"
-        seen[name] = max(1, seen[name])
-        taken.add(own)
-        found.append(own)
-    return found
-
-
-def strange_header(path: Path) -> list[str]:
-    """What is to be said of a CSV's header row: names that stand there twice, or over no field."""
-    with path.open("rb") as file:
-        names, fields = _header(file), len(_row(file))
-    if 0 < fields < len(names):
-        return [f"its header row has {len(names)} names over {fields} fields: the last are of none"]
-    again = [printable(n) for n in told_apart(names) if n not in names]
-    return [f"names that stand in its header row before: {', '.join(again[:10])}"] if again else []
-
-
-def _header(file: IO[bytes]) -> list[str]:
-    row = _row(file)
-    return [row[0].removeprefix("\ufeff"), *row[1:]] if row else []
-
-
-def _row(file: IO[bytes]) -> list[str]:
-    """The next row of a CSV that has something in it, as far as it stands on one line."""
-    for line in file:
-        if line.strip():
-            with contextlib.suppress(csv.Error):
-                return next(csv.reader([line.decode("utf-8", "replace").rstrip("\r\n")]), [])
-            break
-    return []
 
 
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
@@ -609,8 +563,12 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         where = _numbers(values, at, name)
     others = [c for c in frame.columns if c != at]
     series = []
+    mark = delimited.decimal_mark(frame)
     for column in others:
-        y = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
+        try:
+            y = delimited.numbers_of(frame[column], mark).to_numpy(float)
+        except ValueError as error:
+            raise BadInput(f"{name}: column {printable(column)}: {error}") from None
         given = frame[column].notna().to_numpy()
         if not given.any() or not np.isfinite(y[given]).any():
             continue  # texts

@@ -14,7 +14,7 @@ from penstock.spec.source import dump
 from penstock.spec.study import Study
 from penstock.spec.template import doubled
 from penstock.study.load import read_study
-from penstock.workload.parsers.json import document
+from penstock.workload.parsers.fio_report import report_of
 
 #: name of the study, and of the results' directory where none is asked for
 STUDY_NAME = "profile"
@@ -102,7 +102,7 @@ def measurements(out: Path, runs: pd.DataFrame) -> Measurements:
     reports = []
     for run_id in valid["run_id"]:
         file = Bundle.open(out / "runs" / str(run_id)).path / "workload" / _REPORT
-        reports.append(document(file.read_text(errors="replace"), str(file)))
+        reports.append(report_of(file.read_text(errors="replace"), str(file)))
     return cells_from_fio(reports)
 
 

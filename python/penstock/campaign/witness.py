@@ -11,7 +11,7 @@ from penstock.campaign.observation import RunObservation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
 from penstock.workload.parsers import parser
-from penstock.workload.parsers.fio import read_report
+from penstock.workload.parsers.fio_report import read_report
 
 
 def confirmation(

@@ -76,11 +76,32 @@ def command(
         raise BadInput(
             "--with: found a trace; expected metrics, which can be put on another run's clock"
         )
+    if form is None and len(files) == 1 and files[0].is_file():
+        _check_known(files[0])
     judged = import_trace(files, output, form)
     if as_json:
         print(json.dumps(as_document(judged)))
     else:
         show(judged)
+
+
+def _check_known(path: Path) -> None:
+    """BadInput, which names the formats of metrics and of traces, for a file of none of them."""
+    from penstock.errors import BadInput
+    from penstock.workload.metrics import HEAD_BYTES, formats
+
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
+    importers = [TRACE_IMPORTERS.load(name) for name in TRACE_IMPORTERS]
+    if not any(importer.matches(head) for importer in importers):
+        traces = "; or ".join(importer.what for importer in importers)
+        shown = "an empty file" if not head else repr(head[:24].decode("latin-1"))
+        raise BadInput(
+            f"{path}: found {shown} at its beginning; expected a trace ({traces}), or metrics ({formats()})"
+        )
 
 
 def _experiment(

@@ -210,12 +210,14 @@ Take = Literal["mean", "integral", "min", "max", "first", "last", "median", "p95
 class ResponseSource(_Frozen):
     """Where a response comes from: a parser's `key`; what an `expression` of a kind finds in a `file`
     (`penstock.plugins.RESPONSE_KINDS`); of the kind `series` what an expression of the run's recorded series
-    comes to in a phase, of which `take` says which number."""
+    comes to in a phase, of which `take` says which number. `decimal`: the decimal mark of a number in a text,
+    if given."""
 
     kind: str
     key: str | None = None
     expression: str | None = None
     file: str = "stdout"
+    decimal: Literal["", ".", ","] = ""
     take: Take = "mean"
     phase: str = "workload"
 

@@ -405,7 +405,10 @@ class WorkloadFile(Part):
     expected: PositiveDuration | None = Field(
         None, description="Time that a run is expected to take, for the plan's estimate."
     )
-    parser: Text = Field("none", description="fio, pgbench, or none (wall time, regex, json).")
+    parser: Text = Field(
+        "none",
+        description="fio, pgbench, sysbench, ycsb, db_bench, hammerdb, or none (wall time, regex, json).",
+    )
     user: Text | None = Field(None, description="User to run the command as.")
     env: dict[str, Annotated[Any, TEXT_OR_NUMBER]] = Field(
         {}, description="Environment variables (values are templates)."
@@ -448,7 +451,11 @@ def _in_a_text(kind: str) -> Any:
     known = kind in RESPONSE_KINDS.own
     what = RESPONSE_KINDS.load(kind).WHAT if known else "Added by another package."
     field: Any = Annotated[Text, AfterValidator(check)], Field(alias=kind, description=what)
-    model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field)
+    more: dict[str, Any] = {}
+    if known and getattr(RESPONSE_KINDS.load(kind), "HAS_DECIMAL_MARK", False):
+        mark = "Decimal mark of the number, where the number does not show it (1,234)."
+        more["decimal"] = (Literal[".", ","] | None, Field(None, description=mark))
+    model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field, **more)
     model.__doc__ = TextFile.__doc__
     return Annotated[model, Tag(kind)]
 

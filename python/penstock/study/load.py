@@ -277,7 +277,12 @@ def _sequential(file: StudyFile) -> Sequential | None:
 def _response(name: str, body: ResponseFile) -> Response:
     given = body.source
     if isinstance(given, TextFile):
-        source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
+        source = ResponseSource(
+            kind=given.kind,
+            expression=given.expression,
+            file=given.file,
+            decimal=getattr(given, "decimal", None) or "",
+        )
     elif isinstance(given, SeriesFile):
         source = ResponseSource(
             kind="series", expression=given.series, take=given.take, phase=given.phase

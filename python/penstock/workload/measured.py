@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,6 +20,14 @@ class Measured:
 
     value: float
     unit: str
+
+
+class Report(dict[str, Measured]):
+    """Measured values by name; `missing` says of others, by name, why the program's report has them not."""
+
+    def __init__(self, values: Mapping[str, Measured], missing: Mapping[str, str] | None = None):
+        super().__init__(values)
+        self.missing = dict(missing or {})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.plugins import RESPONSE_KINDS
 from penstock.spec.study import Response
 from penstock.spec.units import convert
-from penstock.workload.measured import IncompleteError, Measured
+from penstock.workload.measured import IncompleteError, Measured, Report
 from penstock.workload.parsers import parser
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def measure(
 
     `bundle`: with what was recorded of the run, its tables and receipts.
     """
-    given: dict[str, Measured] = {"wall_s": Measured(wall_s, "s")}
+    given = Report({"wall_s": Measured(wall_s, "s")})
     if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
-        given |= parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
+        parsed = parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
+        given = Report({**given, **parsed}, getattr(parsed, "missing", {}))
     left = _Left(run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
     return {r.name: _one(r, given, left) for r in responses}
 
@@ -64,12 +65,13 @@ class _Left:
         return of_bundle(self.bundle), verdict_of_run(self.bundle.manifest)
 
 
-def _one(response: Response, given: dict[str, Measured], left: _Left) -> Measured:
+def _one(response: Response, given: Report, left: _Left) -> Measured:
     source = response.source
     if source.kind == "key":
         key = source.key or "wall_s"
         if key not in given:
-            raise PenstockError(f"response {response.name}: the program did not report {key}")
+            why = f" ({given.missing[key]})" if key in given.missing else ""
+            raise PenstockError(f"response {response.name}: the program did not report {key}{why}")
         return Measured(convert(given[key].value, given[key].unit, response.unit), response.unit)
     try:
         if source.kind == "series":
@@ -79,7 +81,8 @@ def _one(response: Response, given: dict[str, Measured], left: _Left) -> Measure
         else:
             kind = RESPONSE_KINDS.load(source.kind)
             text = left.text(source.file)
-            value = float(kind.number(source.expression or "", text, source.file))
+            options = {"decimal": source.decimal} if source.decimal else {}
+            value = float(kind.number(source.expression or "", text, source.file, **options))
     except IncompleteError as error:
         raise IncompleteError(f"response {response.name}: {error}") from None
     except (OSError, PenstockError) as error:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
 from penstock.workload import metrics
-from penstock.workload.parsers import fio, pgbench
+from penstock.workload.parsers import db_bench, fio, hammerdb, pgbench, regex, sysbench, ycsb
+from penstock.workload.parsers import json as json_kind
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Feed, Target, plain
 from tests.fuzz.samples import texts
@@ -64,8 +65,39 @@ _FIO_LINE = (
 
 _PGBENCH = (
     b"number of transactions actually processed: 80\nnumber of failed transactions: 0 (0.000%)\n"
-    b"latency average = 149.9 ms\nlatency stddev = 5 ms\ninitial connection time = 3 ms\ntps = 26.6 (x)\n",
+    b"latency average = 149.9 ms\nlatency stddev = 5 ms\ninitial connection time = 3 ms\n"
+    b"tps = 26.6 (without initial connection time)\n",
 )
+
+
+_REPORTS = (
+    (
+        "sysbench",
+        sysbench,
+        b"sysbench 1.0.20\n transactions: 16124 (26.85 per sec.)\n read: IOPS=12.5 0.20 MiB/s (0.21 MB/s)\n"
+        b" total time: 10.4s\n total number of events: 16124\nLatency (ms):\n avg: 6\n 95th percentile: 1\n",
+    ),
+    (
+        "ycsb",
+        ycsb,
+        b"[OVERALL], RunTime(ms), 5\n[OVERALL], Throughput(ops/sec), 2306.6\n[READ], Operations, 13\n"
+        b"[READ], AverageLatency(us), 835.1\n[READ], Return=ERROR, 3\n[READ-FAILED], Operations, 3\n",
+    ),
+    (
+        "db-bench",
+        db_bench,
+        b"readrandom : 345.5 micros/op 2894 ops/sec 3.5 seconds 100 operations; 0.3 MB/s (1 of 1)\n"
+        b"Microseconds per read:\nPercentiles: P50: 58.00 P75: 67.64 P99: 2383.08 P99.9: 2863.76\n",
+    ),
+    (
+        "hammerdb",
+        hammerdb,
+        b"Vuser 1:TEST RESULT : System achieved 16535 NOPM from 38116 Oracle TPM\n",
+    ),
+)
+
+_TEXTS = (b"rate 1,234.5 MB/s\nrate 7,5 MB/s\nrate 1e5 MB/s\n", b"rate 143,2 MB/s")
+_LINES = (b'note\n{"a": [1, 2.5e3]}\n[1]\n{"a": [3]}\n', b'{"a": [3]}')
 
 
 def _fio_report(data: bytes) -> None:
@@ -85,6 +117,29 @@ def targets() -> list[Target]:
             "pgbench-report",
             of.of_text(*_PGBENCH),
             lambda d: bool(pgbench.parse(Path(), d.decode("utf-8", "replace"), "", 1.0)),
+            PenstockError,
+        ),
+        *(
+            plain(
+                f"{name}-report",
+                of.of_text(text),
+                lambda d, module=module: bool(
+                    module.parse(Path(), d.decode("utf-8", "replace"), "", 1.0)
+                ),
+                PenstockError,
+            )
+            for name, module, text in _REPORTS
+        ),
+        plain(
+            "regex-response",
+            of.of_text(*_TEXTS),
+            lambda d: regex.number(r"rate ([^ ]*)", d.decode("utf-8", "replace"), "stdout"),
+            PenstockError,
+        ),
+        plain(
+            "json-response",
+            of.of_text(*_LINES),
+            lambda d: json_kind.number("-1.a.0", d.decode("utf-8", "replace"), "stdout"),
             PenstockError,
         ),
         *(

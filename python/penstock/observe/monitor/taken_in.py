@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from penstock.archive import series
+from penstock.archive import delimited, series
 from penstock.errors import BadInput
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Batch, canonical_labels, points
-from penstock.workload.metrics import Readings, read
+from penstock.workload.metrics import UNITS_UNKNOWN, Readings, read
 
 _ROWS = 1_000_000
 _NS = 10**9
@@ -62,12 +62,11 @@ def _sequence_column(path: Path) -> str | None:
     """The first column of a CSV, where its name is one of places in a sequence."""
     try:
         with path.open("rb") as file:
-            line = file.readline(1 << 16)
+            head = file.read(1 << 16)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
-    first = line.decode("utf-8-sig", "replace").strip().split(",")
-    name = first[0].strip().strip('"')
-    return name if len(first) > 1 and series.names_an_index(name) else None
+    name = delimited.first_name(head)
+    return name if name and series.names_an_index(name) else None
 
 
 def _of_readings(
@@ -79,8 +78,10 @@ def _of_readings(
     if metric:
         plain = rows["entity"].eq("all")
         rows = rows.assign(entity=rows["metric"].where(plain, rows["entity"]), metric=metric)
+    notes = found.notes
     if unit:
         rows = rows.assign(unit=unit)
+        notes = [note for note in notes if not note.startswith(UNITS_UNKNOWN)]
     span = int(rows["utc_ns"].min()), int(rows["utc_ns"].max())
 
     def batches() -> Iterator[Batch]:
@@ -96,7 +97,7 @@ def _of_readings(
                 )
                 yield Batch(str(source), number, table)
 
-    return batches(), span, found.notes
+    return batches(), span, notes
 
 
 def _coded(texts: pd.Series[Any], of: Callable[[str], str] = str) -> pa.Array:
@@ -144,5 +145,5 @@ def _of_sequence(
                 ),
             )
 
-    notes = ["times are those since the begin: no clock is known", *series.strange_header(path)]
+    notes = ["times are those since the begin: no clock is known", *delimited.strange_header(path)]
     return batches(), span, notes

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,12 +18,14 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import check_manifest
 from penstock.archive.schemas import TABLES
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.plugins import METRIC_READERS
 
 #: bytes of a file's beginning by which its format is told
 HEAD_BYTES = 1 << 16
 MOST_BYTES = 1 << 30
+#: how the note on values without a unit begins
+UNITS_UNKNOWN = "units not known"
 COLUMNS = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
 
 
@@ -71,14 +73,25 @@ def reader_of(path: Path) -> str | None:
     return None
 
 
+def unknown_units(names: Iterable[str]) -> list[str]:
+    """The note on values whose unit the source does not name; none where it names all."""
+    listed = [printable(name) for name in dict.fromkeys(names)]
+    more = ", …" if len(listed) > 10 else ""
+    return [f"{UNITS_UNKNOWN}: {', '.join(listed[:10])}{more}"] if listed else []
+
+
+def formats() -> str:
+    """The formats that readers of metrics know."""
+    return "; or ".join(METRIC_READERS.load(n).WHAT for n in METRIC_READERS)
+
+
 def read(path: Path, form: str | None = None, words: Mapping[str, Any] | None = None) -> Readings:
     """What a file reports; `form` is its reader, found by how the file begins if not given."""
     if not path.exists():
         raise BadInput(f"{path}: No such file; expected {path.name} to be one")
     name = form or reader_of(path)
     if name is None:
-        wanted = "; or ".join(METRIC_READERS.load(n).WHAT for n in METRIC_READERS)
-        raise BadInput(f"{path}: found nothing known at its beginning; expected {wanted}")
+        raise BadInput(f"{path}: found nothing known at its beginning; expected {formats()}")
     found: Readings = METRIC_READERS.load(name).read(path, words or {})
     if found.samples.empty and not found.tables:
         raise BadInput(f"{path}: found no value; expected some ({name})")

@@ -19,6 +19,8 @@ from penstock.errors import BadInput
 MOST_LINE = 64 << 20
 MOST_TOTAL = 16 << 30
 _MOST_BLOCK = 64 << 20
+#: the begin of a block of LZF, stored or compressed
+LZF = (b"ZV\0", b"ZV\1")
 _LZ4, _SNAPPY, _ZSTD, _GZIP = b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
@@ -77,6 +79,10 @@ class Lines:
             elif head.startswith(_SNAPPY):
                 file.read(16)
                 yield from self._snappy(file)
+            elif head.startswith(LZF):
+                raise BadInput(
+                    f"{self.path}: found LZF compression; expected lz4, snappy, zstd or gzip"
+                )
             elif head.startswith((_ZSTD, _GZIP)):
                 yield from self._stream(file, "zstd" if head.startswith(_ZSTD) else "gzip")
             else:

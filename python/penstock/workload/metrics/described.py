@@ -1,15 +1,17 @@
-"""Any CSV or JSON Lines, by a few words of YAML: which column is the time, which names, which values.
+"""Any table or JSON Lines, by a few words of YAML: which column is the time, which names, which values.
 
 time: {column: ts, unit: ms}      # unit s, ms, us or ns since 1970; without a unit ISO 8601
 source: my-bench
 entity: [host, device]            # columns whose texts name what a row is about
 values: {lat: us, iops: 1/s}      # column: unit
 counters: [bytes]                 # those of the values that only grow
+separator: "\t"                   # by default comma, tab, semicolon or bar, as the header row shows
+decimal: ","                      # decimal mark, where no number shows it
+missing: [n/d]                    # marks of a missing value, besides -, NA, null and their like
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +19,13 @@ from typing import Any
 
 import pandas as pd
 
+from penstock.archive import delimited
 from penstock.errors import BadInput, printable
+from penstock.numerals import MARKS
 from penstock.workload.metrics import Readings, samples, text_of
 
-WHAT = "CSV or JSON Lines, with --words FILE.yaml that says what its columns are"
-_KEYS = {"time", "source", "entity", "values", "counters"}
+WHAT = "a table or JSON Lines, with --words FILE.yaml that says what its columns are"
+_KEYS = {"time", "source", "entity", "values", "counters", "separator", "decimal", "missing"}
 _PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -34,30 +38,41 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     """The values that the words name."""
     time, unit = _time(words)
     values, counters = _values(words)
+    separator, decimal, missing = _form(words)
     text = text_of(path)
-    try:
-        if text.lstrip().startswith("{"):
-            frame = pd.DataFrame([json.loads(line) for line in text.splitlines() if line.strip()])
-        else:
-            frame = pd.read_csv(io.StringIO(text), low_memory=False)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: found {str(error).splitlines()[0]}; expected {WHAT}") from None
     entity = words.get("entity") or []
     entity = [entity] if isinstance(entity, str) else [str(e) for e in entity]
+    if text.lstrip().startswith("{"):
+        frame = pd.DataFrame(_lines(path, text))
+    else:
+        frame = delimited.read_frame(
+            text.encode(), str(path), separator=separator, texts=entity, missing=missing
+        )
     lacking = [c for c in (time, *entity, *values) if c not in frame]
     if lacking:
         shown = ", ".join(map(str, list(frame)[:12]))
         raise BadInput(f"{path}: found no column {lacking[0]!r}; expected one of {shown}")
-    utc_ns = _utc_ns(frame[time], unit, path)
+    notes = []
+    times = delimited.without_missing(frame[time], missing)
+    if times.isna().any():
+        notes.append(f"{int(times.isna().sum())} rows without a time were skipped")
+        frame, times = frame[times.notna()], times[times.notna()]
+    utc_ns = _utc_ns(times, unit, path)
     named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
     parts = []
+    cells = {c: delimited.without_missing(frame[c], missing) for c in values}
+    decimal = decimal or delimited.decimal_mark(pd.DataFrame(cells))
     for column, of in values.items():
-        number = pd.to_numeric(frame[column], errors="coerce")
-        bad = number.isna() & frame[column].notna()
+        try:
+            number = delimited.numbers_of(cells[column], decimal)
+        except ValueError as error:
+            raise BadInput(f"{path}: column {column}: {error}; or `decimal` in --words") from None
+        bad = number.isna() & cells[column].notna()
         if bad.any():
             row = int(bad.to_numpy().argmax())
-            text = printable(str(frame[column][row])[:60])
-            raise BadInput(f"{path}: row {row + 1}: found {text!r} in {column}; expected a number")
+            text = printable(str(frame[column].iloc[row])[:60])
+            at = int(str(frame.index[row])) + 1
+            raise BadInput(f"{path}: row {at}: found {text!r} in {column}; expected a number")
         part = pd.DataFrame({"utc_ns": utc_ns, "value": number}).assign(
             source=str(words.get("source") or path.stem),
             entity=named,
@@ -68,8 +83,36 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
         parts.append(part[number.notna()])
     whole = pd.concat(parts, ignore_index=True)
     return Readings(
-        samples(whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])
+        samples(whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
+        notes=notes,
     )
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                said = str(error).splitlines()[0]
+                raise BadInput(f"{path}:{number}: found {said}; expected {WHAT}") from None
+    return rows
+
+
+def _form(words: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """Separator, decimal mark and marks of a missing value, which may all be left out."""
+    separator, decimal = words.get("separator", ""), words.get("decimal", "")
+    missing = words.get("missing") or []
+    if separator not in ("", *delimited.SEPARATORS):
+        raise BadInput(
+            f"--words: found separator {separator!r}; expected a comma, tab, semicolon or bar"
+        )
+    if decimal not in ("", *MARKS):
+        raise BadInput(f"--words: found decimal {decimal!r}; expected '.' or ','")
+    if not isinstance(missing, list):
+        raise BadInput(f"--words: found missing {missing!r}; expected a list of texts")
+    return str(separator), str(decimal), [str(m) for m in missing]
 
 
 def _time(words: Mapping[str, Any]) -> tuple[str, str]:

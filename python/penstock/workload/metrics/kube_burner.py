@@ -1,50 +1,63 @@
 """Metrics that kube-burner's local indexer left: a JSON array (or JSON Lines) of documents.
 
 The form is that of kube-burner's documentation, "Metrics collection": `metricName`, `timestamp`, `labels`,
-`value`; of latency measurements, documents with several numbers of their own.
+`value`; of latency measurements and summaries of jobs, documents with several numbers of their own. Latencies
+are in milliseconds, those of services (`svcLatency…`) in nanoseconds.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.errors import BadInput, printable
+from penstock.workload.metrics import Readings, samples, text_of, unknown_units
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
-_NO_VALUES = {
-    "timestamp",
-    "labels",
-    "uuid",
-    "query",
-    "metricName",
-    "jobName",
-    "jobConfig",
-    "metadata",
-    "value",
-}
+#: numbers that name what a document is about
+_NO_VALUES = {"jobIteration", "replica", "connectionidx", "value"}
 _NAMES = ("nodeName", "node", "instance", "podName", "pod", "namespace", "device", "quantileName")
+_OF_LATENCY = re.compile(r"Latency(Quantiles)?(Measurement|Summary)(-.*)?$")
+_LATENCY = re.compile(
+    r"(Latency(_v\d+)?|^(P\d+|min|max|avg|ready|minReady|ipAssigned))$", re.IGNORECASE
+)
+_OF_A_JOB = {"elapsedTime": "s", "elapsedTimeNoGC": "s", "achievedQps": "1/s"}
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether it is one, by the names of its keys."""
+    """True for JSON with the keys that all documents have."""
     return head.lstrip()[:1] in (b"[", b"{") and b'"metricName"' in head and b'"timestamp"' in head
 
 
 def read(path: Path, words: Mapping[str, Any]) -> Readings:
-    """Every value; the entity is what its labels name."""
+    """Every value; the entity is what its labels name. Documents without a value (alerts) are skipped."""
     text = text_of(path)
     try:
         documents = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
-        rows = [row for document in documents for row in _rows(document)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: found {error!r}; expected {WHAT}") from None
-    return Readings(samples(rows), facts={"documents": len(documents)})
+    rows: list[tuple[Any, ...]] = []
+    skipped: list[str] = []
+    for number, document in enumerate(documents, 1):
+        try:
+            mine = list(_rows(document))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise BadInput(f"{path}: document {number}: found {error!r}; expected {WHAT}") from None
+        rows += mine
+        if not mine:
+            skipped.append(str(document["metricName"]))
+    notes = []
+    if skipped:
+        names = ", ".join(printable(name) for name in list(dict.fromkeys(skipped))[:5])
+        notes.append(f"{len(skipped)} documents without a number were skipped: {names}")
+    notes += unknown_units(str(row[3]) for row in rows if not row[4])
+    return Readings(samples(rows), facts={"documents": len(documents)}, notes=notes)
 
 
 def _lines(text: str) -> list[Any]:
@@ -52,23 +65,33 @@ def _lines(text: str) -> list[Any]:
 
 
 def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    at = int(pd.Timestamp(document["timestamp"]).tz_convert("UTC").as_unit("ns").value)
+    metric = str(document["metricName"])
+    stamp = pd.Timestamp(document["timestamp"])
+    if stamp.tzinfo is None:
+        raise ValueError(f"the time {document['timestamp']} without a zone")
+    at = int(stamp.tz_convert("UTC").as_unit("ns").value)
     labels = document.get("labels") or {}
     known = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
     entity = " ".join(str(known[n]) for n in _NAMES if n in known) or "cluster"
-    metric = str(document["metricName"])
-    if isinstance(document.get("value"), int | float):
-        yield at, "kube-burner", entity, metric, "1", float(document["value"]), False
+    if _is_number(document.get("value")):
+        # of a query: its unit is not in the document
+        yield at, "kube-burner", entity, metric, "", float(document["value"]), False
         return
     for name, value in document.items():
-        if (
-            name not in _NO_VALUES
-            and isinstance(value, int | float)
-            and not isinstance(value, bool)
-        ):
-            unit = (
-                "ms"
-                if name.lower().endswith("latency") or name in ("P99", "P95", "P50", "avg", "max")
-                else "1"
-            )
+        if name not in _NO_VALUES and _is_number(value):
+            unit = _unit(metric, name)
             yield at, "kube-burner", entity, f"{metric}.{name}", unit, float(value), False
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _unit(metric: str, name: str) -> str:
+    """The unit of a number of a document; empty where it is not known."""
+    if metric == "jobSummary":
+        return _OF_A_JOB.get(name, "")
+    if _OF_LATENCY.search(metric) and _LATENCY.search(name):
+        return "ns" if metric.startswith("svcLatency") else "ms"
+    return ""

@@ -13,53 +13,101 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.errors import BadInput
+from penstock.archive import delimited
+from penstock.errors import BadInput, printable
 from penstock.workload.metrics import Readings, samples, text_of
 
-WHAT = "rows of a view pg_stat_… with `now() as time`, by `psql --csv`"
-#: columns by which a view is known → its name
+WHAT = "rows of a view pg_stat_… with `now() as time`, by `psql --csv` (PostgreSQL 10 to 18)"
+#: a view → columns that all versions have, and that no other view has together; the first that fits is taken
 _VIEWS = {
-    ("datname", "blks_hit"): "pg_stat_database",
-    ("buffers_checkpoint",): "pg_stat_bgwriter",
-    ("relname", "seq_scan"): "pg_stat_tables",
-    ("relname", "heap_blks_read"): "pg_statio_tables",
-    ("indexrelname", "idx_scan"): "pg_stat_indexes",
-    ("wal_records", "wal_fpi"): "pg_stat_wal",
-    ("backend_type", "context", "object"): "pg_stat_io",
-    ("num_timed", "restartpoints_timed"): "pg_stat_checkpointer",
+    "pg_stat_statements": ("userid", "dbid", "queryid", "calls", "rows"),
+    "pg_stat_database_conflicts": ("datname", "confl_tablespace", "confl_lock"),
+    "pg_stat_database": ("datname", "numbackends", "xact_commit", "blks_hit"),
+    "pg_stat_bgwriter": ("buffers_clean", "maxwritten_clean", "buffers_alloc"),
+    "pg_stat_checkpointer": (
+        "num_timed",
+        "num_requested",
+        "restartpoints_timed",
+        "buffers_written",
+    ),
+    "pg_stat_archiver": ("archived_count", "failed_count", "last_archived_wal"),
+    "pg_stat_wal": ("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"),
+    "pg_stat_io": ("backend_type", "object", "context", "reads", "writes"),
+    "pg_stat_slru": ("name", "blks_zeroed", "blks_hit", "truncates"),
+    "pg_stat_functions": ("funcid", "funcname", "calls", "self_time"),
+    "pg_stat_subscription_stats": ("subid", "subname", "apply_error_count"),
+    "pg_stat_tables": ("relname", "seq_scan", "seq_tup_read", "n_tup_ins"),
+    "pg_statio_tables": ("relname", "heap_blks_read", "heap_blks_hit"),
+    "pg_stat_indexes": ("relname", "indexrelname", "idx_scan", "idx_tup_read"),
+    "pg_statio_indexes": ("relname", "indexrelname", "idx_blks_read", "idx_blks_hit"),
+    "pg_statio_sequences": ("relname", "blks_read", "blks_hit"),
+}
+#: views of states and of addresses in the log, whose numbers are no statistics
+_NO_STATISTICS = {
+    "pg_stat_activity": ("pid", "query", "state", "wait_event"),
+    "pg_stat_replication": ("pid", "application_name", "sent_lsn"),
+    "pg_stat_wal_receiver": ("pid", "received_tli"),
+    "pg_stat_progress_…": ("pid", "phase"),
 }
 #: what is a level, not a counter
 _LEVELS = re.compile(
-    r"^(numbackends|n_live_tup|n_dead_tup|n_mod_since_analyze|n_ins_since_vacuum|op_bytes)$"
+    r"^(numbackends|n_live_tup|n_dead_tup|n_mod_since_analyze|n_ins_since_vacuum|op_bytes|"
+    r"parallel_workers_(to_launch|launched)_now|(mean|min|max|stddev)_.*_time|(mean|min|max|stddev)_time)$"
 )
-_ID = re.compile(r"(^|_)(datid|relid|indexrelid|oid)$")
-_NAMES = ("schemaname", "datname", "relname", "indexrelname", "backend_type", "object", "context")
+_ID = re.compile(r"(^|_)(datid|relid|indexrelid|oid|funcid|userid|dbid|queryid|subid)$")
+_NAMES = (
+    "schemaname",
+    "datname",
+    "relname",
+    "indexrelname",
+    "funcname",
+    "subname",
+    "name",
+    "backend_type",
+    "object",
+    "context",
+    "userid",
+    "dbid",
+    "queryid",
+)
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether the header row is that of a view, with a time before it."""
-    columns = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip().split(",")
-    return columns[0] == "time" and _view(columns) is not None
+    """True if the header row is that of a view, with a time before it."""
+    columns = _columns(head)
+    return (
+        columns[:1] == ["time"]
+        and (_view(columns, _VIEWS) or _view(columns, _NO_STATISTICS)) is not None
+    )
 
 
-def _view(columns: list[str]) -> str | None:
-    return next((v for known, v in _VIEWS.items() if set(known) <= set(columns)), None)
+def _columns(head: bytes) -> list[str]:
+    return delimited.header_row(io.BytesIO(head), delimited.separator_of(head))
+
+
+def _view(columns: list[str], views: Mapping[str, tuple[str, ...]]) -> str | None:
+    return next((v for v, known in views.items() if set(known) <= set(columns)), None)
 
 
 def read(path: Path, words: Mapping[str, Any]) -> Readings:
     """Every number of each row; entities are databases, tables, indexes."""
     text = text_of(path)
     header = text.split("\n", 1)[0].rstrip("\r")
-    columns = header.split(",")
-    view = _view(columns)
+    separator = delimited.separator_of(text[:65536].encode())
+    columns = _columns(header.encode())
+    view = _view(columns, _VIEWS)
+    if other := None if view else _view(columns, _NO_STATISTICS):
+        raise BadInput(f"{path}:1: found {other}, which has no statistics; expected {WHAT}")
     if view is None or "time" not in columns:
-        raise BadInput(f"{path}:1: found {header[:80]!r}; expected {WHAT}")
+        raise BadInput(f"{path}:1: found {printable(header[:80])!r}; expected {WHAT}")
     body = "\n".join(line for line in text.splitlines() if line and line != header)
     try:
-        frame = pd.read_csv(io.StringIO(body), names=columns, header=None)
+        frame = pd.read_csv(io.StringIO(body), names=columns, header=None, sep=separator)
         at = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
     except (ValueError, pd.errors.ParserError) as error:
         raise BadInput(f"{path}: found {str(error).splitlines()[0]}; expected {WHAT}") from None
+    if not frame["time"].astype(str).str.contains(r"(?:[+-]\d\d(?::?\d\d)?|Z)$").all():
+        raise BadInput(f"{path}: found a time without a zone; expected `now() as time`")
     named = [c for c in _NAMES if c in frame]
     entity = (
         frame[named].fillna("").astype(str).agg(".".join, axis=1).str.strip(".")
@@ -93,6 +141,7 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
 
 
 def _unit(column: str) -> str:
+    """The unit of a column of the views listed: milliseconds, bytes, or a count."""
     if column.endswith("_time"):
         return "ms"
     return "B" if column.endswith("bytes") else "1"

@@ -13,10 +13,21 @@ from penstock.workload.metrics import Readings, samples, text_of
 WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
 #: what the names of Redis say about the unit; the others have none
 _UNITS = (
-    (re.compile(r"(_bytes|^used_memory.*|^maxmemory|_size)$"), "B"),
-    (re.compile(r"_kbps$"), "kB/s"),
+    (re.compile(r"(_ratio|_policy)$"), "1"),
+    (re.compile(r"^(cmdstat\.usec.*|latency\.p[\d.]+)$"), "us"),
+    (re.compile(r"\.avg_ttl$"), "ms"),
+    (
+        re.compile(
+            r"(_bytes|^used_memory.*|^maxmemory|^total_system_memory|_size|^allocator_(allocated|active|resident)|"
+            r"^mem_.*|^client_recent_max_(input|output)_buffer)$"
+        ),
+        "B",
+    ),
+    (re.compile(r"_kbps$"), "KiB/s"),
     (re.compile(r"_per_sec$"), "1/s"),
-    (re.compile(r"(_seconds|^used_cpu_.*)$"), "s"),
+    (re.compile(r"_milliseconds$"), "ms"),
+    (re.compile(r"_in_days$"), "d"),
+    (re.compile(r"(_seconds|_sec|_last_save_time|^used_cpu_.*)$"), "s"),
     (re.compile(r"_usec$"), "us"),
     (re.compile(r"_ms$"), "ms"),
     (re.compile(r"_perc$"), "%"),

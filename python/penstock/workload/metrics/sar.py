@@ -1,77 +1,180 @@
-"""What `sar` recorded, as `sadf -j FILE -- -A` prints it (sysstat 12)."""
+"""What `sar` recorded, as `sadf -j FILE -- -A` prints it (sysstat 10 to 12)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.errors import BadInput, printable
+from penstock.workload.metrics import Readings, samples, text_of, unknown_units
+from penstock.workload.metrics.sar_times import Clock, UnknownZoneError
 
 WHAT = "sar's records as `sadf -j` prints them"
 _IDS = ("disk-device", "iface", "cpu", "filesystem", "device", "number", "intr", "BUS", "idvendor")
-_UNITS = {
+#: of all metrics of a group, after the manual page of sar; a kilobyte of sar is 1024 bytes
+_GROUPS = {
     "cpu-load": "%",
     "cpu-load-all": "%",
-    "rkB": "kB/s",
-    "wkB": "kB/s",
-    "dkB": "kB/s",
-    "rxkB": "kB/s",
-    "txkB": "kB/s",
-    "await": "ms",
+    "process-and-context-switch": "1/s",
+    "interrupts": "1/s",
+    "swap-pages": "pages/s",
+    "paging": "1/s",
+    "io": "1/s",
+    "io-reads": "1/s",
+    "io-writes": "1/s",
+    "io-discard": "1/s",
+    "memory": "KiB",
+    "hugepages": "KiB",
+    "kernel": "1",
+    "queue": "1",
+    "serial": "1/s",
+    "disk": "1/s",
+    "net-dev": "1/s",
+    "net-edev": "1/s",
+    "net-nfs": "1/s",
+    "net-nfsd": "1/s",
+    "net-sock": "1",
+    "net-sock6": "1",
+    "net-ip": "1/s",
+    "net-eip": "1/s",
+    "net-icmp": "1/s",
+    "net-eicmp": "1/s",
+    "net-tcp": "1/s",
+    "net-etcp": "1/s",
+    "net-udp": "1/s",
+    "net-ip6": "1/s",
+    "net-eip6": "1/s",
+    "net-icmp6": "1/s",
+    "net-eicmp6": "1/s",
+    "net-udp6": "1/s",
+    "softnet": "1/s",
+    "psi-cpu": "%",
+    "psi-io": "%",
+    "psi-mem": "%",
+}
+#: of single metrics, before those of their groups
+_UNITS = {
+    "pgpgin": "KiB/s",
+    "pgpgout": "KiB/s",
+    "frmpg": "pages/s",
+    "bufpg": "pages/s",
+    "campg": "pages/s",
+    "bread": "sectors/s",
+    "bwrtn": "sectors/s",
+    "bdscd": "sectors/s",
+    "rkB": "KiB/s",
+    "wkB": "KiB/s",
+    "dkB": "KiB/s",
+    "rxkB": "KiB/s",
+    "txkB": "KiB/s",
     "rd_sec": "sectors/s",
     "wr_sec": "sectors/s",
     "dc_sec": "sectors/s",
-    "areq-sz": "kB",
+    "avgrq-sz": "sectors",
+    "areq-sz": "KiB",
+    "avgqu-sz": "1",
     "aqu-sz": "1",
+    "await": "ms",
+    "svctm": "ms",
+    "blg_len": "1",
+    "frequency": "MHz",
+    "weighted-frequency": "MHz",
+    "degC": "°C",
+    "inV": "V",
+    "Ifree": "1",
+    "Iused": "1",
+    "MBfsfree": "MiB",
+    "MBfsused": "MiB",
 }
-_KILOBYTES = ("memory", "hugepages")
-#: of the group `memory`, what is no size
-_NO_SIZE = ("percent", "pgpgin", "pgpgout")
 MOST_DEPTH = 6
+_OTHERS = {
+    b"# hostname;interval;timestamp": "the output of sadf -d",
+    b"<?xml": "the output of sadf -x",
+}
+_NO_GROUPS = ("timestamp", "restart", "comment")
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether it is one, by its outermost key."""
-    return head.lstrip()[:40].replace(b" ", b"").replace(b"\n", b"").startswith(b'{"sysstat":')
+    """True for sadf's JSON by its outermost key, and for sadf's other formats, which are refused by name."""
+    start = head.lstrip()[:40].replace(b" ", b"").replace(b"\n", b"").replace(b"\t", b"")
+    return start.startswith(b'{"sysstat":') or _other(head) != ""
+
+
+def _other(head: bytes) -> str:
+    for begin, name in _OTHERS.items():
+        if head.lstrip().startswith(begin) and (begin != b"<?xml" or b"<sysstat" in head):
+            return name
+    return ""
 
 
 def read(path: Path, words: Mapping[str, Any]) -> Readings:
-    """Every number of every record; rates and shares as sar computed them, stamped at their end."""
+    """Every number of every record; rates and shares as sar computed them, stamped at their end.
+
+    `words`: `timezone` is the zone of local times, a name such as Europe/Paris. Without it their offset comes
+    from the begin of the file, or the file is refused.
+    """
+    text = text_of(path)
+    if other := _other(text[:4096].encode()):
+        raise BadInput(f"{path}: found {other}; expected {WHAT}")
+    zone = _zone(words)
+    notes: list[str] = []
     try:
-        hosts = json.loads(text_of(path))["sysstat"]["hosts"]
-        rows = [row for host in hosts for row in _host(host)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        hosts = json.loads(text)["sysstat"]["hosts"]
+        rows = [row for host in hosts for row in _host(host, zone, notes)]
+        names = [str(h.get("nodename", "")) for h in hosts]
+    except UnknownZoneError as error:
+        raise BadInput(f"{path}: found {error}") from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise BadInput(f"{path}: found {error!r}; expected {WHAT}") from None
-    return Readings(samples(rows), facts={"hosts": [str(h.get("nodename", "")) for h in hosts]})
+    unknown = sorted({f"{row[1].removeprefix('sar ')} {row[3]}" for row in rows if not row[4]})
+    notes += unknown_units(unknown)
+    return Readings(samples(rows), facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
 
 
-def _host(host: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+def _zone(words: Mapping[str, Any]) -> ZoneInfo | None:
+    strange = set(words) - {"timezone"}
+    if strange:
+        raise BadInput(f"--words: found {', '.join(sorted(map(str, strange)))}; expected timezone")
+    if "timezone" not in words:
+        return None
+    try:
+        return ZoneInfo(str(words["timezone"]))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        shown = printable(str(words["timezone"])[:60])
+        raise BadInput(
+            f"--words: found timezone {shown!r}; expected a zone such as Europe/Paris"
+        ) from None
+
+
+def _host(
+    host: Mapping[str, Any], zone: ZoneInfo | None, notes: list[str]
+) -> Iterator[tuple[Any, ...]]:
     several = str(host.get("nodename", ""))
+    clock = Clock(host, zone)
     for record in host.get("statistics", []):
-        stamp = record["timestamp"]
-        zone = UTC if stamp.get("utc", 1) else ZoneInfo(str(host.get("timezone") or "UTC"))
-        at = datetime.fromisoformat(f"{stamp['date']}T{stamp['time']}").replace(tzinfo=zone)
-        utc_ns = int(at.timestamp()) * 1_000_000_000
+        utc_ns = clock.utc_s(record["timestamp"]) * 1_000_000_000
         for group, content in record.items():
-            if group not in ("timestamp", "restart", "comment"):
-                for entity, metric, value in _numbers(group, content, 0):
-                    yield (
-                        utc_ns,
-                        f"sar {group}",
-                        entity or several,
-                        metric,
-                        _unit(group, metric),
-                        value,
-                        False,
-                    )
+            if group in _NO_GROUPS:
+                continue
+            for within, entity, metric, value in _numbers(group, content, 0):
+                unit = _unit(within, metric)
+                yield utc_ns, f"sar {group}", entity or several, metric, unit, value, False
+    if clock.note:
+        notes.append(f"{printable(several)}: {clock.note}" if several else clock.note)
 
 
-def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, float]]:
+def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, str, float]]:
+    """Group, entity, metric and value of each number."""
     if depth > MOST_DEPTH:
         raise ValueError(f"groups within groups, more than {MOST_DEPTH}")
     if isinstance(content, list):
@@ -84,14 +187,13 @@ def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, f
             if name == key:
                 continue
             if isinstance(value, int | float) and not isinstance(value, bool):
-                yield entity, name, float(value)
+                yield group, entity, name, float(value)
             elif isinstance(value, list | dict):
                 yield from _numbers(name, value, depth + 1)
 
 
 def _unit(group: str, metric: str) -> str:
+    """The unit of a metric of a group; empty where it is not known."""
     if "percent" in metric:
         return "%"
-    if group in _KILOBYTES and not any(word in metric for word in _NO_SIZE):
-        return "kB"
-    return _UNITS.get(metric) or _UNITS.get(group) or "1"
+    return _UNITS.get(metric) or _GROUPS.get(group, "")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from penstock.errors import BadInput
 from penstock.workload.metrics import Readings
-from penstock.workload.metrics.compressed import Lines, placed
+from penstock.workload.metrics.compressed import LZF, Lines, placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
     counted,
@@ -27,7 +27,10 @@ from penstock.workload.metrics.tasks import (
 from penstock.workload.waves import Executor, slots_at, waves
 
 WHAT = "an event log of Spark (a file, or a directory eventlog_v2_…)"
-_ROLLED = re.compile(r"^events_(\d+)_")
+#: a part of a rolled log, and one that stands for all parts up to it
+_ROLLED = re.compile(r"^events_(\d+)_(?!.*\.compact\.inprogress$).*?(\.compact)?$")
+#: slots of Spark within one process, which may have no executor in its log
+_LOCAL = re.compile(r"^local(?:\[(\d+|\*)(?:,\s*\d+)?\])?$")
 _MS = 1_000_000
 #: events that are read; of the others only the first words are looked at
 _READ = {
@@ -50,6 +53,8 @@ def matches(path: Path, head: bytes) -> bool:
     """Whether it is one: by its first event, also of a compressed one, or by the names of a rolled log."""
     if path.is_dir():
         return any(_ROLLED.match(p.name) for p in path.iterdir())
+    if head.startswith(LZF) and path.suffix == ".lzf":
+        return True
     if head.startswith((b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")):
         try:
             first = next(iter(Lines(path)), b"")
@@ -71,16 +76,30 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
 
 
 def _lines(path: Path, log: _Log) -> Iterator[bytes]:
-    parts = [path]
-    if path.is_dir():
-        rolled = [p for p in path.iterdir() if _ROLLED.match(p.name)]
-        parts = sorted(rolled, key=lambda p: int(_ROLLED.match(p.name).group(1)))  # type: ignore[union-attr]
-        numbers = [int(_ROLLED.match(p.name).group(1)) for p in parts]  # type: ignore[union-attr]
-        if numbers and numbers != list(range(1, numbers[-1] + 1)):
-            log.notes.append(f"parts of the rolled log are missing: found {numbers}")
+    parts = _parts(path, log.notes) if path.is_dir() else [path]
     for part, number, line in placed(parts, "an event log", log.notes):
         log.place = f"{part}:{number}"
         yield line
+
+
+def _parts(path: Path, notes: list[str]) -> list[Path]:
+    """The parts of a rolled log in their order, from its last compact one on: that has all before it.
+
+    Parts that a compact one stands for may still be there: Spark deletes them later.
+    """
+    numbered = [(m, p) for p in path.iterdir() if (m := _ROLLED.match(p.name))]
+    found = sorted((int(m[1]), m[2] is not None, p) for m, p in numbered)
+    compact = max((i for i, (_, is_compact, _) in enumerate(found) if is_compact), default=None)
+    used = found if compact is None else found[compact:]
+    numbers = [number for number, _, _ in used]
+    first = 1 if compact is None else numbers[0]
+    if numbers and numbers != list(range(first, numbers[-1] + 1)):
+        notes.append(f"parts of the rolled log are missing: found {numbers}")
+    if compact is not None:
+        notes.append(
+            f"compacted up to part {first}: Spark leaves out the tasks of jobs that had ended by then"
+        )
+    return [part for _, _, part in used]
 
 
 class _Log:
@@ -96,6 +115,8 @@ class _Log:
         self.job_ends_ms: list[int] = []
         self.jobs = 0
         self.task_cpus = 1
+        #: cores of Spark in one process, 0 where the log does not say
+        self.local_cores = 0
         self.executors: dict[str, Executor] = {}
         self.stages: dict[tuple[int, int], dict[str, Any]] = {}
         self.tasks: list[dict[str, Any]] = []
@@ -136,6 +157,9 @@ class _Log:
     def _EnvironmentUpdate(self, event: dict[str, Any]) -> None:  # noqa: N802
         properties = event.get("Spark Properties") or {}
         self.task_cpus = max(1, int(properties.get("spark.task.cpus", 1)))
+        local = _LOCAL.match(str(properties.get("spark.master", "")))
+        if local is not None and local[1] != "*":
+            self.local_cores = int(local[1] or 1)
 
     def _ExecutorAdded(self, event: dict[str, Any]) -> None:  # noqa: N802
         name = str(event["Executor ID"])
@@ -240,17 +264,15 @@ class _Log:
         rows = []
         by_stage = dict(list(tasks.groupby(["stage_id", "stage_attempt"])))
         executors = list(self.executors.values())
-        late = False
+        told: set[str] = set()
         for (stage_id, attempt), stage in sorted(self.stages.items()):
             mine = by_stage.get((stage_id, attempt), tasks.iloc[:0])
             start_ms = stage["start_ms"]
             start_ns = int(start_ms) * _MS if start_ms is not None else None
             slots = slots_at(executors, start_ns, self.task_cpus) if start_ns is not None else 0
             if not slots and len(mine):
-                # the first executors came after the stage was submitted: those at its last launch count
-                launched = mine["utc_launch_ns"].max()
-                slots = max(slots_at(executors, int(launched), self.task_cpus), 1)
-                late = True
+                slots, why = self._slots_of(mine, executors)
+                told.add(why)
             rows.append(
                 {
                     "stage_id": stage_id,
@@ -267,11 +289,24 @@ class _Log:
                     "reason": stage["reason"],
                 }
             )
+        self.notes += sorted(told)
+        return stage_table(rows)
+
+    def _slots_of(self, mine: pd.DataFrame, executors: list[Executor]) -> tuple[int, str]:
+        """Slots of a stage at whose submission no executor was there, and what is to be told of them."""
+        late = slots_at(executors, int(mine["utc_launch_ns"].max()), self.task_cpus)
         if late:
-            self.notes.append(
+            return late, (
                 "no executor was there when a stage was submitted: its slots are those at its last launch"
             )
-        return stage_table(rows)
+        if self.local_cores and not executors:
+            return max(1, self.local_cores // self.task_cpus), (
+                "the log names no executor: slots are those of spark.master"
+            )
+        most = int(running_tasks(mine, "spark")["value"].max())
+        return most, (
+            "the log names no executor for a stage: as many slots as tasks that ran at a time, at most"
+        )
 
     def _facts(self, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, Any]:
         start, end = self.start_ms, self.end_ms

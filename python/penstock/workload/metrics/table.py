@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from penstock.archive import series
+from penstock.archive import delimited, series
 from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples
+from penstock.workload.metrics import Readings, samples, unknown_units
 
-WHAT = "CSV with a header row whose first column is a time"
+WHAT = "CSV (or with tabs or semicolons) with a header row whose first column is a time"
+#: what a column of times names its unit by
+_UNIT_OF_TIME = re.compile(r"(^|_)(ns|us|ms|s)$")
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether the first column of the header row looks like a time."""
+    """True if the first column of the header row is named as a time."""
     if path.suffix == ".parquet":
         return head.startswith(b"PAR1")
-    first = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").split(",")
-    return len(first) > 1 and series.names_a_time(first[0].strip().strip('"'))
+    return series.names_a_time(delimited.first_name(head))
 
 
 def read(path: Path, words: Mapping[str, Any]) -> Readings:
@@ -36,7 +38,7 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
             source="csv",
             entity=s.node or "all",
             metric=s.quantity or s.name,
-            unit=s.unit or "1",
+            unit=s.unit,
             cumulative=False,
         )
         for s in recorded.series
@@ -46,8 +48,13 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
         if recorded.start_utc_ns is not None
         else ["times are those since the begin: no clock is known"]
     )
+    if recorded.start_utc_ns is None and not _UNIT_OF_TIME.search(
+        recorded.axis_unit or recorded.axis_name
+    ):
+        notes.append(f"{recorded.axis_name} names no unit: read as seconds")
+    notes += unknown_units(s.name for s in recorded.series if not s.unit)
     if path.suffix != ".parquet":
-        notes += series.strange_header(path)
+        notes += delimited.strange_header(path)
     whole = pd.concat(parts, ignore_index=True)
     whole = whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
     return Readings(samples(whole[whole["value"].notna()]), notes=notes)

@@ -1,128 +1,156 @@
-"""fio: its JSON report (`--output-format=json+`, on stdout or in a file in {run_dir}), its command line."""
+"""fio 2 and 3: its JSON report (`--output-format=json+`, on stdout or in a file in {run_dir}) and options."""
 
 from __future__ import annotations
 
 import math
-import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.workload.measured import JobSpec, Measured
-from penstock.workload.parsers.json import document
+from penstock.workload.measured import Measured, Report
+from penstock.workload.parsers.fio_command import operations
+from penstock.workload.parsers.fio_report import DIRECTIONS, read_report
+from penstock.workload.parsers.fio_times import Times
+
+__all__ = ["RESPONSES", "operations", "parse"]
 
 _PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
+_LATENCIES = [f"{name}_latency" for name in ("mean", "min", "max", *_PERCENTILES)]
 _DIRECTION = {
     "bandwidth": "B/s",
     "iops": "1/s",
     "bytes": "B",
     "requests": "requests",
-    "mean_latency": "ns",
-    "min_latency": "ns",
-    "max_latency": "ns",
-    **{f"{p}_latency": "ns" for p in _PERCENTILES},
+    **dict.fromkeys(_LATENCIES, "ns"),
 }
 
-#: latency is fio's completion latency (clat); bandwidth and iops are over the longest job's time
+#: latency is fio's completion latency (clat); bandwidth and iops are over the time in which the jobs ran;
+#: totals are of reads, writes and trims; `mixed` is of `unified_rw_reporting`, which has no directions
 RESPONSES: dict[str, str] = {
-    **{f"{d}_{name}": unit for d in ("read", "write") for name, unit in _DIRECTION.items()},
-    "bandwidth": "B/s",
-    "iops": "1/s",
-    "bytes": "B",
-    "sync_mean_latency": "ns",
+    **{f"{d}_{name}": unit for d in DIRECTIONS for name, unit in _DIRECTION.items()},
+    **{name: _DIRECTION[name] for name in ("bandwidth", "iops", "bytes", "requests")},
+    "sync_requests": "requests",
+    **{f"sync_{name}": "ns" for name in _LATENCIES},
     "user_cpu": "%",
     "system_cpu": "%",
 }
 
 
-def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, Measured]:
+def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """fio's totals over all jobs; a direction without requests gives no latencies.
 
     Percentiles come from the merged bins of `json+` as fio computes them: the middle of the first bin whose
-    cumulated count reaches the share. Without bins, several jobs have no percentile. PenstockError if fio
-    reported an error, or wrote no report such as fio writes.
+    cumulated count reaches the share. Without bins, several jobs have no percentile. Jobs that ran one after
+    another (`stonewall`) add up their times (`fio_times`). PenstockError if fio reported an error, or wrote
+    no report such as a supported version writes.
     """
     report = read_report(run_dir, stdout)
     try:
-        values = _totals(report)
+        found = _Totals(report["jobs"], report.get("global options") or {})
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise PenstockError(f"fio's report is not as fio writes it: {error}") from error
-    return {**values, "wall_s": Measured(wall_s, "s")}
+    values = {name: Measured(value, RESPONSES[name]) for name, value in found.values.items()}
+    return Report({**values, "wall_s": Measured(wall_s, "s")}, found.missing)
 
 
-def _totals(report: dict[str, Any]) -> dict[str, Measured]:
-    jobs = report.get("jobs")
-    if not isinstance(jobs, list) or not jobs:
-        raise PenstockError("fio's report names no job")
-    failed = [j for j in jobs if j.get("error")]
-    if failed:
-        raise PenstockError(
-            f"fio's job {failed[0].get('jobname')} ended with error {failed[0]['error']}"
-        )
-    found: dict[str, float] = {}
-    for direction in ("read", "write"):
-        found |= _direction([j[direction] for j in jobs if direction in j], direction)
-    for total in ("bandwidth", "iops", "bytes"):
-        found[total] = found[f"read_{total}"] + found[f"write_{total}"]
-    syncs = [
-        (s["lat_ns"]["N"], s["lat_ns"]["mean"]) for s in (j.get("sync", {}) for j in jobs) if s
-    ]
-    if sum(n for n, _ in syncs):
-        found["sync_mean_latency"] = sum(n * mean for n, mean in syncs) / sum(n for n, _ in syncs)
-    found["user_cpu"] = sum(float(j.get("usr_cpu", 0)) for j in jobs)
-    found["system_cpu"] = sum(float(j.get("sys_cpu", 0)) for j in jobs)
-    odd = [name for name, value in found.items() if not math.isfinite(value)]
-    if odd:
-        raise ValueError(f"{odd[0]} is {found[odd[0]]}")
-    return {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
+class _Totals:
+    """Values over all jobs of a report, and why others are missing."""
+
+    def __init__(self, jobs: Sequence[dict[str, Any]], shared: dict[str, Any]) -> None:
+        failed = [j for j in jobs if j.get("error")]
+        if failed:
+            raise PenstockError(
+                f"fio's job {failed[0].get('jobname')} ended with error {failed[0]['error']}"
+            )
+        self.values: dict[str, float] = {}
+        self.missing: dict[str, str] = {}
+        times = Times(jobs, shared)
+        unified = ["mixed" in j and "read" not in j for j in jobs]
+        for direction in DIRECTIONS:
+            if any(direction in job for job in jobs):
+                self._add(jobs, (direction,), times, f"{direction}_")
+                self._add_latencies(
+                    [j[direction] for j in jobs if direction in j], "clat_ns", direction
+                )
+        if any(unified):
+            for name in (f"{d}_{key}" for d in ("read", "write", "trim") for key in _DIRECTION):
+                self.values.pop(name, None)
+                self.missing[name] = "with unified_rw_reporting=mixed fio reports mixed_… alone"
+        self._add(jobs, ("read", "write", "trim"), times, "")
+        syncs = [j["sync"] for j in jobs if j.get("sync")]
+        counts = [s.get("total_ios", s["lat_ns"].get("N", 0)) for s in syncs]
+        if sum(counts):
+            self.values["sync_requests"] = sum(counts)
+            self._add_latencies(syncs, "lat_ns", "sync")
+        for name, key in (("user_cpu", "usr_cpu"), ("system_cpu", "sys_cpu")):
+            share = times.processor_percent(key)
+            if share is None:
+                self.missing[name] = times.unknown
+            else:
+                self.values[name] = share
+        odd = [name for name, value in self.values.items() if not math.isfinite(value)]
+        if odd:
+            raise ValueError(f"{odd[0]} is {self.values[odd[0]]}")
+        self.values = {name: float(value) for name, value in self.values.items()}
+
+    def _add(
+        self, jobs: Sequence[dict[str, Any]], directions: Sequence[str], times: Times, prefix: str
+    ) -> None:
+        """Bytes, requests and rates of these directions together; of a unified job, of all that it has."""
+        parts = [side for job in jobs for side in _sides(job, directions)]
+        self.values[f"{prefix}bytes"] = sum(p.get("io_bytes", 0) for p in parts)
+        # fio before 2.2 has no count
+        counted = all("total_ios" in p for p in parts if p.get("io_bytes"))
+        if counted:
+            self.values[f"{prefix}requests"] = sum(p.get("total_ios", 0) for p in parts)
+        seconds = times.seconds([_sides(job, directions) for job in jobs])
+        for name, amount, own in (
+            ("bandwidth", f"{prefix}bytes", "bw_bytes"),
+            ("iops", f"{prefix}requests", "iops"),
+        ):
+            if seconds is None:
+                self.missing[prefix + name] = times.unknown
+            elif amount not in self.values:
+                self.missing[prefix + name] = "this version of fio counts no requests"
+            elif seconds:
+                self.values[prefix + name] = self.values[amount] / seconds
+            else:  # fio's own figures where its time is below its resolution of 1 ms
+                self.values[prefix + name] = sum(p.get(own, 0) for p in parts)
+
+    def _add_latencies(self, parts: list[dict[str, Any]], key: str, prefix: str) -> None:
+        counted = [(_count(p, key), p[key]) for p in parts if p.get(key)]
+        counted = [(n, c) for n, c in counted if n]
+        if not counted:
+            return
+        requests = sum(n for n, _ in counted)
+        found = {
+            "mean": sum(n * float(c["mean"]) for n, c in counted) / requests,
+            "min": min(c["min"] for _, c in counted),
+            "max": max(c["max"] for _, c in counted),
+            **_percentiles([c for _, c in counted]),
+        }
+        self.values |= {f"{prefix}_{name}_latency": value for name, value in found.items()}
+        if len(counted) > 1 and "p50" not in found:
+            reason = "fio gave percentiles of each job alone; add --output-format=json+"
+            self.missing |= {f"{prefix}_{name}_latency": reason for name in _PERCENTILES}
 
 
-def read_report(run_dir: Path, stdout: str) -> dict[str, Any]:
-    """fio's JSON report, from a file in `run_dir` or from stdout. Raises PenstockError if there is none."""
-    files = [run_dir / "fio.json", *sorted(run_dir.glob("*.json"))] if run_dir.is_dir() else []
-    texts = [(path.name, path.read_text(errors="replace")) for path in files if path.is_file()]
-    for name, text in [*texts, ("stdout", stdout)]:
-        try:
-            value = document(text, name)
-        except PenstockError:
-            continue
-        if isinstance(value, dict) and "fio version" in value:
-            return value
-    raise PenstockError(
-        "fio left no JSON report; add --output-format=json+ (and --output={run_dir}/fio.json)"
-    )
+def _sides(job: dict[str, Any], directions: Sequence[str]) -> list[dict[str, Any]]:
+    """What a job did in these directions; a unified job, which has but `mixed`, is taken for all of them."""
+    if "mixed" in job and "read" not in job and len(directions) > 1:
+        return [job["mixed"]]
+    return [job[d] for d in directions if d in job]
 
 
-def _direction(parts: list[dict[str, Any]], direction: str) -> dict[str, float]:
-    total_bytes = sum(p.get("io_bytes", 0) for p in parts)
-    requests = sum(p.get("total_ios", 0) for p in parts)
-    longest_s = max((p.get("runtime", 0) for p in parts), default=0) / 1000
-    found: dict[str, float] = {
-        f"{direction}_bytes": total_bytes,
-        f"{direction}_requests": requests,
-        # fio's own figures where its time is below its resolution of 1 ms
-        f"{direction}_bandwidth": total_bytes / longest_s
-        if longest_s
-        else sum(p.get("bw_bytes", 0) for p in parts),
-        f"{direction}_iops": requests / longest_s
-        if longest_s
-        else sum(p.get("iops", 0) for p in parts),
-    }
-    latencies = [p["clat_ns"] for p in parts if p.get("clat_ns", {}).get("N", 0)]
-    if not latencies:
-        return found
-    counts = [float(c["N"]) for c in latencies]
-    total = sum(n * float(c["mean"]) for n, c in zip(counts, latencies, strict=True))
-    found[f"{direction}_mean_latency"] = total / sum(counts)
-    found[f"{direction}_min_latency"] = min(c["min"] for c in latencies)
-    found[f"{direction}_max_latency"] = max(c["max"] for c in latencies)
-    return found | {
-        f"{direction}_{name}_latency": value for name, value in _percentiles(latencies).items()
-    }
+def _count(part: dict[str, Any], key: str) -> float:
+    """Requests with a latency; fio before 3.18 does not say, and writes a mean of 0 where there are none."""
+    latency = part[key]
+    if "N" in latency:
+        return float(latency["N"])
+    return float(part.get("total_ios", 0)) if latency.get("mean") else 0.0
 
 
 def _percentiles(latencies: list[dict[str, Any]]) -> dict[str, float]:
@@ -136,133 +164,5 @@ def _percentiles(latencies: list[dict[str, Any]]) -> dict[str, float]:
         return dict(zip(_PERCENTILES, bins[order][places].astype(float).tolist(), strict=True))
     if len(latencies) > 1:
         return {}
-    said = {float(k): float(v) for k, v in latencies[0].get("percentile", {}).items()}
-    return {name: said[p] for name, p in _PERCENTILES.items() if p in said}
-
-
-# ---------------------------------------------------------------- the command line
-
-_NAMES = {"readwrite": "rw", "blocksize": "bs", "rwmixwrite": "rwmixwrite", "io_limit": "io_size"}
-_FLAGS = {"time_based", "group_reporting", "thread", "direct", "end_fsync", "minimal", "invalidate"}
-_MODES = "read write trim randread randwrite randtrim rw readwrite randrw trimwrite".split()
-_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def operations(command: str) -> list[JobSpec] | None:
-    """The jobs of every `fio` in a shell command; None if there is none or it cannot be told (job files,
-    shell variables, ranges of block sizes)."""
-    try:
-        lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=";&|()<>\n")
-        lexer.whitespace = " \t\r"
-        lexer.whitespace_split = True
-        words = list(lexer)
-    except ValueError:
-        return None
-    found: list[JobSpec] = []
-    try:
-        for arguments in _calls(words):
-            found += _jobs(arguments)
-    except (_Untold, ValueError):
-        return None
-    return found or None
-
-
-class _Untold(Exception):  # noqa: N818
-    """The command line does not say it."""
-
-
-def _calls(words: list[str]) -> Iterator[list[str]]:
-    """Arguments of each `fio` in a list of shell words."""
-    call: list[str] | None = None
-    skip = False
-    for word in [*words, ";"]:
-        if word and set(word) <= set(";&|()\n"):
-            if call is not None:
-                yield call
-            call = None
-        elif word and set(word) <= set("<>&"):
-            skip = True
-        elif skip:
-            skip = False
-        elif call is not None:
-            call.append(word)
-        elif word.rpartition("/")[2] == "fio":
-            call = []
-
-
-def _jobs(arguments: list[str]) -> Iterator[JobSpec]:
-    """Options before the first --name and after --name=global are for all jobs."""
-    shared: dict[str, str] = {}
-    jobs: list[dict[str, str]] = []
-    current = shared
-    rest = iter(arguments)
-    for argument in rest:
-        if not argument.startswith("--"):
-            if argument.isdigit() and current is not shared:
-                continue  # the end of a redirection such as 2>
-            raise _Untold(argument)
-        name, equals, value = argument[2:].partition("=")
-        name = _NAMES.get(name.replace("-", "_"), name.replace("-", "_"))
-        if not equals:
-            value = "1" if name in _FLAGS else next(rest, "1")
-        if name == "name" and value == "global":
-            current = shared
-        elif name == "name":
-            current = dict(shared)
-            jobs.append(current)
-            current["name"] = value
-        else:
-            current[name] = value
-    for job in jobs:
-        yield _job(job)
-
-
-def _job(job: dict[str, str]) -> JobSpec:
-    base = int(job.get("kb_base", "1024"))
-    mode = job.get("rw", "read").partition(":")[0]
-    if mode not in _MODES or "bsrange" in job or "bssplit" in job:
-        raise _Untold(mode)
-    blocks = [part for part in job.get("bs", "4k").split(",") if part]
-    if not blocks:
-        raise _Untold("bs")
-    size = job.get("size", job.get("io_size"))
-    runtime = job.get("runtime")
-    mix = 100 - int(job["rwmixwrite"]) if "rwmixwrite" in job else int(job.get("rwmixread", "50"))
-    return JobSpec(
-        rw=mode,
-        bs_bytes=_bytes(blocks[0], base),
-        numjobs=int(job.get("numjobs", "1")),
-        iodepth=int(job.get("iodepth", "1")),
-        direct=job.get("direct", "0") != "0",
-        size_bytes=_bytes(size, base) if size is not None and not size.endswith("%") else None,
-        runtime_s=_seconds(runtime) if runtime is not None else None,
-        name=job["name"],
-        ioengine=job.get("ioengine", "psync"),
-        number_ios=int(job["number_ios"]) if "number_ios" in job else None,
-        rwmixread=mix,
-        fsync=int(job.get("fsync", job.get("fdatasync", "0"))),
-        end_fsync=job.get("end_fsync", "0") != "0",
-        filename=job.get("filename"),
-        directory=job.get("directory"),
-        time_based=job.get("time_based", "0") != "0",
-        offset_bytes=_bytes(job.get("offset", "0"), base),
-        offset_increment_bytes=_bytes(job.get("offset_increment", "0"), base),
-    )
-
-
-def _bytes(text: str, base: int) -> int:
-    """fio's sizes: with kb_base 1024, its default, k is 1024 and ki is 1000."""
-    match = re.fullmatch(r"(\d+)([kmgtp]?)(i?)b?", text.strip().lower())
-    if match is None:
-        raise _Untold(text)
-    other = 1000 if base == 1024 else 1024
-    step = other if match.group(3) else base
-    return int(match.group(1)) * int(step ** _POWERS[match.group(2)])
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
-    if match is None or match.group(2) not in _TIMES:
-        raise _Untold(text)
-    return float(match.group(1)) * _TIMES[match.group(2)]
+    given = {float(k): float(v) for k, v in latencies[0].get("percentile", {}).items()}
+    return {name: given[p] for name, p in _PERCENTILES.items() if p in given}

@@ -7,7 +7,12 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-WHAT = "Path such as jobs.0.read.bw_bytes."
+WHAT = (
+    "Path such as jobs.0.read.bw_bytes; of several documents (JSON Lines), -1.jobs.0… is the last."
+)
+
+#: places that look like the begin of a document and are none, before a text is given up
+_MOST_NOTES = 10
 
 
 def expected(path: str) -> str:
@@ -16,13 +21,21 @@ def expected(path: str) -> str:
 
 
 def number(path: str, text: str, where: str) -> float:
-    """The number at `path`; PenstockError if the text is no JSON or holds no number there.
+    """The number at `path`. PenstockError if the text has no JSON, or no number at that path.
 
-    Text before the first line that starts with `{` or `[` is skipped (programs print notes there).
+    Text before and after a document is skipped (programs print notes there). Several documents, as in JSON
+    Lines, are a list: the path then begins with the number of one of them, from 0, or -1 for the last.
     """
-    value = document(text, where)
+    found = documents(text, where)
+    steps = path.split(".")
+    value: Any = found if len(found) > 1 else found[0]
+    if len(found) > 1 and not _is_index(steps[0]):
+        raise PenstockError(
+            f"found {len(found)} JSON documents in {where}; expected one, or a path that names one of them: "
+            f"-1.{path} is in the last"
+        )
     done: list[str] = []
-    for step in path.split("."):
+    for step in steps:
         done.append(step)
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]
@@ -34,12 +47,75 @@ def number(path: str, text: str, where: str) -> float:
 
 
 def document(text: str, where: str) -> Any:
-    """The JSON value of `text`, notes of the program before it skipped; PenstockError if there is none."""
-    lines = text.splitlines(keepends=True)
-    starts = [i for i, line in enumerate(lines) if line.lstrip()[:1] in ("{", "[")]
-    for start in starts[:10]:
+    """The one JSON document of `text`; PenstockError if there is none, or more than one."""
+    found = documents(text, where)
+    if len(found) > 1:
+        raise PenstockError(f"found {len(found)} JSON documents in {where}; expected one")
+    return found[0]
+
+
+def documents(text: str, where: str) -> list[Any]:
+    """The JSON documents of `text`, in their order; PenstockError if there is none, or if the last is cut.
+
+    A document begins at the begin of a line with `{` or `[` and is followed by the end of its line or by the
+    next document; other text is skipped.
+    """
+    decoder = json.JSONDecoder()
+    found: list[Any] = []
+    notes = at = 0
+    while (at := _next_start(text, at)) >= 0:
         try:
-            return json.JSONDecoder().raw_decode("".join(lines[start:]).lstrip())[0]
-        except (ValueError, RecursionError):
+            value, end = decoder.raw_decode(text, at)
+        except RecursionError:
+            break
+        except json.JSONDecodeError as error:
+            if found and _is_cut(error, len(text.rstrip())):
+                raise PenstockError(
+                    f"found {where} to end within a JSON document; expected all of it"
+                ) from None
+            end = -1
+        except ValueError:  # a number of too many digits
+            end = -1
+        if end >= 0 and _ends_a_document(text, end):
+            found.append(value)
+            at = end
             continue
-    raise PenstockError(f"{where} holds no JSON")
+        notes += 1
+        if notes >= _MOST_NOTES and not found:
+            break
+        at = _next_line(text, at)
+    if not found:
+        raise PenstockError(f"{where} holds no JSON")
+    return found
+
+
+def _is_index(step: str) -> bool:
+    return step.removeprefix("-").isdecimal()
+
+
+def _next_start(text: str, at: int) -> int:
+    """Where the next document may begin: at the place itself, or at the begin of a line; -1 for nowhere."""
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at:end]
+        if line.lstrip()[:1] in ("{", "["):
+            return at + len(line) - len(line.lstrip())
+        at = end + 1
+    return -1
+
+
+def _next_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _is_cut(error: json.JSONDecodeError, end: int) -> bool:
+    """True if the text ended before the document: in a string, a word, or where more is expected."""
+    return error.msg.startswith("Unterminated string") or end - error.pos < len("false")
+
+
+def _ends_a_document(text: str, end: int) -> bool:
+    """True if nothing but the next document follows on the line."""
+    rest = text[end : _next_line(text, end)].strip(" \t\r\n,")
+    return not rest or rest[0] in "{["

@@ -1,44 +1,114 @@
-"""pgbench: its report on stdout. Where it ran several times, the last report counts."""
+"""pgbench of PostgreSQL 9.0 to 18: its report on stdout, in English, of one run."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from penstock.errors import PenstockError
-from penstock.workload.measured import JobSpec, Measured
+from penstock.errors import PenstockError, printable
+from penstock.workload.measured import JobSpec, Measured, Report
+from penstock.workload.parsers.printed import NUMBER, Printed, several
 
+#: `tps` is without the time to connect where pgbench reports both (to 13); with -C it includes reconnecting
+#: from 14 on; `tps_with_connections` is what versions to 13 report besides
 RESPONSES: dict[str, str] = {
     "tps": "1/s",
+    "tps_with_connections": "1/s",
     "latency_mean": "ms",
     "latency_stddev": "ms",
     "transactions": "transactions",
     "failed_transactions": "transactions",
+    "skipped_transactions": "transactions",
+    "late_transactions": "transactions",
+    "retried_transactions": "transactions",
+    "schedule_lag_mean": "ms",
+    "schedule_lag_max": "ms",
     "connection_time": "ms",
     "duration": "s",
 }
 
-_PATTERNS = {
-    "tps": r"^tps = ([0-9]+(?:\.[0-9]+)?)",
-    "latency_mean": r"^latency average = ([0-9]+(?:\.[0-9]+)?) ms",
-    "latency_stddev": r"^latency stddev = ([0-9]+(?:\.[0-9]+)?) ms",
-    "transactions": r"^number of transactions actually processed: ([0-9]+)",
-    "failed_transactions": r"^number of failed transactions: ([0-9]+)",
-    "connection_time": r"^(?:initial|average) connection time = ([0-9]+(?:\.[0-9]+)?) ms",
-    "duration": r"^duration: ([0-9]+(?:\.[0-9]+)?) s",
+#: label of versions to 9.5, and from 9.6 on
+_IS = r"(?: =|:) "
+_LABELS = {
+    "latency_mean": (rf"^latency average{_IS}(?P<value>{NUMBER}) ms", "ms"),
+    "latency_stddev": (rf"^latency stddev{_IS}(?P<value>{NUMBER}) ms", "ms"),
+    "transactions": (
+        r"^number of transactions actually processed: (?P<value>[0-9]+)(?:/[0-9]+)?\s*$",
+        "transactions",
+    ),
+    "failed_transactions": (r"^number of failed transactions: (?P<value>[0-9]+) ", "transactions"),
+    "skipped_transactions": (
+        r"^number of transactions skipped: (?P<value>[0-9]+) ",
+        "transactions",
+    ),
+    "late_transactions": (
+        r"^number of transactions above the \S+ ms latency limit: (?P<value>[0-9]+)",
+        "transactions",
+    ),
+    "retried_transactions": (
+        r"^number of transactions retried: (?P<value>[0-9]+) ",
+        "transactions",
+    ),
+    "schedule_lag_mean": (rf"^rate limit schedule lag: avg (?P<value>{NUMBER}) \(", "ms"),
+    "schedule_lag_max": (
+        rf"^rate limit schedule lag: avg \S+ \(max (?P<value>{NUMBER})\) ms",
+        "ms",
+    ),
+    "connection_time": (
+        rf"^(?:initial|average) connection time = (?P<value>{NUMBER}) ms",
+        "ms",
+    ),
+    "duration": (r"^duration: (?P<value>[0-9]+) s", "s"),
+}
+_TPS = re.compile(rf"^tps = (?P<value>{NUMBER})(?: \((?P<kind>[^()\n]*)\))?", re.MULTILINE)
+#: what stands behind a rate → response
+_KINDS = {
+    "excluding connections establishing": "tps",
+    "including connections establishing": "tps_with_connections",
+    "without initial connection time": "tps",
+    "including reconnection times": "tps",
+}
+_ABORTED = re.compile(
+    r"^(?:pgbench: )?(?:error: )?client \d+ .*aborted.*", re.MULTILINE | re.IGNORECASE
+)
+_MISSING = {
+    "latency_mean": "to 9.5 it needs --progress or --rate, or -T",
+    "latency_stddev": "it needs --progress, --rate or --latency-limit",
+    "tps_with_connections": "PostgreSQL 14 and later do not report it",
+    "duration": "it needs -T",
+    "schedule_lag_mean": "it needs --rate",
+    "schedule_lag_max": "it needs --rate",
 }
 
 
-def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, Measured]:
-    """What pgbench printed; PenstockError if it printed no `tps`. latency_stddev needs `-r`, `-P` or `-R`."""
-    found = {"wall_s": Measured(wall_s, "s")}
-    for name, pattern in _PATTERNS.items():
-        values = re.findall(pattern, stdout, flags=re.MULTILINE)
-        if values:
-            found[name] = Measured(float(values[-1]), RESPONSES[name])
-    if "tps" not in found:
+def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
+    """What pgbench printed of all scripts together.
+
+    PenstockError if it printed no `tps`, printed several reports or one in another language, or if a client
+    was aborted, which pgbench to 11 does not report as a failure.
+    """
+    aborted = _ABORTED.search(stderr) or _ABORTED.search(stdout)
+    if aborted:
+        raise PenstockError(
+            f"found {printable(aborted[0][:100])!r}; expected all clients to finish"
+        )
+    printed = Printed("pgbench", stdout)
+    rates = list(_TPS.finditer(stdout))
+    kinds = [m["kind"] or "" for m in rates]
+    unknown = [k for k in kinds if k not in _KINDS]
+    if unknown:
+        raise PenstockError(
+            f"found pgbench's rate as {printable(unknown[0][:60])!r}; expected one of {', '.join(_KINDS)} "
+            "(LC_ALL=C before the command makes it English)"
+        )
+    if not rates:
         raise PenstockError("pgbench printed no 'tps = …' line")
-    return found
+    names = [_KINDS[k] for k in kinds]
+    if len(set(names)) < len(names):
+        raise several("pgbench", max(names.count(n) for n in names))
+    labels = {_KINDS[k]: (rf"^tps = (?P<value>{NUMBER}) \({re.escape(k)}\)", "1/s") for k in kinds}
+    found = printed.labelled({**_LABELS, **labels})
+    return Report({**found, "wall_s": Measured(wall_s, "s")}, _MISSING)
 
 
 def operations(command: str) -> list[JobSpec] | None:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 
-from penstock.errors import PenstockError
+from penstock import numerals
+from penstock.errors import PenstockError, printable
 
 WHAT = "Regular expression with one group; the last match counts."
+
+
+#: characters beside a match that are looked at for the rest of a number
+_NEAR = 40
+#: what stands before or behind a number that is a part of a longer one
+_BEFORE = re.compile(r"[\d.,]*\d[.,]?\Z")
+_BEHIND = re.compile(r"[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?|[eE][+-]?\d+")
+
+#: a study may give the decimal mark of the number beside the expression
+HAS_DECIMAL_MARK = True
 
 
 def expected(pattern: str) -> str:
@@ -19,12 +30,37 @@ def expected(pattern: str) -> str:
     return "" if groups == 1 else one
 
 
-def number(pattern: str, text: str, where: str) -> float:
-    """The number in the group of the last match; PenstockError if nothing matches or it is no number."""
-    found = re.findall(pattern, text, flags=re.MULTILINE)
-    if not found:
+def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
+    """The number in the group of the last match; PenstockError if nothing matches or it is no number.
+
+    `decimal`: its decimal mark; by default the one that the matches show (`numerals`).
+    """
+    matches = [m for m in re.finditer(pattern, text, flags=re.MULTILINE) if m[1] is not None]
+    if not matches:
         raise PenstockError(f"nothing in {where} matches {pattern!r}")
+    last = matches[-1]
+    shown = printable(last[1][:60])
+    if around := _cut_from(last):
+        raise PenstockError(
+            f"found {shown!r} in {where} to be a part of {printable(around)!r}; expected an expression that "
+            "takes in the number from its first character to its last, or names what stands beside it"
+        )
     try:
-        return float(str(found[-1]).replace(",", ""))
-    except ValueError:
-        raise PenstockError(f"{found[-1]!r} in {where} is not a number") from None
+        return numerals.number(last[1], decimal, [m[1] for m in matches])
+    except ValueError as error:
+        raise PenstockError(f"found {shown!r} in {where}; expected {error}") from None
+
+
+def _cut_from(match: re.Match[str]) -> str:
+    """The longer number of which the group is a part, such as 143,2 of 2; empty if it is none.
+
+    What the expression itself names before and behind the group is not looked at.
+    """
+    text, (begin, end) = match.string, match.span(1)
+    if not text[begin:end].strip():
+        return ""
+    before = _BEFORE.search(text[max(0, begin - _NEAR) : begin]) if begin == match.start() else None
+    behind = _BEHIND.match(text[end : end + _NEAR]) if end == match.end() else None
+    if before is None and behind is None:
+        return ""
+    return (before[0] if before else "") + text[begin:end] + (behind[0] if behind else "")

@@ -1,0 +1,184 @@
+"""Tables as text: separated by commas, tabs, semicolons or bars, with decimal points or commas.
+
+The separator is the one that divides the header row and the rows below it into the same number of fields.
+Marks of a missing value are no text: `-`, `NA`, `null`, `\\N` and their like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from penstock import numerals
+from penstock.errors import BadInput, printable
+
+#: in the order of preference
+SEPARATORS = (",", "\t", ";", "|")
+#: marks of a missing value: those of pandas, and of other programs
+MISSING = (
+    *(
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+    ),
+    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    *("-", "--", "\u2013", "?", ".", "n.a.", "N.A.", "none", "nil", "NIL", "(null)", "\\N"),
+)
+_HEAD_BYTES = 1 << 16
+_MOST_ROWS = 20
+#: what may be a number of some locale, and is none to Python
+_NUMBER_LIKE = re.compile(r"[+-]?\d[\d.,'\u2019 \u00a0\u202f\u2009]*(?:[eE][+-]?\d+)?")
+
+
+def separator_of(content: bytes) -> str:
+    """The separator of a table by its first rows; a comma where there is none."""
+    head = content[:_HEAD_BYTES].decode("utf-8-sig", "replace")
+    lines = [line for line in head.splitlines() if line.strip()][:_MOST_ROWS]
+    if len(content) > _HEAD_BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    best, found = (False, 1), ","
+    for separator in SEPARATORS:
+        with contextlib.suppress(csv.Error):
+            fields = [len(row) for row in csv.reader(lines, delimiter=separator)]
+            if fields and fields[0] > 1:
+                key = (len(set(fields)) == 1, fields[0])
+                if key > best:
+                    best, found = key, separator
+    return found
+
+
+def read_frame(
+    content: bytes,
+    name: str,
+    *,
+    separator: str = "",
+    texts: Collection[str] = (),
+    missing: Collection[str] = (),
+) -> pd.DataFrame:
+    """The table in a text; columns `texts` are read as they are. BadInput where it is none."""
+    options: dict[str, Any] = {
+        "encoding": "utf-8-sig",
+        "sep": separator or separator_of(content),
+        "keep_default_na": False,
+        "low_memory": False,  # columns read whole: a column is numbers, or it is text
+    }
+    marks: Any = [*MISSING, *missing]
+    try:
+        if texts:
+            names = pd.read_csv(io.BytesIO(content), nrows=0, **options).columns
+            marks = {c: marks for c in names if c not in texts}
+            options["dtype"] = dict.fromkeys(texts, str)
+        frame: pd.DataFrame = pd.read_csv(io.BytesIO(content), na_values=marks, **options)
+        return frame
+    except pd.errors.EmptyDataError:
+        raise BadInput(f"{name}: found nothing; expected CSV with a header row") from None
+    except (pd.errors.ParserError, UnicodeDecodeError, ValueError) as error:
+        shown = " ".join(str(error).split())
+        raise BadInput(f"{name}: found {shown}; expected CSV with a header row") from None
+
+
+def without_missing(column: pd.Series[Any], missing: Collection[str] = ()) -> pd.Series[Any]:
+    """A column without marks of a missing value."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    return column.where(~column.isin([*MISSING, *missing]))
+
+
+def decimal_mark(frame: pd.DataFrame) -> str:
+    """The decimal mark that a number of a table shows, in a column that is text; empty for none."""
+    shown: set[str] = set()
+    for column in frame.columns:
+        values = frame[column]
+        if pd.api.types.is_numeric_dtype(values):
+            continue
+        texts = values.dropna().unique()
+        alike = [t for t in texts if isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip())]
+        if any("," in t for t in alike):
+            shown.add(numerals.decimal_mark(alike))
+    return shown.pop() if len(shown) == 1 else ""
+
+
+def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
+    """A column as numbers, NaN for a cell that is none, with the decimal mark of its table.
+
+    ValueError, which quotes the cell, for a number of two meanings.
+    """
+    plain = pd.to_numeric(column, errors="coerce")
+    if pd.api.types.is_numeric_dtype(column):
+        return plain
+    left = column[plain.isna() & column.notna()].unique()
+    if not any(isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip()) for t in left):
+        return plain
+    given: dict[Any, float] = {}
+    for text in column.dropna().unique():
+        if isinstance(text, str) and _NUMBER_LIKE.fullmatch(text.strip()):
+            try:
+                given[text] = numerals.number(text, mark)
+            except ValueError as error:
+                raise ValueError(f"found {printable(text[:40])!r}; expected {error}") from None
+    return column.map(given).astype(float).where(column.isin(list(given)), plain)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names of columns, the second of one name as `NAME#2`."""
+    found, taken, seen = [], set(names), Counter[str]()
+    for name in names:
+        own = name
+        while name and seen[name] and own in taken:
+            seen[name] += 1
+            own = f"{name}#{seen[name]}"
+        seen[name] = max(1, seen[name])
+        taken.add(own)
+        found.append(own)
+    return found
+
+
+def strange_header(path: Path) -> list[str]:
+    """Notes on a CSV's header row: names that stand there twice, or over no field."""
+    with path.open("rb") as file:
+        separator = separator_of(file.read(_HEAD_BYTES))
+        file.seek(0)
+        names, fields = header_row(file, separator), len(next_row(file, separator))
+    if 0 < fields < len(names):
+        return [f"its header row has {len(names)} names over {fields} fields: the last are of none"]
+    again = [printable(n) for n in unique_names(names) if n not in names]
+    return [f"names that stand in its header row before: {', '.join(again[:10])}"] if again else []
+
+
+def header_row(file: IO[bytes], separator: str) -> list[str]:
+    """The names of a table's columns."""
+    row = next_row(file, separator)
+    return [row[0].removeprefix("\ufeff"), *row[1:]] if row else []
+
+
+def next_row(file: IO[bytes], separator: str) -> list[str]:
+    """The next row of a CSV that has something in it, as far as it stands on one line."""
+    for line in file:
+        if line.strip():
+            with contextlib.suppress(csv.Error):
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                return next(csv.reader([text], delimiter=separator), [])
+            break
+    return []
+
+
+def first_name(head: bytes) -> str:
+    """The name of the first column of a table with several, empty where there is none."""
+    names = header_row(io.BytesIO(head), separator_of(head))
+    return names[0].strip() if len(names) > 1 else ""

@@ -1,0 +1,68 @@
+"""Numbers in texts: with decimal points or commas, and with groups of digits, never guessed which.
+
+`1,234.5`, `1.234,5`, `1 234,5`, `1'234.5` and `143,2` have one meaning each. `1,234` has two; the decimal
+mark must then be given. A point alone is a decimal point, unless other numbers of the same text have decimal
+commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MARKS = (".", ",")
+#: a number with an exponent, as programs print it; `nan` and `inf` are no numbers
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+#: marks that group digits and are no decimal marks: spaces, the apostrophe of Switzerland, the underscore
+_SPACES = " \u00a0\u2009\u202f'\u2019_"
+#: what may be thousands as well as thousandths
+_OF_TWO_MEANINGS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
+
+
+def decimal_mark(texts: Iterable[str]) -> str:
+    """The decimal mark that one of the numbers shows; empty if none does, or if they show both."""
+    shown = {mark for mark in map(_mark, texts) if mark}
+    return shown.pop() if len(shown) == 1 else ""
+
+
+def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
+    """The number that `text` is, with the decimal mark `mark`, else with that which it or `others` show.
+
+    ValueError, which says what is expected, for what is no number, or one of two meanings.
+    """
+    given = text.strip()
+    shown = mark or _mark(given) or decimal_mark(others)
+    unclear = _OF_TWO_MEANINGS.fullmatch(given) is not None and not mark
+    if unclear and (shown == "," if "." in given else not shown):
+        raise ValueError(
+            "a number of one meaning; `decimal: '.'` or `decimal: ','` says which it has"
+        )
+    decimal = shown or "."
+    separator = "," if decimal == "." else "."
+    plain = _without_groups(given, separator)
+    if separator in plain or plain.count(decimal) > 1:
+        raise ValueError(f"a number with the decimal mark {decimal!r}")
+    plain = plain.replace(decimal, ".")
+    if not _PLAIN.fullmatch(plain):
+        raise ValueError("a number")
+    return float(plain)
+
+
+def _mark(text: str) -> str:
+    """The decimal mark that a number has for certain; empty for one that shows none."""
+    text = text.strip()
+    marks = [c for c in text if c in MARKS]
+    if len(set(marks)) == 2:  # the last one is decimal, if it is the only one of its kind
+        return marks[-1] if marks.count(marks[-1]) == 1 else ""
+    if len(marks) > 1:  # groups of digits alone
+        return "." if marks[0] == "," else ","
+    return marks[0] if marks and not _OF_TWO_MEANINGS.fullmatch(text) else ""
+
+
+def _without_groups(text: str, separator: str) -> str:
+    """The number without the marks that group its digits; as it is, where they do not group them by three."""
+    for mark in (separator, *_SPACES):
+        if mark in text:
+            grouped = rf"[+-]?\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+(?:[.,]\d*)?(?:[eE][+-]?\d+)?"
+            return text.replace(mark, "") if re.fullmatch(grouped, text) else text
+    return text

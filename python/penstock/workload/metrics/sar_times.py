@@ -1,0 +1,105 @@
+"""Times of `sadf -j` in UTC, whatever clock they are of.
+
+sadf prints UTC; with `-t` the local time of the recording host, with `-T` that of the reader. Stamps say
+which by `utc` (to 12.6) or `tz` (from 12.7 on). `timezone` is an abbreviation of the recording host's zone,
+such as CEST, which is no zone by itself: the offset of local times comes from `file-utc-time`, the time at
+which recording began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_UTC = ("UTC", "GMT", "Etc/UTC")
+#: offsets are multiples of a quarter; the first record follows the begin of the file by its interval and
+#: at most so much more
+_QUARTER_S = 900
+_NEAR_S = 120
+_DAY_S = 86_400
+#: offsets of 13 h and 14 h are as well -11 h and -10 h, which the time of day does not tell
+_MOST_OFFSET_S, _LEAST_OFFSET_S = 12 * 3600 + 2700, -(9 * 3600 + 1800)
+_HOUR_S = 3600
+_REMEDY = (
+    "give the zone (--format sar --words FILE with `timezone: Europe/Paris`), "
+    "or leave out -t and -T of sadf"
+)
+
+
+class UnknownZoneError(ValueError):
+    """Times are local, and their zone is not known."""
+
+
+class Clock:
+    """The clock of one host's records: `utc_s` puts their time stamps in UTC."""
+
+    def __init__(self, host: Mapping[str, Any], zone: ZoneInfo | None) -> None:
+        self._host = host
+        self._zone = zone
+        self._offset_s: int | None = None
+        self._last: datetime | None = None
+        #: what is to be told of the times
+        self.note = ""
+
+    def utc_s(self, stamp: Mapping[str, Any]) -> int:
+        """Seconds since 1970 of a stamp. UnknownZoneError for a local time of an unknown zone."""
+        at = datetime.fromisoformat(f"{stamp['date']}T{stamp['time']}")
+        if stamp.get("utc") == 1 or stamp.get("tz") in _UTC:
+            return int(at.replace(tzinfo=UTC).timestamp())
+        if self._zone is not None:
+            return int(at.replace(tzinfo=self._zone).timestamp())
+        self._check_step(at, stamp)
+        if self._offset_s is None:
+            self._offset_s = self._offset(at, stamp)
+            sign, minutes = "-" if self._offset_s < 0 else "+", abs(self._offset_s) // 60
+            offset = f"{sign}{minutes // 60:02}:{minutes % 60:02}"
+            self.note = f"times are local, {offset} from UTC by the file's begin"
+        return int(at.replace(tzinfo=UTC).timestamp()) - self._offset_s
+
+    def _offset(self, at: datetime, stamp: Mapping[str, Any]) -> int:
+        """Local time less UTC [s]."""
+        began = str(self._host.get("file-utc-time") or "")
+        interval = stamp.get("interval")
+        if not began or not isinstance(interval, int | float):
+            raise UnknownZoneError(f"local times without file-utc-time; {_REMEDY}")
+        start = datetime.fromisoformat(f"1970-01-01T{began}")
+        first = at - timedelta(seconds=float(interval))
+        ahead = (first.hour * 3600 + first.minute * 60 + first.second) - (
+            start.hour * 3600 + start.minute * 60 + start.second
+        )
+        offset = round(ahead / _QUARTER_S) * _QUARTER_S
+        near = abs(ahead - offset) <= _NEAR_S
+        offset %= _DAY_S
+        if offset > _MOST_OFFSET_S:
+            offset -= _DAY_S
+        if not near or not _LEAST_OFFSET_S <= offset <= _MOST_OFFSET_S:
+            raise UnknownZoneError(
+                f"local times from {at.isoformat()} on in a file of {began} UTC, whose offset is not clear; "
+                f"{_REMEDY}"
+            )
+        self._check_date(start + timedelta(seconds=offset), first)
+        return offset
+
+    def _check_date(self, start: datetime, first: datetime) -> None:
+        """UnknownZoneError where the dates of file and stamps differ, as sadf 12.6 -t prints them abroad."""
+        date = str(self._host.get("file-date") or "")
+        if not date:
+            return
+        begin = datetime.combine(datetime.fromisoformat(date).date(), start.time())
+        if abs((begin - first).total_seconds()) > _NEAR_S:
+            raise UnknownZoneError(
+                f"local times from {first.isoformat()} on in a file of {begin.isoformat()}; {_REMEDY}"
+            )
+
+    def _check_step(self, at: datetime, stamp: Mapping[str, Any]) -> None:
+        """UnknownZoneError where local times leap by an hour, as at the begin of daylight saving."""
+        interval = stamp.get("interval")
+        if self._last is not None and isinstance(interval, int):
+            leap = abs((at - self._last).total_seconds() - interval)
+            if abs(leap - _HOUR_S) <= 1:
+                raise UnknownZoneError(
+                    f"local times that leap by an hour at {at.isoformat()}; {_REMEDY}"
+                )
+        self._last = at

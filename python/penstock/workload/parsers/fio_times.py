@@ -1,0 +1,151 @@
+"""For how long the jobs of a fio report ran: side by side, or group after group.
+
+A group (`groupid`) begins with `stonewall`, after all jobs before it, or with `new_group`, beside them. The
+report says which of the two in one of three ways: by the begin of each job (fio 3.36), by the option of the
+job, if it was given as `stonewall=1`, or by the time elapsed, which must fit one of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from penstock.workload.parsers.fio_report import DIRECTIONS
+
+#: seconds that fio needs beyond its jobs: in all, and of the time of jobs one after another
+_START_S, _START_SHARE = 2.0, 0.1
+#: the same of jobs that run side by side; the elapsed time is rounded up
+_START_BESIDE_S = 1.2
+#: of the longest run time: jobs that begin within this share of it began together
+_TOGETHER = 0.1
+
+_UNKNOWN = (
+    "fio does not say whether its {n} groups of jobs ran one after another; write stonewall=1 or "
+    "new_group=1, use fio 3.36, or give each group a run of its own"
+)
+_DELAYED = "before fio 3.36 a report does not say when a job with {option} ran"
+
+
+class Times:
+    """The times of the jobs of one report; `unknown` says why they cannot be added, if so."""
+
+    def __init__(self, jobs: Sequence[dict[str, Any]], shared: dict[str, Any]) -> None:
+        self.unknown = ""
+        self._jobs = jobs
+        self._options = [{**shared, **(job.get("job options") or {})} for job in jobs]
+        self._groups = [int(job.get("groupid", 0)) for job in jobs]
+        begins = [job.get("job_start") for job in jobs]
+        #: begin of each job [ms], where fio reports it
+        self._begins = [b for b in begins if isinstance(b, int) and b > 0]
+        self._known = len(self._begins) == len(jobs)
+        self._longest = [
+            max((job[d].get("runtime", 0) for d in DIRECTIONS if d in job), default=0)
+            for job in jobs
+        ]
+        #: stage of each group: groups of one stage ran side by side, stages one after another
+        self._stages = {} if self._known else self._staged()
+
+    def seconds(self, parts: Sequence[Sequence[dict[str, Any]]]) -> float | None:
+        """Seconds with requests of these `parts`, which are a sequence for each job; None if not known."""
+        runtimes = [max((p.get("runtime", 0) for p in of), default=0) for of in parts]
+        stages = self._together(runtimes)
+        return None if stages is None else sum(longest for longest, _ in stages) / 1000
+
+    def processor_percent(self, key: str) -> float | None:
+        """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of the time in which they ran."""
+        shares = [self._share(i, key) for i in range(len(self._jobs))]
+        stages = self._together(self._longest)
+        if stages is None:
+            return None
+        total = sum(longest for longest, _ in stages)
+        if not total:
+            return sum(shares)
+        used = sum(shares[i] * float(self._longest[i]) for _, members in stages for i in members)
+        return float(used / total)
+
+    def _share(self, i: int, key: str) -> float:
+        """Of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
+        job = self._jobs[i]
+        share = float(job.get(key, 0))
+        if "group_reporting" in self._options[i] and job.get("job_runtime") and self._longest[i]:
+            return share * max(1.0, round(float(job["job_runtime"]) / self._longest[i]))
+        return share
+
+    def _together(self, runtimes: Sequence[int]) -> list[tuple[float, list[int]]] | None:
+        """Jobs that ran side by side, with their time [ms]; None if the times are not known."""
+        members = [i for i, n in enumerate(runtimes) if n]
+        if len(members) < 2:
+            return [(runtimes[i], [i]) for i in members]
+        if self._known:
+            return _overlapping(
+                [(self._begins[i], self._begins[i] + runtimes[i], i) for i in members]
+            )
+        if self._stages is None:
+            return None
+        by_stage: dict[int, list[int]] = {}
+        for i in members:
+            by_stage.setdefault(self._stages[self._groups[i]], []).append(i)
+        return [(max(runtimes[i] for i in of), of) for of in by_stage.values()]
+
+    def _staged(self) -> dict[int, int] | None:
+        """The stage of each group; None, and `unknown`, where the report does not tell it."""
+        waits = [o["wait_for"] for o in self._options if "wait_for" in o]
+        delays = {o.get("startdelay", "0") for o in self._options}
+        if len(self._jobs) > 1 and (waits or len(delays) > 1):
+            self.unknown = _DELAYED.format(option="wait_for" if waits else "startdelay")
+            return None
+        groups = list(dict.fromkeys(self._groups))
+        first = [self._options[self._groups.index(g)] for g in groups[1:]]
+        if all("stonewall" in o or "new_group" in o for o in first):
+            stages, stage = {groups[0]: 0}, 0
+            for group, options in zip(groups[1:], first, strict=True):
+                stage += "stonewall" in options
+                stages[group] = stage
+            return stages
+        times = [
+            max(n for n, g in zip(self._longest, self._groups, strict=True) if g == group) / 1000
+            for group in groups
+        ]
+        in_turn = self._by_elapsed(times)
+        if in_turn is None:
+            self.unknown = _UNKNOWN.format(n=len(groups))
+            return None
+        return {g: i if in_turn else 0 for i, g in enumerate(groups)}
+
+    def _by_elapsed(self, times: Sequence[float]) -> bool | None:
+        """True: one after another, False: all side by side, None: the time elapsed fits both, or neither."""
+        elapsed = max(int(job.get("elapsed", 0)) for job in self._jobs)
+        every = sum(times)
+        # of the ways in which some, but not all, ran side by side: the slowest and the quickest
+        slowest = every - min(min(a, b) for a, b in pairwise(times))
+        quickest = min(
+            (max(times[:i]) + max(times[i:]) for i in range(1, len(times))), default=every
+        )
+        if every <= elapsed <= every * (1 + _START_SHARE) + _START_S:
+            return True if elapsed - slowest > _START_BESIDE_S else None
+        if elapsed < quickest:
+            return False if max(times) <= elapsed else None
+        return None
+
+
+def _overlapping(intervals: list[tuple[int, int, int]]) -> list[tuple[float, list[int]]]:
+    """Intervals (begin, end, job) that overlap, with the time that they take together."""
+    clusters: list[list[tuple[int, int, int]]] = []
+    end = 0
+    for one in sorted(intervals):
+        if clusters and one[0] < end:
+            clusters[-1].append(one)
+        else:
+            clusters.append([one])
+        end = max(end, one[1])
+    return [(_taken(of), [i for _, _, i in of]) for of in clusters]
+
+
+def _taken(of: list[tuple[int, int, int]]) -> float:
+    """The longest run time, as fio reckons it; of jobs that did not begin together, from begin to end."""
+    longest = max(end - begin for begin, end, _ in of)
+    begins = [begin for begin, _, _ in of]
+    if max(begins) - min(begins) <= _TOGETHER * longest:
+        return longest
+    return max(end for _, end, _ in of) - min(begins)

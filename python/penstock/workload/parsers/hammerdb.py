@@ -1,0 +1,44 @@
+"""HammerDB 2 to 5: the result of a timed run of TPROC-C (TPC-C), on stdout."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.workload.measured import JobSpec, Measured, Report
+from penstock.workload.parsers.printed import NUMBER, Printed, several
+
+#: new orders, and transactions of the database, a minute
+RESPONSES: dict[str, str] = {"nopm": "1/min", "tpm": "1/min"}
+
+_RESULT = re.compile(r"TEST RESULT\s*:\s*(.*)")
+#: to 3.2 transactions come first, from 3.3 on new orders
+_FORMS = (
+    re.compile(rf"System achieved (?P<tpm>{NUMBER}) [\w ]*?TPM at (?P<nopm>{NUMBER}) NOPM"),
+    re.compile(rf"System achieved (?P<nopm>{NUMBER}) NOPM from (?P<tpm>{NUMBER}) [\w ]*?TPM"),
+)
+_TPROC_H = re.compile(r"Completed \d+ query set\(s\) in ")
+
+
+def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
+    """New orders and transactions a minute; PenstockError without a result, or with several."""
+    results = _RESULT.findall(stdout)
+    if not results and _TPROC_H.search(stdout):
+        raise PenstockError("found a result of HammerDB's TPROC-H; expected one of TPROC-C")
+    if len(results) > 1:
+        raise several("HammerDB", len(results))
+    found = next((m for text in results for form in _FORMS if (m := form.search(text))), None)
+    if found is None:
+        raise PenstockError("HammerDB printed no 'TEST RESULT : System achieved … NOPM' line")
+    printed = Printed("HammerDB", stdout)
+    printed.learn(found.groupdict().values())
+    values = {
+        name: Measured(printed.number(found[name], name), unit) for name, unit in RESPONSES.items()
+    }
+    return Report({**values, "wall_s": Measured(wall_s, "s")})
+
+
+def operations(command: str) -> list[JobSpec] | None:
+    """None: what a database does to its files cannot be told from the command line."""
+    return None

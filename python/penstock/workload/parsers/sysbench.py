@@ -1,0 +1,105 @@
+"""sysbench 0.4 to 1.1: its report on stdout, of one run of any of its tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.errors import PenstockError, printable
+from penstock.workload.measured import JobSpec, Measured, Report
+from penstock.workload.parsers.printed import NUMBER, Printed, several
+
+_PERCENTILES = (50, 75, 90, 95, 99)
+
+#: MB and Mb of sysbench 0.4 are MiB; `events_per_s` is over its total time where it does not print it
+RESPONSES: dict[str, str] = {
+    "events": "events",
+    "events_per_s": "1/s",
+    "total_time": "s",
+    "transactions": "transactions",
+    "tps": "1/s",
+    "queries": "requests",
+    "qps": "1/s",
+    "errors": "errors",
+    "reconnects": "events",
+    "read_iops": "1/s",
+    "write_iops": "1/s",
+    "fsync_iops": "1/s",
+    "read_bandwidth": "MiB/s",
+    "write_bandwidth": "MiB/s",
+    "memory_bandwidth": "MiB/s",
+    "latency_min": "ms",
+    "latency_mean": "ms",
+    "latency_max": "ms",
+    **{f"latency_p{p}": "ms" for p in _PERCENTILES},
+}
+_VERSION = re.compile(r"^sysbench (?:v ?)?(\d+)\.(\d+)", re.MULTILINE)
+_VERSIONS = {(0, 4), (0, 5), (1, 0), (1, 1)}
+_RATE = rf"(?P<value>{NUMBER})"
+_EACH = r"^\s*{}:\s+\d+\s+\({} per sec\.\)"
+_AMOUNT = r"^\s*{}:\s+(?P<value>\d+)"
+#: what 1.0 prints below `Latency (ms):`; 0.4 and 0.5 print the unit behind each number
+_LATENCY = r"^\s+{}:\s+" + _RATE + r"(?P<unit>ms|s)?\s*$"
+_LABELS = {
+    "events": (r"^\s*total number of events:\s+(?P<value>\d+)", "events"),
+    "events_per_s": (rf"^\s*events/s \(eps\):\s+{_RATE}", "1/s"),
+    "total_time": (rf"^\s*(?:total time|time elapsed):\s+{_RATE}s", "s"),
+    "transactions": (_AMOUNT.format("transactions"), "transactions"),
+    "tps": (_EACH.format("transactions", _RATE), "1/s"),
+    "queries": (_AMOUNT.format("queries"), "requests"),
+    "qps": (_EACH.format("queries", _RATE), "1/s"),
+    "errors": (_AMOUNT.format("(?:ignored errors|deadlocks)"), "errors"),
+    "reconnects": (_AMOUNT.format("reconnects"), "events"),
+    "read_iops": (rf"^\s*(?:reads/s:\s+|read:\s+IOPS=){_RATE}", "1/s"),
+    "write_iops": (rf"^\s*(?:writes/s:\s+|write:\s+IOPS=){_RATE}", "1/s"),
+    "fsync_iops": (rf"^\s*(?:fsyncs/s:\s+|fsync:\s+IOPS=){_RATE}", "1/s"),
+    "read_bandwidth": (
+        rf"^\s*(?:read, MiB/s:\s+|read:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
+        "MiB/s",
+    ),
+    "write_bandwidth": (
+        rf"^\s*(?:written, MiB/s:\s+|write:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
+        "MiB/s",
+    ),
+    "memory_bandwidth": (rf"\btransferred \({_RATE} (?:MiB|MB)/sec\)", "MiB/s"),
+    "latency_min": (_LATENCY.format("min"), "ms"),
+    "latency_mean": (_LATENCY.format("avg"), "ms"),
+    "latency_max": (_LATENCY.format("max"), "ms"),
+    **{
+        f"latency_p{p}": (_LATENCY.format(rf"(?:{p}th percentile|approx\.\s+{p} percentile)"), "ms")
+        for p in _PERCENTILES
+    },
+}
+
+
+def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
+    """What sysbench printed at its end; PenstockError for another version, several reports, or checkpoints.
+
+    With `--report-checkpoints` the last report is of the time since the last checkpoint alone.
+    """
+    for version in _VERSION.finditer(stdout):
+        if (int(version[1]), int(version[2])) not in _VERSIONS:
+            raise PenstockError(
+                f"found a report of {printable(version[0])}; expected sysbench 0.4, 0.5, 1.0 or 1.1"
+            )
+    if re.search(r"Checkpoint report:", stdout):
+        raise PenstockError(
+            "found a checkpoint report of sysbench; expected none: no --report-checkpoints"
+        )
+    ends = len(re.findall(_LABELS["events"][0], stdout, re.MULTILINE))
+    if ends != 1:
+        raise (
+            several("sysbench", ends)
+            if ends
+            else PenstockError("sysbench printed no 'total number of events:' line")
+        )
+    found = Printed("sysbench", stdout).labelled(_LABELS)
+    seconds = found.get("total_time")
+    if "events_per_s" not in found and seconds is not None and seconds.value > 0:
+        found["events_per_s"] = Measured(found["events"].value / seconds.value, "1/s")
+    return Report({**found, "wall_s": Measured(wall_s, "s")})
+
+
+def operations(command: str) -> list[JobSpec] | None:
+    """None: what the test does to files cannot be told from the command line."""
+    return None

@@ -1,0 +1,114 @@
+"""YCSB 0.1 to 0.17: the text report of one load or run, on stdout."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from penstock.errors import PenstockError, printable
+from penstock.workload.measured import JobSpec, Measured, Report
+from penstock.workload.parsers.printed import Printed, several
+
+_OPERATIONS = ("read", "update", "insert", "scan", "delete", "read_modify_write")
+_LATENCIES = {
+    "AverageLatency": "mean",
+    "MinLatency": "min",
+    "MaxLatency": "max",
+    "50thPercentileLatency": "p50",
+    "90thPercentileLatency": "p90",
+    "95thPercentileLatency": "p95",
+    "99thPercentileLatency": "p99",
+    "99.9PercentileLatency": "p999",
+    "99.99PercentileLatency": "p9999",
+}
+RESPONSES: dict[str, str] = {
+    "throughput": "1/s",
+    "run_time": "s",
+    "operations": "operations",
+    "failed_operations": "operations",
+    **{
+        f"{op}_{name}": unit
+        for op in _OPERATIONS
+        for name, unit in (
+            ("operations", "operations"),
+            ("failed_operations", "operations"),
+            *((f"{latency}_latency", "us") for latency in _LATENCIES.values()),
+        )
+    },
+}
+_LINE = re.compile(r"^\s*\[([A-Za-z_-]+)\], ([^,\n]+), (\S+)\s*$", re.MULTILINE)
+_MEASURED = re.compile(r"([\w.]+?)(?:\((\w+(?:/\w+)?)\))?")
+_UNITS = ("us", "ms", "ns")
+_GOOD = ("Return=OK", "Return=0")
+_GO = re.compile(r"^\w+ +- Takes\(s\): ", re.MULTILINE)
+_JSON = re.compile(r'"metric"\s*:\s*"OVERALL"')
+
+
+def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
+    """Throughput, and latencies of each kind of operation in the unit that its label names.
+
+    Operations that failed have no part in the latencies of their kind. PenstockError if there is no report,
+    several (a load and a run), or one of another form.
+    """
+    if _GO.search(stdout):
+        raise PenstockError("found a report of go-ycsb; expected one of YCSB 0.1 to 0.17")
+    if _JSON.search(stdout):
+        raise PenstockError(
+            "found a JSON report of YCSB; expected the text of its default exporter"
+        )
+    lines = [(m[1], m[2], m[3]) for m in _LINE.finditer(stdout)]
+    ends = sum(head == "OVERALL" and what.startswith("Throughput") for head, what, _ in lines)
+    if ends != 1:
+        raise (
+            several("YCSB", ends)
+            if ends
+            else PenstockError("YCSB printed no '[OVERALL], Throughput(ops/sec), …' line")
+        )
+    printed = Printed("YCSB", stdout)
+    found: dict[str, Measured] = {}
+    failed: dict[str, float] = {}
+    returned: dict[str, float] = {}
+    for head, what, value in lines:
+        named = _MEASURED.fullmatch(what)
+        name, unit = (named[1], named[2] or "") if named else (what, "")
+        kind = head.lower().replace("-", "_")
+        if head == "OVERALL" and name == "Throughput" and unit == "ops/sec":
+            _add(found, "throughput", printed.number(value, what), "1/s")
+        elif head == "OVERALL" and name == "RunTime" and unit == "ms":
+            _add(found, "run_time", printed.number(value, what) / 1000, "s")
+        elif name == "Operations" and kind in _OPERATIONS:
+            _add(found, f"{kind}_operations", printed.number(value, what), "operations")
+        elif name == "Operations" and kind.removesuffix("_failed") in _OPERATIONS:
+            failed[kind.removesuffix("_failed")] = printed.number(value, what)
+        elif what.startswith("Return=") and what not in _GOOD and kind in _OPERATIONS:
+            returned[kind] = returned.get(kind, 0.0) + printed.number(value, what)
+        elif name in _LATENCIES and kind in _OPERATIONS and value != "NaN":
+            if unit not in _UNITS:
+                raise PenstockError(
+                    f"found {printable(what[:60])!r} in YCSB's report; expected a latency in us, ms or ns"
+                )
+            latency = f"{kind}_{_LATENCIES[name]}_latency"
+            _add(found, latency, printed.number(value, what), unit)
+    kinds = [found[f"{op}_operations"].value for op in _OPERATIONS if f"{op}_operations" in found]
+    # a read-modify-write is counted once more, as the read and the update that it is made of
+    if kinds and "read_modify_write_operations" not in found:
+        found["operations"] = Measured(math.fsum(kinds), "operations")
+    # what failed stands under a heading of its own (0.2 on) and by its status, or by its status alone
+    for kind in {**failed, **returned}:
+        count = max(failed.get(kind, 0.0), returned.get(kind, 0.0))
+        found[f"{kind}_failed_operations"] = Measured(count, "operations")
+    bad = [found[f"{kind}_failed_operations"].value for kind in {**failed, **returned}]
+    found["failed_operations"] = Measured(math.fsum(bad), "operations")
+    return Report({**found, "wall_s": Measured(wall_s, "s")})
+
+
+def _add(found: dict[str, Measured], name: str, value: float, unit: str) -> None:
+    if name in found:
+        raise several("YCSB", 2)
+    found[name] = Measured(value, unit)
+
+
+def operations(command: str) -> list[JobSpec] | None:
+    """None: what a database does to its files cannot be told from the command line."""
+    return None

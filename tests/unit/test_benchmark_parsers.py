@@ -1,0 +1,382 @@
+"""Reports of database benchmarks: of each version in its own units, of one run, in one language."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock import testing
+from penstock.errors import PenstockError
+from penstock.workload.measured import Report
+from penstock.workload.parsers import parser
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "parsers"
+NOWHERE = Path("/nonexistent")
+
+PGBENCH_95 = (GOLDEN / "pgbench-9.5.txt").read_text()
+PGBENCH_13 = """starting vacuum...end.
+transaction type: multiple scripts
+scaling factor: 1
+query mode: simple
+number of clients: 10
+number of threads: 1
+duration: 60 s
+number of transactions actually processed: 14614
+number of transactions skipped: 7 (0.048 %)
+number of transactions above the 100.0 ms latency limit: 13/14614 (0.089 %)
+latency average = 41.084 ms
+latency stddev = 5.000 ms
+rate limit schedule lag: avg 0.250 (max 9.500) ms
+tps = 243.405840 (including connections establishing)
+tps = 248.316242 (excluding connections establishing)
+SQL script 1: <builtin: TPC-B (sort of)>
+ - weight: 1 (targets 50.0% of total)
+ - 7307 transactions (50.0% of total, tps = 121.702920)
+ - latency average = 60.000 ms
+"""
+PGBENCH_15 = """pgbench (15.6 (Ubuntu 15.6-1.pgdg22.04+1))
+starting vacuum...end.
+transaction type: <builtin: TPC-B (sort of)>
+number of clients: 50
+maximum number of tries: 3
+duration: 20 s
+number of transactions actually processed: 554
+number of failed transactions: 2 (0.361%)
+number of transactions retried: 4 (0.722%)
+total number of retries: 5
+latency average = 1840.481 ms (including failures)
+average connection time = 25.094 ms
+tps = 27.166807 (including reconnection times)
+"""
+SYSBENCH_10 = """sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)
+
+[ 10s ] thds: 16 tps: 530.74 qps: 10585.69 (r/w/o: 7404.27/2119.94/1061.47) lat (ms,95%): 87.56 err/s: 0.00
+SQL statistics:
+    queries performed:
+        read:                            209210
+        write:                           216928
+        other:                           32278
+        total:                           458416
+    transactions:                        16124  (26.85 per sec.)
+    queries:                             458416 (763.48 per sec.)
+    ignored errors:                      76     (0.13 per sec.)
+    reconnects:                          0      (0.00 per sec.)
+
+General statistics:
+    total time:                          600.4331s
+    total number of events:              16124
+
+Latency (ms):
+         min:                                    1.22
+         avg:                                  372.35
+         max:                                 3154.81
+         95th percentile:                     1032.01
+         sum:                              6003750.30
+
+Threads fairness:
+    events (avg/stddev):           1612.4000/33.40
+    execution time (avg/stddev):   600.3750/0.04
+"""
+SYSBENCH_04 = """sysbench 0.4.12:  multi-threaded system evaluation benchmark
+
+OLTP test statistics:
+    queries performed:
+        total:                           210000
+    transactions:                        10000  (1234.56 per sec.)
+    deadlocks:                           3      (0.37 per sec.)
+
+Test execution summary:
+    total time:                          8.1000s
+    total number of events:              10000
+    total time taken by event execution: 64.5001
+    per-request statistics:
+         min:                                  1.23ms
+         avg:                                  6.45ms
+         max:                                  0.05s
+         approx.  95 percentile:              10.11ms
+"""
+SYSBENCH_FILEIO = """sysbench {version}
+File operations:
+    reads/s:                      1234.56
+    writes/s:                     823.04
+    fsyncs/s:                     2633.72
+
+Throughput:
+    read, MiB/s:                  19.29
+    written, MiB/s:               12.86
+
+General statistics:
+    total time:                          10.0321s
+    total number of events:              46952
+"""
+SYSBENCH_FILEIO_11 = """sysbench 1.1.0-bbee5d5
+Throughput:
+         read:  IOPS=12.50 0.20 MiB/s (0.21 MB/s)
+         write: IOPS=22323.68 348.81 MiB/s (365.75 MB/s)
+         fsync: IOPS=28574.91
+
+Throughput:
+    events/s (eps):                      50898.5900
+    time elapsed:                        10.0005s
+    total number of events:              509012
+
+Latency (ms):
+         95th percentile:                        0.09
+"""
+YCSB = """[OVERALL], RunTime(ms), 433536
+[OVERALL], Throughput(ops/sec), 2306.613522291113
+[TOTAL_GC_TIME_%], Time(%), 0.29317057868320046
+[READ], Operations, 131740
+[READ], AverageLatency(us), 835.1359571884014
+[READ], MinLatency(us), 392
+[READ], MaxLatency(us), 20143
+[READ], 95thPercentileLatency(us), 1169
+[READ], 99thPercentileLatency(us), 1734
+[READ], Return=OK, 131740
+[CLEANUP], Operations, 1
+[CLEANUP], AverageLatency(us), 3.0
+[UPDATE], Operations, 131000
+[UPDATE], AverageLatency(us), 1835.5
+[UPDATE], Return=OK, 131000
+[UPDATE], Return=ERROR, 17
+[UPDATE-FAILED], Operations, 17
+[UPDATE-FAILED], AverageLatency(us), 99999.0
+"""
+YCSB_01 = """[OVERALL], RunTime(ms), 10110.0
+[OVERALL], Throughput(ops/sec), 98.91196834817013
+[UPDATE], Operations, 491
+[UPDATE], AverageLatency(us), 54.989
+[UPDATE], 95thPercentileLatency(ms), 2
+[UPDATE], Return=0, 489
+[UPDATE], Return=-1, 2
+[UPDATE], 0, 464
+[UPDATE], >1000, 0
+"""
+DB_BENCH = """Initializing RocksDB Options from the specified file
+RocksDB:    version 7.9
+------------------------------------------------
+readrandom   :     345.503 micros/op 2894 ops/sec 34.5 seconds 100000 operations;    0.3 MB/s (9 of 9 found)
+
+Microseconds per read:
+Count: 64000000 Average: 104.0052  StdDev: 63.28
+Min: 0  Median: 58.0004  Max: 10936
+Percentiles: P50: 58.00 P75: 67.64 P99: 2383.08 P99.9: 2863.76 P99.99: 5866.59
+------------------------------------------------------
+[       0,       1 ]  1817212   2.839%   2.839% #
+"""
+LEVELDB = """Keys:       16 bytes each
+fillseq      :       1.765 micros/op;   62.7 MB/s
+readrandom   :       2.460 micros/op; (1000000 of 1000000 found)
+"""
+HAMMERDB_4 = "Vuser 1:TEST RESULT : System achieved 16535 NOPM from 38116 Oracle TPM\n"
+HAMMERDB_3 = "Vuser 1:TEST RESULT : System achieved 76384 SQL Server TPM at 25300 NOPM\n"
+
+
+def parsed(name: str, text: str, stderr: str = "") -> Report:
+    found = parser(name).parse(NOWHERE, text, stderr, 9.0)
+    assert isinstance(found, Report)
+    assert found["wall_s"].value == 9.0
+    return found
+
+
+def plain(name: str, text: str) -> dict[str, tuple[float, str]]:
+    return {k: (m.value, m.unit) for k, m in parsed(name, text).items() if k != "wall_s"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pgbench", PGBENCH_95),
+        ("sysbench", SYSBENCH_10),
+        ("ycsb", YCSB),
+        ("db_bench", DB_BENCH),
+        ("hammerdb", HAMMERDB_4),
+    ],
+)
+def test_each_parser_keeps_to_its_protocol(name: str, text: str) -> None:
+    gives = set(parsed(name, text)) - {"wall_s"}
+    testing.check_parser(parser(name), stdout=text, gives=gives)
+
+
+def test_pgbench_before_9_6() -> None:
+    found = plain("pgbench", PGBENCH_95)
+    assert found["latency_mean"] == (1.666, "ms")
+    assert found["latency_stddev"] == (0.720, "ms")
+    assert found["tps"] == (2401.013184, "1/s")
+    assert found["tps_with_connections"] == (2400.926759, "1/s")
+    assert found["duration"] == (30, "s")
+
+
+def test_pgbench_13_of_several_scripts() -> None:
+    found = {name: value for name, (value, _) in plain("pgbench", PGBENCH_13).items()}
+    assert (found["tps"], found["tps_with_connections"]) == (248.316242, 243.405840)
+    assert (found["latency_mean"], found["transactions"]) == (41.084, 14614)
+    assert (found["skipped_transactions"], found["late_transactions"]) == (7, 13)
+    assert (found["schedule_lag_mean"], found["schedule_lag_max"]) == (0.25, 9.5)
+
+
+def test_pgbench_15_with_a_connection_for_each_transaction() -> None:
+    found = {name: value for name, (value, _) in plain("pgbench", PGBENCH_15).items()}
+    assert (found["tps"], found["failed_transactions"]) == (27.166807, 2)
+    assert (found["connection_time"], found["latency_mean"]) == (25.094, 1840.481)
+    assert "14" in parsed("pgbench", PGBENCH_15).missing["tps_with_connections"]
+
+
+def test_pgbench_with_decimal_commas() -> None:
+    text = re.sub(r"(\d)\.(\d)", r"\1,\2", PGBENCH_95)
+    assert plain("pgbench", text) == plain("pgbench", PGBENCH_95)
+
+
+@pytest.mark.parametrize(
+    ("text", "stderr", "expected"),
+    [
+        ("tps = 100,217862 (ohne initiale Verbindungszeit)\n", "", r"LC_ALL=C"),
+        ("tps = 26.6\n", "", "expected one of excluding"),
+        (PGBENCH_95 * 2, "", "2 reports of pgbench"),
+        (PGBENCH_95 + PGBENCH_13, "", "2 reports of pgbench"),
+        (
+            PGBENCH_95,
+            "pgbench: error: client 3 script 0 aborted in command 5 query 0: ERROR\n",
+            "expected all clients to finish",
+        ),
+        (PGBENCH_95, "Client 0 aborted in state 8: ERROR\n", "expected all clients to finish"),
+        ("latency average = 1 ms\n", "", "no 'tps"),
+    ],
+)
+def test_what_pgbench_printed_and_cannot_be_read(text: str, stderr: str, expected: str) -> None:
+    with pytest.raises(PenstockError, match=expected):
+        parsed("pgbench", text, stderr)
+
+
+def test_sysbench() -> None:
+    found = plain("sysbench", SYSBENCH_10)
+    assert found["tps"] == (26.85, "1/s")
+    assert found["qps"] == (763.48, "1/s")
+    assert found["latency_p95"] == (1032.01, "ms")
+    assert found["errors"] == (76, "errors")
+    assert found["events_per_s"][0] == pytest.approx(16124 / 600.4331)
+    old = plain("sysbench", SYSBENCH_04)
+    assert old["latency_mean"] == (6.45, "ms")
+    assert old["latency_max"] == (0.05, "s")
+    assert old["latency_p95"] == (10.11, "ms")
+    assert (old["tps"], old["errors"]) == ((1234.56, "1/s"), (3, "errors"))
+
+
+def test_sysbench_fileio_and_memory() -> None:
+    found = plain("sysbench", SYSBENCH_FILEIO.format(version="1.0.20"))
+    assert found["read_iops"] == (1234.56, "1/s")
+    assert found["fsync_iops"] == (2633.72, "1/s")
+    assert found["write_bandwidth"] == (12.86, "MiB/s")
+    later = plain("sysbench", SYSBENCH_FILEIO_11)
+    assert later["write_iops"] == (22323.68, "1/s")
+    assert later["write_bandwidth"] == (348.81, "MiB/s")
+    assert later["read_bandwidth"] == (0.20, "MiB/s")
+    assert later["events_per_s"] == (50898.59, "1/s")
+    memory = "1024.00 MiB transferred (5361.20 MiB/sec)\n total number of events: 1048576\n"
+    assert plain("sysbench", memory)["memory_bandwidth"] == (5361.20, "MiB/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SYSBENCH_FILEIO.format(version="2.0.1"), r"sysbench 2\.0; expected sysbench 0\.4"),
+        (SYSBENCH_10 * 2, "2 reports of sysbench"),
+        ("[ 30s ] Checkpoint report:\n" + SYSBENCH_10, "no --report-checkpoints"),
+        (SYSBENCH_10.replace("1.22", "1,220"), "1,220' as latency_min of sysbench"),
+        ("sysbench 1.0.20\nFATAL: error\n", "no 'total number of events:'"),
+    ],
+)
+def test_what_sysbench_printed_and_cannot_be_read(text: str, expected: str) -> None:
+    if "1,220" in text:
+        text = "total number of events: 5\n min:    1,220\n"
+    with pytest.raises(PenstockError, match=expected):
+        parsed("sysbench", text)
+
+
+def test_ycsb() -> None:
+    found = plain("ycsb", YCSB)
+    assert found["throughput"] == (2306.613522291113, "1/s")
+    assert found["run_time"] == (433.536, "s")
+    assert found["read_p99_latency"] == (1734, "us")
+    assert found["update_mean_latency"] == (1835.5, "us")
+    assert found["operations"] == (262740, "operations")
+    assert found["update_failed_operations"] == (17, "operations")
+    assert found["failed_operations"] == (17, "operations")
+
+
+def test_ycsb_names_its_units_one_by_one() -> None:
+    found = plain("ycsb", YCSB_01)
+    assert found["update_mean_latency"] == (54.989, "us")
+    assert found["update_p95_latency"] == (2, "ms")
+    assert found["failed_operations"] == (2, "operations")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (YCSB + YCSB, "2 reports of YCSB"),
+        (
+            "READ   - Takes(s): 10.0, Count: 12345, OPS: 1234.5, Avg(us): 800\n",
+            "go-ycsb; expected one of YCSB",
+        ),
+        ('{"metric":"OVERALL","measurement":"RunTime(ms)","value":123}', "JSON report of YCSB"),
+        (YCSB.replace("AverageLatency(us)", "AverageLatency(hours)"), "latency in us, ms or ns"),
+        ("[OVERALL], RunTime(ms), 5\n", "no '"),
+        (YCSB.replace("433536", "433,536"), "433,536' as RunTime"),
+    ],
+)
+def test_what_ycsb_printed_and_cannot_be_read(text: str, expected: str) -> None:
+    with pytest.raises(PenstockError, match=re.escape(expected)):
+        parsed("ycsb", text)
+
+
+def test_db_bench() -> None:
+    found = plain("db_bench", DB_BENCH)
+    assert found["latency_mean"] == found["readrandom_latency_mean"] == (345.503, "us")
+    assert found["ops_per_s"] == (2894, "1/s")
+    assert found["bandwidth"] == (0.3, "MiB/s")
+    assert found["readrandom_latency_p999"] == (2863.76, "us")
+
+
+def test_several_benchmarks_have_their_own_names() -> None:
+    found = parsed("db_bench", LEVELDB)
+    assert found["fillseq_bandwidth"].value == 62.7
+    assert found["readrandom_latency_mean"].value == 2.46
+    assert "latency_mean" not in found
+    assert found.missing["latency_mean"].startswith("db_bench ran fillseq, readrandom")
+    twice = parsed("db_bench", LEVELDB + LEVELDB.splitlines(keepends=True)[1])
+    assert "fillseq_bandwidth" not in twice
+    assert "2 times" in twice.missing["fillseq_bandwidth"]
+    assert twice["readrandom_latency_mean"].value == 2.46
+
+
+def test_histograms_of_several_operations_are_of_none() -> None:
+    both = DB_BENCH + DB_BENCH[DB_BENCH.index("Microseconds") :].replace("per read", "per write")
+    found = parsed("db_bench", both)
+    assert found["latency_mean"].value == 345.503
+    assert "latency_p99" not in found
+    with pytest.raises(PenstockError, match="micros/op"):
+        parsed("db_bench", "db_bench: unknown option\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "nopm", "tpm"), [(HAMMERDB_4, 16535, 38116), (HAMMERDB_3, 25300, 76384)]
+)
+def test_hammerdb(text: str, nopm: float, tpm: float) -> None:
+    assert plain("hammerdb", text) == {"nopm": (nopm, "1/min"), "tpm": (tpm, "1/min")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (HAMMERDB_3 + HAMMERDB_4, "2 reports of HammerDB"),
+        ("Vuser 1:Completed 1 query set(s) in 57 seconds\n", "TPROC-H; expected one of TPROC-C"),
+        ("Vuser 1:TEST RESULT : something else\n", "no 'TEST RESULT"),
+        (HAMMERDB_4.replace("16535", "16,535"), "16,535' as nopm"),
+    ],
+)
+def test_what_hammerdb_printed_and_cannot_be_read(text: str, expected: str) -> None:
+    with pytest.raises(PenstockError, match=re.escape(expected)):
+        parsed("hammerdb", text)

@@ -1,0 +1,145 @@
+"""Tables of any separator, locale and mark of a missing value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from penstock.archive import delimited, series
+from penstock.archive.bundle import Bundle
+from penstock.cli import _build
+from penstock.errors import BadInput
+from penstock.workload import metrics
+
+#: as Nextflow writes it: tabs, and - for no value
+TRACE = """task_id	name	submit	realtime	rchar	wchar
+1	a	1497264878235	1280000	24588763136	11918534246
+2	b	1497264901081	1930000	-	-
+"""
+WORDS: dict[str, Any] = {
+    "time": {"column": "submit", "unit": "ms"},
+    "entity": ["name"],
+    "values": {"rchar": "B", "wchar": "B", "realtime": "ms"},
+}
+
+
+def described(path: Path, text: str, **more: Any) -> pd.DataFrame:
+    path.write_text(text)
+    return metrics.read(path, "described", {**WORDS, **more}).samples
+
+
+@pytest.mark.parametrize("separator", delimited.SEPARATORS)
+@pytest.mark.parametrize("missing", ["-", "NA", "", "null", "n/a", "\\N", "--", "NaN"])
+def test_the_trace_of_nextflow_and_its_like(separator: str, missing: str, tmp_path: Path) -> None:
+    text = TRACE.replace("-", missing).replace("\t", separator)
+    found = described(tmp_path / "trace.txt", text)
+    assert found.groupby("entity")["metric"].apply(list).to_dict() == {
+        "a": ["rchar", "wchar", "realtime"],
+        "b": ["realtime"],
+    }
+    assert found["value"].sum() == 24588763136 + 11918534246 + 1280000 + 1930000
+    assert found["utc_ns"].iloc[0] == 1497264878235 * 10**6
+
+
+def test_words_alone_are_enough_to_import_a_table(tmp_path: Path) -> None:
+    (tmp_path / "trace.txt").write_text(TRACE)
+    (tmp_path / "w.yaml").write_text(json.dumps(WORDS))
+    line = ["import", str(tmp_path / "trace.txt"), "--words", str(tmp_path / "w.yaml")]
+    done = CliRunner().invoke(_build(), [*line, "-o", str(tmp_path / "B")])
+    assert done.exit_code == 0, done.output
+    assert len(Bundle.open(tmp_path / "B").table("samples").to_pandas()) == 4
+    without = CliRunner().invoke(
+        _build(), ["import", str(tmp_path / "trace.txt"), "-o", str(tmp_path / "C")]
+    )
+    assert isinstance(without.exception, BadInput)
+    assert "--words" in str(without.exception)
+    assert "expected a trace (" in str(without.exception)
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    text = "submit;name;rchar;wchar;realtime\n1000;a;1,5;1.234,5;7\n2000;b;1,234;-;8,25\n"
+    found = described(tmp_path / "t.csv", text)
+    assert found["value"].tolist() == [1.5, 1234.5, 7, 1.234, 8.25]
+    unclear = text.replace("1,5", "1,500").replace("1.234,5", "1,234").replace("8,25", "8")
+    with pytest.raises(BadInput, match=r"column rchar: found '1,500'.*`decimal` in --words"):
+        described(tmp_path / "t.csv", unclear)
+    assert described(tmp_path / "t.csv", unclear, decimal=",")["value"].max() == 8
+    assert described(tmp_path / "t.csv", unclear, decimal=".")["value"].max() == 1500
+
+
+def test_a_mark_that_the_words_name_and_rows_without_a_time(tmp_path: Path) -> None:
+    text = TRACE.replace("-", "n/d") + "3\tc\tn/d\t5\t5\t5\n"
+    with pytest.raises(BadInput, match=r"found 'n/d' in rchar|expected times"):
+        described(tmp_path / "t.txt", text)
+    found = metrics.read(tmp_path / "t.txt", "described", {**WORDS, "missing": ["n/d"]})
+    assert len(found.samples) == 4
+    assert found.notes == ["1 rows without a time were skipped"]
+
+
+def test_names_that_look_like_marks_stay_names(tmp_path: Path) -> None:
+    found = described(
+        tmp_path / "t.txt", TRACE.replace("\ta\t", "\tNA\t").replace("\tb\t", "\t007\t")
+    )
+    assert set(found["entity"]) == {"NA", "007"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"separator": "#"}, "found separator '#'"),
+        ({"decimal": ";"}, "found decimal ';'"),
+        ({"missing": "x"}, "found missing 'x'"),
+    ],
+)
+def test_words_of_a_table_that_do_not_fit(words: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=said):
+        described(tmp_path / "t.txt", TRACE, **words)
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"t\.jsonl:2: found"):
+        described(tmp_path / "t.jsonl", '{"submit": 1}\n{"submit": \n')
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("a,b\n1,2\n", ","),
+        ("a;b\n1,5;2,5\n", ";"),
+        ("a\tb\n1,5\t2;5\n", "\t"),
+        ('time,"x{a=""b"",c=""d;e""}"\n1,2\n', ","),
+        ("a|b|c\n1|2|3\n", "|"),
+        ("a,b,c\n1,2;x,3\n", ","),
+        ("one\n1\n", ","),
+    ],
+)
+def test_the_separator_is_the_one_that_divides_all_rows(text: str, separator: str) -> None:
+    assert delimited.separator_of(text.encode()) == separator
+
+
+def test_tables_with_a_column_of_times(tmp_path: Path) -> None:
+    text = "timestamp;mongo-1 (MB/s);mongo-2\n1500000000;83,5;-\n1500000001;0;67,25\n"
+    path = tmp_path / "disk.csv"
+    path.write_text(text)
+    assert metrics.reader_of(path) == "csv"
+    found = metrics.read(path)
+    assert found.samples["value"].tolist() == [83.5, 0.0, 67.25]
+    assert found.samples["unit"].tolist() == ["MB/s", "MB/s", ""]
+    assert found.notes == ["units not known: mongo-2"]
+    path.write_text("time\tx_ms\n0\t1\n5\t2\n")
+    notes = metrics.read(path).notes
+    assert "time names no unit: read as seconds" in notes
+    path.write_text("time_ms\tx\n0\t1\n5000\t2\n")
+    assert not [n for n in metrics.read(path).notes if "seconds" in n]
+
+
+def test_a_number_of_two_meanings_in_a_table_is_refused() -> None:
+    with pytest.raises(BadInput, match="column x: found '1,234'"):
+        series.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")
+    found = series.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
+    assert found.series[0].y.tolist() == [1234.0, 1234.5]

@@ -1,0 +1,166 @@
+"""Numbers in texts: of any locale, whole or refused; in one JSON document, or in one that is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import numerals
+from penstock.errors import PenstockError
+from penstock.spec.study import Response, ResponseSource
+from penstock.study.load import read_study
+from penstock.workload.parsers import json, regex
+from penstock.workload.responses import measure
+
+GERMAN = "1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 7,5 s, 143,2 MB/s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "others", "value"),
+    [
+        ("143,2", [], 143.2),
+        ("1,234.5", [], 1234.5),
+        ("1.234,5", [], 1234.5),
+        ("1 234,5", [], 1234.5),
+        ("1\u202f234,5", [], 1234.5),
+        ("1'234.5", [], 1234.5),
+        ("1,234,567", [], 1234567.0),
+        ("1.234.567", [], 1234567.0),
+        ("0,123", [], 0.123),
+        ("1234,567", [], 1234.567),
+        ("1,5e3", [], 1500.0),
+        ("1.5e-3", [], 0.0015),
+        ("1.234", [], 1.234),
+        ("-7", [], -7.0),
+        # another number of the same text shows the mark
+        ("1,234", ["999.5"], 1234.0),
+        ("1,234", ["7,5"], 1.234),
+    ],
+)
+def test_numbers_of_one_meaning(text: str, others: list[str], value: float) -> None:
+    assert numerals.number(text, "", others) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [("1,234", []), ("1.234", ["7,5"]), ("1,234", ["1,234", "5,678"]), ("1,234", ["7,5", "7.5"])],
+)
+def test_numbers_of_two_meanings_are_refused_until_one_is_given(
+    text: str, others: list[str]
+) -> None:
+    with pytest.raises(ValueError, match="of one meaning; `decimal"):
+        numerals.number(text, "", others)
+    assert {numerals.number(text, mark, others) for mark in numerals.MARKS} == {1.234, 1234.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        *(
+            (t, "")
+            for t in ("", "nan", "inf", "1.2.3", "12,34,567", "1 23", "abc", "1,2,3", "0x1f")
+        ),
+        ("143,2", "."),
+        ("143.2", ","),
+    ],
+)
+def test_what_is_no_number_is_refused(text: str, mark: str) -> None:
+    with pytest.raises(ValueError, match="a number"):
+        numerals.number(text, mark)
+
+
+def test_a_regular_expression_reads_the_decimal_comma_of_a_locale() -> None:
+    assert regex.number("s, ([0-9.,]+) MB/s", GERMAN, "stdout") == 143.2
+    with pytest.raises(PenstockError, match="found '1,234' in stdout; expected a number of one"):
+        regex.number("rate ([0-9.,]+)", "rate 1,234\n", "stdout")
+    assert regex.number("rate ([0-9.,]+)", "rate 1,234\n", "stdout", ".") == 1234
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("([0-9.]+) MB/s", GERMAN),  # 2 of 143,2
+        ("([0-9.]+) MB/s", "1,234.5 MB/s"),
+        ("rate: ([0-9.]+)", "rate: 143,2 MB/s"),
+        ("rate: ([0-9.]+)", "rate: 1,234"),
+        ("rate: ([0-9.]+)", "rate: 1.5e+06 B/s"),
+        ("rate: ([0-9]+)", "rate: 99.5"),
+    ],
+)
+def test_a_part_of_a_number_is_refused(pattern: str, text: str) -> None:
+    with pytest.raises(PenstockError, match="to be a part of"):
+        regex.number(pattern, text, "stdout")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "value"),
+    [
+        ("^a,([0-9]+),", "a,12,34\n", 12),  # the expression names the comma
+        ("took ([0-9.]+)", "took 12.5, then more\n", 12.5),
+        ("took ([0-9.]+)", "took 12.5.\n", 12.5),
+        ("([0-9]+)$", "12\n34\n", 34),
+        ("rate: (.*) MB", "rate: 1,234.5 MB\n", 1234.5),
+    ],
+)
+def test_what_stands_beside_a_number_and_is_none_of_it(
+    pattern: str, text: str, value: float
+) -> None:
+    if text == "took 12.5.\n":
+        pattern = r"took ([0-9.]+\d)"
+    assert regex.number(pattern, text, "stdout") == value
+
+
+def test_a_study_gives_the_decimal_mark(tmp_path: Path) -> None:
+    text = """penstock: 1
+name: comma
+question: Which?
+factors: {v: {levels: [a, b]}}
+design: {kind: full, replicates: 1, seed: 7}
+platform: {nodes: [{name: n, disks: [{name: data, directory: /tmp}]}]}
+workload: {command: "echo {v}", parser: none}
+responses: {rate: {from: {regex: 'rate ([0-9.,]+)', decimal: ','}, unit: MB/s, better: higher}}
+"""
+    (response,) = read_study(text.encode(), tmp_path / "s.yaml").responses
+    assert response.source.decimal == ","
+    assert measure([response], "none", tmp_path, "rate 1,234\n", "", 1.0)["rate"].value == 1.234
+
+
+def value_at(path: str, text: str) -> float:
+    source = ResponseSource(kind="json", expression=path)
+    wanted = Response(name="r", source=source, unit="1", better="higher")
+    return measure([wanted], "none", Path("/nonexistent"), text, "", 1.0)["r"].value
+
+
+LINES = '{"ops": 1}\nnote\n{"ops": 2}\n{"ops": 3}\n'
+
+
+def test_one_of_several_documents_is_named() -> None:
+    assert [value_at(p, LINES) for p in ("0.ops", "1.ops", "-1.ops")] == [1, 2, 3]
+    with pytest.raises(PenstockError, match=r"found 3 JSON documents in stdout; .* -1\.ops"):
+        value_at("ops", LINES)
+    with pytest.raises(PenstockError, match=r"stdout has no 3"):
+        value_at("3.ops", LINES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"ops": 3}',
+        'note [1]\n[INFO] begin\n{"ops": 3}\n[INFO] end\n',
+        '[1/2] step\n{\n "ops": 3\n}\ntext: {"ops": 9}\n',
+        '\ufeffstart\n{"ops": 3}',
+    ],
+)
+def test_notes_beside_a_document_are_skipped(text: str) -> None:
+    assert value_at("ops", text) == 3
+
+
+@pytest.mark.parametrize("cut", ['{"ops": 3', '{"op', '{"ops": tr', "{"])
+def test_documents_whose_last_is_cut_are_refused(cut: str) -> None:
+    with pytest.raises(PenstockError, match="to end within a JSON document"):
+        json.documents('{"ops": 1}\n' + cut, "stdout")
+
+
+def test_documents_without_a_line_between_them() -> None:
+    assert json.documents('{"a": 1}{"a": 2}\n[3]', "x") == [{"a": 1}, {"a": 2}, [3]]

@@ -1,0 +1,142 @@
+"""Spark's logs: rolled and compacted ones, and those that name no executor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.workload import metrics
+
+AT = 1_700_000_000_000
+
+
+def event(kind: str, **more: Any) -> str:
+    return json.dumps({"Event": f"SparkListener{kind}", **more}, separators=(",", ":"))
+
+
+def task(kind: str, number: int, launch: int, finish: int = 0) -> str:
+    info = {
+        "Task ID": number,
+        "Index": number,
+        "Attempt": 0,
+        "Launch Time": AT + launch,
+        "Finish Time": AT + finish if finish else 0,
+        "Executor ID": "driver",
+        "Host": "localhost",
+    }
+    more: dict[str, Any] = {"Stage ID": 0, "Stage Attempt ID": 0, "Task Info": info}
+    if kind == "TaskEnd":
+        more |= {"Task End Reason": {"Reason": "Success"}, "Task Metrics": {}}
+    return event(kind, **more)
+
+
+def begin(executors: int = 1, tasks: int = 8, master: str = "local[4]") -> list[str]:
+    stage = {
+        "Stage ID": 0,
+        "Stage Attempt ID": 0,
+        "Stage Name": "foreach",
+        "Number of Tasks": tasks,
+        "Submission Time": AT + 100,
+    }
+    added = [
+        event(
+            "ExecutorAdded",
+            Timestamp=AT,
+            **{"Executor ID": "driver", "Executor Info": {"Host": "h", "Total Cores": 8}},
+        )
+    ]
+    return [
+        event("EnvironmentUpdate", **{"Spark Properties": {"spark.master": master}}),
+        event("ApplicationStart", **{"App Name": "shell", "Timestamp": AT}),
+        *added[:executors],
+        event("JobStart", **{"Job ID": 0}),
+        event("StageSubmitted", **{"Stage Info": stage}),
+    ]
+
+
+def pair(number: int, launch: int = 110) -> list[str]:
+    return [task("TaskStart", number, launch), task("TaskEnd", number, launch, launch + 1000)]
+
+
+END = [
+    event("JobEnd", **{"Job ID": 0, "Completion Time": AT + 2120}),
+    event("ApplicationEnd", Timestamp=AT + 2200),
+]
+
+
+def write(path: Path, *lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for part in lines for line in part))
+
+
+def rolled(tmp_path: Path) -> Path:
+    """Three parts of 4, 4 and no tasks; the second and all before it once more in a compact one."""
+    log = tmp_path / "eventlog_v2_app-1"
+    log.mkdir()
+    (log / "appstatus_app-1").touch()
+    (log / ".events_1_app-1.crc").write_bytes(b"crc\0")
+    one = [line for n in range(4) for line in pair(n)]
+    two = [line for n in range(4, 8) for line in pair(n)]
+    write(log / "events_1_app-1", begin(), one)
+    write(log / "events_2_app-1", two)
+    write(log / "events_2_app-1.compact", begin(), one, two)
+    write(log / "events_3_app-1", END)
+    return log
+
+
+def test_a_compact_part_stands_for_those_before_it(tmp_path: Path) -> None:
+    log = rolled(tmp_path)
+    found = metrics.read(log)
+    assert metrics.reader_of(log) == "spark"
+    assert found.facts["spark"]["tasks"] == len(found.tables["spark_tasks"]) == 8
+    assert found.facts["spark"]["jobs"] == 1
+    assert found.facts["spark"]["complete"]
+    assert [note for note in found.notes if "missing" in note] == []
+    assert "compacted up to part 2" in found.notes[0]
+    # Spark deletes the parts that were compacted
+    (log / "events_1_app-1").unlink()
+    (log / "events_2_app-1").unlink()
+    assert metrics.read(log).facts == found.facts
+    # the next compaction, and one that has not ended
+    write(log / "events_4_app-1.compact.inprogress", begin())
+    (log / "events_3_app-1").rename(log / "events_3_app-1.compact")
+    write(log / "events_3_app-1.compact", begin(), pair(0), END)
+    assert metrics.read(log).facts["spark"]["tasks"] == 1
+
+
+def test_parts_behind_a_compact_one_may_be_missing(tmp_path: Path) -> None:
+    log = rolled(tmp_path)
+    (log / "events_3_app-1").rename(log / "events_4_app-1")
+    assert "parts of the rolled log are missing: found [2, 4]" in metrics.read(log).notes
+
+
+@pytest.mark.parametrize(
+    ("master", "slots", "waves", "said"),
+    [
+        ("local[4]", 4, 2, "slots are those of spark.master"),
+        ("local[3, 2]", 3, 3, "slots are those of spark.master"),
+        ("local", 1, 8, "slots are those of spark.master"),
+        # 2 tasks at a time ran
+        ("local[*]", 2, 4, "tasks that ran at a time"),
+        ("yarn", 2, 4, "tasks that ran at a time"),
+    ],
+)
+def test_a_log_without_executors(
+    master: str, slots: int, waves: int, said: str, tmp_path: Path
+) -> None:
+    ran = [line for n in range(8) for line in pair(n, 110 + 1000 * (n // 2))]
+    write(tmp_path / "log", begin(0, master=master), ran, END)
+    found = metrics.read(tmp_path / "log")
+    stage = found.tables["spark_stages"].iloc[0]
+    assert (stage["slots"], stage["waves"]) == (slots, waves)
+    assert any(said in note for note in found.notes)
+
+
+def test_lzf_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "log.lzf").write_bytes(b"ZV\x01\0\x10\0\x20abc")
+    with pytest.raises(BadInput, match="found LZF compression"):
+        metrics.read(tmp_path / "log.lzf")
