@@ -155,7 +155,9 @@ def by_penstock() -> Iterator[Served]:
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            with httpx.Client(base_url=url, timeout=600) as http_:
+            told = json.loads((Path(scratch) / "run" / f"serve-{process.pid}.json").read_text())
+            right = {"Authorization": f"Bearer {told['experiments_token']}"}
+            with httpx.Client(base_url=url, headers=right, timeout=600) as http_:
                 http_.post("/exp/x").raise_for_status()
                 found = Served(("127.0.0.1", port), process)
                 end = time.monotonic() + 60

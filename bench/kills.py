@@ -34,6 +34,7 @@ import httpx
 from bench import record
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
+from penstock.host.servers import server_at
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.collectors.scrape import Scraper
@@ -211,6 +212,11 @@ def server(rng: random.Random, home: Path) -> Faults:
         assert made.stdout is not None
         return made, made.stdout.readline().partition("#")[0].strip()
 
+    def right(url: str) -> dict[str, str]:
+        running = server_at(url)
+        assert running is not None
+        return {"Authorization": f"Bearer {running.experiments_token}"}
+
     at = time.time_ns()
     told = {"metric": "m", "interval_ns": step}
     acknowledged: list[int] = []
@@ -227,7 +233,7 @@ def server(rng: random.Random, home: Path) -> Faults:
 
     process, url = begin()
     try:
-        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
+        with httpx.Client(base_url=url, headers=right(url), timeout=PATIENCE_S) as http_:
             http_.post("/exp/x", json={"utc_time": seconds_text(at)}).raise_for_status()
             number = int(push(http_, 0, 0))
             threading.Timer(rng.uniform(0.0, 0.5), process.kill).start()
@@ -235,7 +241,7 @@ def server(rng: random.Random, home: Path) -> Faults:
                 number += 1
         process.wait(PATIENCE_S)
         process, url = begin()
-        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http_:
+        with httpx.Client(base_url=url, headers=right(url), timeout=PATIENCE_S) as http_:
             # the one that was not acknowledged may be there; 25 steps are never sent
             first = number + 1
             for more in range(30):

@@ -30,6 +30,7 @@ PARTS = {
         "trace_figures",
         "trace_hostile",
     ),
+    "Hostile input": ("fuzz",),
     "Emulated disks": (
         "disk_ceiling",
         "crosscheck",

@@ -99,7 +99,7 @@ class Read:
         self.pushed_s = time.monotonic() - began
         self.pushed = int(json.loads(pushed)["points"])
         server.penstock("monitor", "stop", name)
-        frame = penstock.series(name, "offset", server=server.url)
+        frame = server.frame(name, "offset")
         self.index = frame.index.to_numpy(np.int64)
         self.stored = frame.iloc[:, 0].to_numpy(np.int64)
         self.truth = offsets.of_fio_log(next(place.glob(f"{name}.log_lat.*.log")))
@@ -126,7 +126,7 @@ def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
             said = server.experiment("scraped")
             kept = np.array([], np.int64)
             if any(r["metric"] == "position_bytes" for r in server.series("scraped")):
-                frame = penstock.series("scraped", "position_bytes", server=server.url)
+                frame = server.frame("scraped", "position_bytes")
                 kept = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
             return kept, (said["end_ns"] - said["start_ns"]) / 1e9
     finally:
@@ -144,7 +144,7 @@ def many(server: Server, place: Path, number: int) -> tuple[float, list[str]]:
     server.penstock("monitor", "push", "many", file, "-c", "offset", "--unit", "B")
     took_s = time.monotonic() - began
     server.penstock("monitor", "stop", "many")
-    frame = penstock.series("many", "offset", server=server.url)
+    frame = server.frame("many", "offset")
     return took_s, offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
 
 
@@ -176,7 +176,7 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
     # and all of it once more, from the beginning
     server.penstock(*words)
     server.penstock("monitor", "stop", "killed")
-    frame = penstock.series("killed", "offset", server=server.url)
+    frame = server.frame("killed", "offset")
     (row,) = server.series("killed")
     found = offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
     if row["duplicate"] or row["verdict"] != "complete":

@@ -34,7 +34,6 @@ import httpx
 import numpy as np
 import pandas as pd
 
-import penstock
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroup import hierarchies
@@ -251,7 +250,9 @@ class Live:
         address = f"{self._server.url}/exp/shards/data"
         began = None
         while not self._stop.wait(1.0):
-            answer = httpx.get(address, params={"metric": POWER}, timeout=60)
+            answer = httpx.get(
+                address, params={"metric": POWER}, headers=self._server.right, timeout=60
+            )
             now = time.time()
             if not answer.is_success or answer.headers.get("X-Penstock-State") != "running":
                 continue
@@ -269,8 +270,8 @@ class Live:
 
 def joined(server: Server, nodes: list[RunningNode]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Disk [%] and power [W] of each node, at the times of the polls."""
-    disk = penstock.series("shards", DISK, labels=["instance", "device"], server=server.url)
-    watts = penstock.series("shards", POWER, labels=["node"], server=server.url)
+    disk = server.frame("shards", DISK, labels=["instance", "device"])
+    watts = server.frame("shards", POWER, labels=["node"])
     busy = pd.DataFrame(
         {
             node.name: power.busy_percent(
@@ -343,7 +344,7 @@ def watched(
         said = server.experiment("shards")
         busy, watts = joined(server, nodes)
         recorded = server.series("shards")
-        again = penstock.series("shards", DISK, server=server.url)
+        again = server.frame("shards", DISK)
     start_ns, end_ns = said["start_ns"], said["end_ns"]
     times = np.concatenate([t.index.astype("int64").to_numpy() for t in (watts, again)])
     outside = int(((times < start_ns) | (times > end_ns)).sum())

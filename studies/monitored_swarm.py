@@ -27,7 +27,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import penstock
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.host.netns import inside
 
@@ -249,7 +248,7 @@ def watched(
             share = (server.processor_s - used_s) / (time.monotonic() - began)
             server.penstock("monitor", "stop", "swarm")
             end_ns = server.experiment("swarm")["end_ns"]
-            progress = penstock.series("swarm", METRIC, labels=["instance"], server=server.url)
+            progress = server.frame("swarm", METRIC, labels=["instance"])
             figure(server, out)
             on_data = counters.count()
             ask = f"import socket; socket.socket().connect_ex(('{peers[1].addresses['net']}', {PORT}))"

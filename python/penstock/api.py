@@ -324,8 +324,9 @@ def experiment(
 ) -> Iterator[Recording]:
     """An experiment, as long as the block lasts, or the next repeat of one of that name.
 
-    It lies in this user's archive, or with `server` (`$PENSTOCK_SERVER`). Where that is down stderr says so,
-    and the block runs all the same. An exception makes it `aborted`, and goes on.
+    It lies in this user's archive, or with `server` (`$PENSTOCK_SERVER`). Where that is down, or the archive
+    cannot be used, stderr says so, and the block runs all the same. An exception makes it `aborted`, and
+    goes on.
 
     `every_s`: what is recorded is gathered, and written every so many seconds (`math.inf`: not before the
     end) by a thread of its own, so that `record` waits for nobody; a server that is away meanwhile gets it
@@ -335,19 +336,20 @@ def experiment(
     from secrets import token_hex
 
     from penstock.observe.monitor.buffered import Buffered
-    from penstock.observe.monitor.door import Patient, opened
+    from penstock.observe.monitor.door import Patient
 
     if every_s is not None and not every_s > 0:
         raise BadInput(f"found every_s {every_s:g}; expected more than 0")
-    open_door = opened(server)
-    door = Patient(open_door)
+    door = Patient.leniently(server)
+    door.lenient = False  # what is wrong from here on is raised
     begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
     source, buffered = f"python-{token_hex(4)}", None
     # where it could not be begun there is nothing to write to, whoever comes back
-    if every_s is not None and not door.down:
-        buffered = Buffered(partial(open_door.write, begun), source, every_s)
+    store = door.door
+    if every_s is not None and store is not None:
+        buffered = Buffered(partial(store.write, begun), source, every_s)
     # a server that was away for a mark may be there again for the end
-    ending = door if buffered is None else Patient(open_door)
+    ending = door if buffered is None or store is None else Patient(store)
     try:
         yield Recording(door, begun, source, buffered)
     except BaseException:

@@ -10,17 +10,17 @@ with Client.local() as client:
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.processes import Identity
-from penstock.state import runtime_dir
+from penstock.host.servers import running_servers, server_at, trust_in
 
 NodeState = Literal["up", "down", "frozen", "running"]
 #: a request may take as long as putting up a thousand nodes [s]
@@ -53,20 +53,13 @@ class Client:
     @classmethod
     def local(cls) -> Client:
         """The server that this user runs on this host. Raises BadInput where there is none, or several."""
-        found = []
-        for path in sorted(runtime_dir().glob("serve-*.json")):
-            try:
-                said = json.loads(path.read_text())
-                if Identity(said["boot_id"], said["pid"], said["start"]).alive:
-                    found.append(said)
-            except (OSError, ValueError, KeyError):
-                continue
-        if len(found) != 1:
-            urls = ", ".join(f["url"] for f in found) or "none"
-            raise BadInput(f"found {len(found)} servers on this host ({urls}); expected one")
-        (said,) = found
-        tls = _of_certificate(said["cert"]) if said["cert"] else None
-        return cls(said["url"], said["token"], tls=tls)
+        servers = running_servers()
+        if len(servers) != 1:
+            urls = ", ".join(server.url for server in servers) or "none"
+            raise BadInput(f"found {len(servers)} servers on this host ({urls}); expected one")
+        (server,) = servers
+        tls = trust_in(server.cert) if server.cert else None
+        return cls(server.url, server.token, tls=tls)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -312,17 +305,6 @@ class Job:
         return said["result"]
 
 
-def _of_certificate(path: str) -> ssl.SSLContext:
-    """Trust in the server that has this very certificate, whatever names it is for."""
-    try:
-        trust = ssl.create_default_context(cafile=path)
-    except OSError as error:
-        raise PenstockError(f"{path}: {error}") from None
-    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trust.check_hostname = False
-    return trust
-
-
 def _content(answer: httpx.Response) -> Any:
     if answer.is_success:
         if answer.content and "json" in answer.headers.get("content-type", ""):
@@ -349,12 +331,16 @@ def _path(text: str) -> str:
 def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
     """What lies at an address, `most_bytes` of it at most, and the headers of the answer.
 
+    A server of this user on this host gets its token, and one that $PENSTOCK_SERVER names $PENSTOCK_TOKEN.
     Raises PenstockError where there is no answer, BadInput where it is no success, or longer.
     """
     parts: list[bytes] = []
     total = 0
+    where, headers, tls = _authorized(url)
     try:
-        with httpx.stream("GET", url, timeout=httpx.Timeout(60.0, connect=10.0)) as answer:
+        with httpx.stream(
+            "GET", where, headers=headers, timeout=httpx.Timeout(60.0, connect=10.0), verify=tls
+        ) as answer:
             if answer.status_code != 200:
                 raise BadInput(f"{url}: found status {answer.status_code}; expected 200")
             for part in answer.iter_bytes():
@@ -369,3 +355,21 @@ def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
     except httpx.HTTPError as error:
         raise PenstockError(f"{url}: {error}") from error
     return b"".join(parts), answer.headers
+
+
+def _authorized(url: str) -> tuple[str, dict[str, str], ssl.SSLContext | bool]:
+    """The address to use, the headers with a token where we have one, and whom to trust."""
+    named, token = (
+        os.environ.get("PENSTOCK_SERVER", "").rstrip("/"),
+        os.environ.get("PENSTOCK_TOKEN"),
+    )
+    if token and named and url.startswith(f"{named}/"):
+        return url, {"Authorization": f"Bearer {token}"}, True
+    server = server_at(url)
+    if server is None:
+        return url, {}, True
+    parts = urlsplit(url)
+    own = urlsplit(server.url)
+    where = urlunsplit((own.scheme, own.netloc, parts.path, parts.query, ""))
+    headers = {"Authorization": f"Bearer {server.experiments_token}"}
+    return where, headers, trust_in(server.cert) if server.cert else True

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pandas as pd
 
+import penstock
 from penstock.errors import PenstockError
 
 #: prctl(2)
@@ -61,6 +63,8 @@ class Server:
         if not self.url:
             raise PenstockError(f"no server: {(self.place / 'server.log').read_text()[-2000:]}")
         self.port = int(self.url.rpartition(":")[2])
+        said = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
+        self.right = {"Authorization": f"Bearer {said['experiments_token']}"}
 
     def end(self, how: int = signal.SIGTERM) -> None:
         """Ends it."""
@@ -91,8 +95,21 @@ class Server:
         """What it recorded, and how completely."""
         return list(self._get(f"/api/v1/experiments/{name}/series")["series"])
 
+    def frame(self, name: str, metric: str, **words: Any) -> pd.DataFrame:
+        """A metric of an experiment, as `penstock.series` gives it."""
+        # by which this process finds the token of the server
+        before = os.environ.get("PENSTOCK_RUNTIME")
+        os.environ["PENSTOCK_RUNTIME"] = self.environment["PENSTOCK_RUNTIME"]
+        try:
+            return penstock.series(name, metric, server=self.url, **words)
+        finally:
+            if before is None:
+                del os.environ["PENSTOCK_RUNTIME"]
+            else:
+                os.environ["PENSTOCK_RUNTIME"] = before
+
     def _get(self, path: str) -> Any:
-        answer = httpx.get(f"{self.url}{path}", timeout=300)
+        answer = httpx.get(f"{self.url}{path}", headers=self.right, timeout=300)
         if not answer.is_success:
             raise PenstockError(f"{path}: {answer.text[:500]}")
         return answer.json()

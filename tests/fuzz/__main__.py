@@ -16,21 +16,25 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from tests.fuzz.drive import Driver, Failure, Outcome, Target, table
+from bench import record
+from tests.fuzz.drive import Driver, Failure, Outcome, Target, plain, table
 from tests.fuzz.targets import all_targets
 
 
-def shares(targets: list[Target], inputs: int) -> dict[str, int]:
-    """How many inputs each target gets, so that they take about as long and are `inputs` together."""
+def shares(targets: list[Target], inputs: int, least: int = 1) -> dict[str, int]:
+    """How many inputs each target gets, so that they take about as long and are `inputs` together.
+
+    None gets less than `least`.
+    """
     weights = {t.name: 1 / t.cost for t in targets}
     whole = sum(weights.values())
-    return {name: int(inputs * weight / whole) + 1 for name, weight in weights.items()}
+    return {name: max(least, int(inputs * weight / whole) + 1) for name, weight in weights.items()}
 
 
-def fuzz(driver: Driver, targets: list[Target], inputs: int) -> list[Outcome]:
+def fuzz(driver: Driver, targets: list[Target], inputs: int, least: int = 1) -> list[Outcome]:
     """Runs the targets one after the other."""
     outcomes = []
-    for name, count in shares(targets, inputs).items():
+    for name, count in shares(targets, inputs, least).items():
         (target,) = (t for t in targets if t.name == name)
         outcomes.append(driver.run(target, count))
         one = outcomes[-1]
@@ -87,12 +91,39 @@ def replay(target: Target, path: Path) -> None:
             print("taken")
 
 
+def rows(outcomes: list[Outcome]) -> list[record.Row]:
+    """Of each target how many of its inputs were read, or answered, as documented."""
+    made = []
+    for one in outcomes:
+        kind = "route" if one.target.startswith("route-") else "reader"
+        right = one.inputs - len(one.failures)
+        made.append(record.share(f"{kind} {one.target}", "", "inputs", right, one.inputs))
+    inputs = sum(one.inputs for one in outcomes)
+    right = inputs - sum(len(one.failures) for one in outcomes)
+    return [record.share("all targets", "", "inputs", right, inputs), *made]
+
+
+def finds_a_planted_failure(driver: Driver) -> bool:
+    """True where a reader that raises for one input of a hundred is found."""
+
+    def feed(data: bytes) -> None:
+        assert data != b"7"
+
+    target = plain("planted", lambda draw: str(draw.randrange(100)).encode(), feed)
+    with tempfile.TemporaryDirectory() as place:
+        return bool(Driver(Path(place), driver.seed, processes=1).run(target, 2_000).failures)
+
+
 def main() -> int:
     """The status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument(
         "--inputs", type=int, default=1_000_000, help="in all (default: %(default)s)"
     )
+    parser.add_argument(
+        "--least", type=int, default=10_000, help="to each target (default: %(default)s)"
+    )
+    record.option(parser)
     parser.add_argument("--all", action="store_true", help="beside these inputs, crates and HTTP")
     parser.add_argument("--seed", type=int, default=1, help="of all draws (default: %(default)s)")
     parser.add_argument("--only", nargs="+", help="these targets, that many inputs together")
@@ -103,7 +134,7 @@ def main() -> int:
         "--replay", nargs=2, metavar=("TARGET", "FILE"), help="feed one kept input again"
     )
     asked = parser.parse_args()
-    targets = all_targets()
+    targets = all_targets(by_route=True)
     names = [t.name for t in targets]
     for name in (asked.only or []) + (asked.replay or [])[:1]:
         if name not in names:
@@ -114,13 +145,16 @@ def main() -> int:
         return 0
     chosen = [t for t in targets if asked.only is None or t.name in asked.only]
     driver = Driver(asked.keep, asked.seed, processes=os.cpu_count() or 1)
-    outcomes = fuzz(driver, chosen, asked.inputs)
+    outcomes = fuzz(driver, chosen, asked.inputs, asked.least)
     if asked.all:
         for one in (crates(100_000, asked.seed), interface(100)):
             outcomes.append(one)
             for failure in one.failures[:1]:
                 print(failure.what, file=sys.stderr)
     print(table(outcomes))
+    if asked.record is not None:
+        planted = {"a reader that raises": finds_a_planted_failure(driver)}
+        record.keep(asked.record or "fuzz", rows(outcomes), planted)
     failed = any(one.failures for one in outcomes)
     if failed:
         print(f"replay one: {sys.executable} -m tests.fuzz --replay TARGET {asked.keep}/FILE")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz import daemons, drive
-from tests.fuzz.__main__ import fuzz
+from tests.fuzz.__main__ import fuzz, shares
 from tests.fuzz.drive import Driver, Feed, Target, input_of, stateless
 from tests.fuzz.targets import all_targets
 
@@ -124,8 +124,16 @@ def test_a_daemon_that_panics_is_found(tmp_path: Path) -> None:
 
 
 def test_every_target_has_a_name_of_its_own() -> None:
-    names = [target.name for target in all_targets()]
+    names = [target.name for target in all_targets(by_route=True)]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_no_target_gets_less_than_the_least() -> None:
+    targets = all_targets(by_route=True)
+    counts = shares(targets, 1_000_000, 10_000)
+    assert min(counts.values()) == 10_000
+    assert sum(counts.values()) >= 1_000_000
+    assert sum(name.startswith("route-") for name in counts) > 50
 
 
 def test_every_reader_survives_a_short_pass(tmp_path: Path) -> None:

@@ -462,8 +462,10 @@ def test_a_server_of_pages(ground: Ground) -> None:
     with ground.beside("serve", "--port", "0", "--config", str(receivers.config)):
         awaited(lambda: any(path.name.startswith("serve-") for path in ground.made()))
         (said,) = (path for path in ground.made() if path.name.startswith("serve-"))
-        url = json.loads(said.read_text())["url"]
-        with urllib.request.urlopen(f"{url}exp/attacked", data=b"", timeout=60) as answer:
+        served = json.loads(said.read_text())
+        right = {"Authorization": f"Bearer {served['experiments_token']}"}
+        begin = urllib.request.Request(f"{served['url']}exp/attacked", b"", right)
+        with urllib.request.urlopen(begin, timeout=60) as answer:
             assert answer.status == 201
         awaited(lambda: listens(receivers.influx))
         assert posted(receivers.influx, "/write", b"m v=1 1") == 204

@@ -95,7 +95,7 @@ class Server:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "penstock", "serve", str(bundle)),
-                    *("--ask-token", "--port", "0", "--config", str(receivers.config)),
+                    *("--port", "0", "--config", str(receivers.config)),
                 ],
                 env=environment,
                 stdout=subprocess.PIPE,

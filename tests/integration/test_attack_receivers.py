@@ -50,7 +50,7 @@ class Server(test_experiment_server.Server):
     def __init__(self, place: Path, elsewhere: int) -> None:
         self.at = Receivers.of(place, elsewhere)
         super().__init__(place, "--config", str(self.at.config))
-        assert httpx.post(f"{self.url}/exp/mine").status_code == 201
+        assert self.http.post("/exp/mine").status_code == 201
         ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
         for port in ports:
             until(lambda port=port: listens(port))  # type: ignore[misc]
@@ -65,12 +65,12 @@ class Server(test_experiment_server.Server):
 
     def ask(self, path: str, said: Any, who: dict[str, str] | None = None) -> httpx.Response:
         where = f"{self.url}/api/v1/experiments/{path}"
-        return httpx.post(where, json=said, headers=who or {}, timeout=300)
+        return httpx.post(where, json=said, headers=who or self.right, timeout=300)
 
     def stored(self, metric: str) -> list[str]:
         """Rows of a metric of the experiment."""
         words = {"metric": metric}
-        answer = httpx.get(f"{self.url}/exp/mine/data", params=words, timeout=300)
+        answer = self.http.get("/exp/mine/data", params=words)
         return answer.text.splitlines()[1:] if answer.is_success else []
 
     def lives(self) -> None:
@@ -266,7 +266,7 @@ def test_anothers_experiment_is_out_of_reach(server: Server) -> None:
             assert answer.status_code in (400, 404), (name, method)
     assert httpx.get(f"{server.url}/exp", headers=hers).text == ""
     server.lives()
-    one = httpx.get(f"{server.url}/api/v1/experiments/mine").json()
+    one = server.http.get("/api/v1/experiments/mine").json()
     assert (one["state"], one["notes"]) == ("running", [])
 
 
@@ -276,7 +276,7 @@ def test_servers_elsewhere_are_those_of_the_configuration(server: Server) -> Non
         for name in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", "file:///etc/passwd", ""):
             said = {"server": name, "query": "up", "metric": "m"}
             assert server.ask("mine/fetched", said).status_code in (400, 404), name
-            answer = httpx.get(f"{server.url}/exp/mine/data", params=said)
+            answer = server.http.get("/exp/mine/data", params=said)
             assert answer.status_code in (400, 404), name
     assert asked == []
     server.lives()

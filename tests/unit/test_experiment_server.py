@@ -67,7 +67,11 @@ class Server:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip().rstrip("/")
         assert self.url, (self.place / "log").read_text()
-        self.http = httpx.Client(base_url=self.url, timeout=300)
+        file = self.place / "run" / f"serve-{self.process.pid}.json"
+        #: what clients of the same user read by themselves
+        self.token: str = json.loads(file.read_text())["experiments_token"]
+        self.right = {"Authorization": f"Bearer {self.token}"}
+        self.http = httpx.Client(base_url=self.url, headers=self.right, timeout=300)
 
     def kill(self) -> None:
         self.process.kill()
@@ -123,16 +127,20 @@ def test_the_published_call_works_as_it_is_printed(tmp_path: Path) -> None:
     hosts.write_text("127.0.0.1 localhost MonExServer\n")
     script = f"""
 mount --bind {hosts} /etc/hosts && ip link set lo up && cd {tmp_path} || exit 9
-{sys.executable} -m penstock serve > url 2> log & server=$!
+{sys.executable} -m penstock serve --open-reads > url 2> log & server=$!
+trap 'kill $server 2> /dev/null' EXIT
 while ! test -s url; do kill -0 $server || exit 8; sleep 0.1; done
-curl -s -f -X POST http://MonExServer:5000/exp/myexp || exit 1
-curl -s -f http://MonExServer:5000/api/v1/experiments/myexp/points -d "{{\\"source\\": \\"s\\", \\"number\\": 0,
+own="-H @$PENSTOCK_RUNTIME/serve-5000.header"
+test $(curl -s -o /dev/null -w '%{{http_code}}' -X POST http://MonExServer:5000/exp/myexp) = 401 || exit 7
+curl -s -f $own -X POST http://MonExServer:5000/exp/myexp || exit 1
+curl -s -f $own http://MonExServer:5000/api/v1/experiments/myexp/points -d "{{\\"source\\": \\"s\\", \\"number\\": 0,
   \\"metric\\": \\"mymetric\\", \\"utc_ns\\": [$(date +%s%N)], \\"float\\": [0.5]}}" || exit 2
-curl -s -f -X PUT http://MonExServer:5000/exp/myexp || exit 3
+curl -s -f $own -X PUT http://MonExServer:5000/exp/myexp || exit 3
 {PRINTED} || exit 4
 curl -s -f -D head "http://MonExServer:5000/exp/myexp/data?metric=mymetric" > other.csv || exit 5
 curl -s -o /dev/null -w '%{{http_code}}' -H 'Host: elsewhere.example:5000' http://MonExServer:5000/exp > elsewhere
 kill $server; wait $server
+test ! -e $PENSTOCK_RUNTIME/serve-5000.header || exit 6
 """
     environment = {
         **os.environ,
@@ -232,8 +240,11 @@ def ten_points(server: Server, name: str, lost: range = range(0)) -> None:
     server.http.put(f"/exp/{name}", json={"utc_time": T0 // S + 9})
 
 
-def test_what_is_not_complete_is_given_and_told(server: Server, tmp_path: Path) -> None:
+def test_what_is_not_complete_is_given_and_told(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On stderr, in a warning, in a header; breaks where rows are held back, or nothing is said."""
+    monkeypatch.setenv("PENSTOCK_RUNTIME", server.environment["PENSTOCK_RUNTIME"])
     ten_points(server, "lacks", range(4, 8))
     ten_points(server, "whole")
 
@@ -406,7 +417,7 @@ def test_kills_at_many_moments(tmp_path: Path, seed: int) -> None:
 
 
 def test_who_may_do_what(tmp_path: Path) -> None:
-    running = Server(tmp_path, "--ask-token")
+    running = Server(tmp_path)
     try:
         environment = {"PENSTOCK_STATE": str(tmp_path / "state")}
         told = {}
@@ -422,7 +433,8 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
             for method, path in (("GET", "/exp"), ("POST", "/exp/x"), ("GET", "/exp/x/data")):
-                assert http.request(method, path, headers=headers).status_code == 401
+                answer = httpx.request(method, running.url + path, headers=headers)
+                assert answer.status_code == 401
         assert http.post("/exp/x", headers=told["ada"], json={"shared": True}).status_code == 201
         assert http.post("/exp/own", headers=told["ada"]).status_code == 201
         assert http.post("/exp/x", headers=told["ada-reads"]).status_code == 403
@@ -472,7 +484,8 @@ def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path)
             told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
-            assert http.get("/api/v1/live", headers=headers).status_code == 401
+            answer = httpx.get(f"{running.url}/api/v1/live", headers=headers)
+            assert answer.status_code == 401
         assert http.post("/exp/own", headers=told["ada"]).status_code == 201
         both = {"shared": True, "tags": ["t"]}
         assert http.post("/exp/both", headers=told["ada"], json=both).status_code == 201
@@ -527,6 +540,7 @@ def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> N
     assert [(r["name"], r["params"]) for r in rows] == [("cli", {"disk": "fast"})]
     assert server.cli("monitor", "stop", "cli").returncode == 2
     monkeypatch.setenv("PENSTOCK_SERVER", server.url)
+    monkeypatch.setenv("PENSTOCK_RUNTIME", server.environment["PENSTOCK_RUNTIME"])
     with penstock.experiment("py", params={"a": 1}) as x, x.phase("all"):
         x.record("depth", [3, 4], [time.time_ns(), time.time_ns() + 1], unit="1")
     text = server.cli(

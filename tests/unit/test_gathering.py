@@ -84,6 +84,8 @@ class Server:
         self.url = self.process.stdout.readline().strip().rstrip("/")
         assert self.url, (self.place / "log").read_text()
         self.port = int(self.url.rpartition(":")[2])
+        said = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
+        self.right = {"Authorization": f"Bearer {said['experiments_token']}"}
 
     def end(self, how: int = signal.SIGTERM) -> None:
         self.process.send_signal(how)
@@ -95,8 +97,16 @@ class Server:
         return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process finds the token of the server by itself, as programs of its user do."""
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+
+
 def rows_of(server: Server, name: str, metric: str) -> int:
-    answer = httpx.get(f"{server.url}/exp/{name}/data", params={"metric": metric})
+    answer = httpx.get(
+        headers=server.right, url=f"{server.url}/exp/{name}/data", params={"metric": metric}
+    )
     return len(answer.text.splitlines()) - 1 if answer.is_success else 0
 
 
@@ -115,12 +125,14 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
     server = Server(tmp_path, {"collectors": {"pull": {**pull, "begun": "anywhere"}}})
     try:
         before = Exporter.asked
-        assert httpx.post(f"{server.url}/exp/other").status_code == 201
-        assert httpx.post(f"{server.url}/exp/x").status_code == 201
+        assert httpx.post(headers=server.right, url=f"{server.url}/exp/other").status_code == 201
+        assert httpx.post(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
         wait_for(lambda: rows_of(server, "x", "asked_total") > 5)
-        assert httpx.put(f"{server.url}/exp/x").status_code == 201
+        assert httpx.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
         asked = Exporter.asked
-        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        said = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
         (row,) = (r for r in said["series"] if r["metric"] == "asked_total")
         # fails where the end mark came before the collector had said what was due
         assert row["interval_ns"] == 100_000_000
@@ -130,7 +142,9 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         # fails where the collector goes on without an experiment, or works for one of another name
         time.sleep(0.5)
         assert Exporter.asked == asked
-        other = httpx.get(f"{server.url}/api/v1/experiments/other/series").json()
+        other = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/other/series"
+        ).json()
         assert other["series"] == []
         # one that begins by another way than the server is found, too, as it is asked for
         words = [sys.executable, "-m", "penstock", "monitor", "start", "xy"]
@@ -171,10 +185,10 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         # begun through no server: its collectors take no part
         words = [sys.executable, "-m", "penstock", "monitor", "start", "apart"]
         subprocess.run(words, env=server.environment, check=True, timeout=60)
-        httpx.post(f"{server.url}/exp/first")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/first")
         wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))
         assert write("m v=x 1") == 400
-        httpx.post(f"{server.url}/exp/second")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/second")
         wait_for(lambda: rows_of(server, "second", "asked_total") > 5)
         assert [write(line) for line in ("m v=1", "m v=x 1", "m", "m v=y 1")] == [
             204,
@@ -183,8 +197,13 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
             400,
         ]
         told = {"exit": 0, "receipts": {"theirs": {"cpu_ns": 5, "share": 0.5}}}
-        assert httpx.put(f"{server.url}/exp/second", json=told).status_code == 201
-        said = httpx.get(f"{server.url}/api/v1/experiments/second/series").json()
+        assert (
+            httpx.put(headers=server.right, url=f"{server.url}/exp/second", json=told).status_code
+            == 201
+        )
+        said = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/second/series"
+        ).json()
         (row,) = (r for r in said["series"] if r["metric"] == "m_v")
         assert row["refused"] == 3
         assert row["verdict"] == "unknown"
@@ -204,11 +223,16 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         assert pull["stored"] > 5
         for one in (receipts["in"], pull):
             assert 0 < one["cpu_ns"] < 60e9
-        assert httpx.put(f"{server.url}/exp/first").status_code == 201
+        assert httpx.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
         assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
         subprocess.run([*words[:-2], "stop", "apart"], env=server.environment, check=True)
         assert manifest_of(server, "apart")["receipts"] == {}
-        assert httpx.get(f"{server.url}/api/v1/experiments/apart/series").json()["series"] == []
+        assert (
+            httpx.get(
+                headers=server.right, url=f"{server.url}/api/v1/experiments/apart/series"
+            ).json()["series"]
+            == []
+        )
         time.sleep(1.5)  # what looks for experiments has looked again
         log = (tmp_path / "log").read_text()
         assert "has ended" not in log
@@ -225,9 +249,13 @@ def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Pat
     push = [str(tmp_path / "nd.csv"), "-c", "v", "--time", "t"]
     try:
         for name, words in (("nd", []), ("told", ["--interval", "1"])):
-            httpx.post(f"{server.url}/exp/{name}", json={"utc_time": begin})
+            httpx.post(
+                headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin}
+            )
             assert server.penstock("push", name, *push, *words).returncode == 0
-            httpx.put(f"{server.url}/exp/{name}", json={"utc_time": begin + 60})
+            httpx.put(
+                headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin + 60}
+            )
         got = server.penstock("get", "nd", "-m", "v")
         assert (got.returncode, len(got.stdout.splitlines())) == (0, 7)
         assert "1 series is not known to be complete" in got.stderr
@@ -260,13 +288,15 @@ def test_all_accounts_of_a_batch_come_to_a_server(tmp_path: Path) -> None:
     """Breaks where only a hundred of them fit."""
     server = Server(tmp_path, {})
     try:
-        httpx.post(f"{server.url}/exp/x")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
         names = [f"m{n}" for n in range(300)]
         table = points(metric=names, utc_ns=[time.time_ns()] * 300, integer=list(range(300)))
         told = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
         opened(server.url).write("x", Batch("s", 0, table, told))
-        httpx.put(f"{server.url}/exp/x")
-        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        httpx.put(headers=server.right, url=f"{server.url}/exp/x")
+        said = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
         assert (len(said["series"]), said["verdict"]) == (300, "complete")
         assert {r["expected"] for r in said["series"]} == {1}
     finally:
@@ -282,10 +312,10 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
             line = f"m v={number} {time.time_ns()}"
             return httpx.post(f"http://127.0.0.1:{port}/write", content=line).status_code
 
-        httpx.post(f"{server.url}/exp/a")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/a")
         wait_for(lambda: is_open(port))
         assert write(1) == 204
-        httpx.post(f"{server.url}/exp/b")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/b")
         written = 1
 
         def shared() -> bool:
@@ -297,9 +327,9 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
         wait_for(shared)
         # what came before the second began is not its own, what came then is of both
         assert rows_of(server, "a", "m_v") == written
-        httpx.put(f"{server.url}/exp/a")
+        httpx.put(headers=server.right, url=f"{server.url}/exp/a")
         assert write(0) == 204
-        httpx.put(f"{server.url}/exp/b")
+        httpx.put(headers=server.right, url=f"{server.url}/exp/b")
         assert (rows_of(server, "a", "m_v"), rows_of(server, "b", "m_v")) == (written, 2)
         with pytest.raises(httpx.TransportError):
             write(4)
@@ -329,11 +359,13 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
         return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
 
     try:
-        httpx.post(f"{server.url}/exp/x")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows_of(server, "x", "asked_total") > 3 and is_open(port))
         for source in ("pull", "in"):
             for said in (event, some):
-                answer = httpx.post(points_of, json={"source": source, **said})
+                answer = httpx.post(
+                    points_of, headers=server.right, json={"source": source, **said}
+                )
                 assert answer.status_code == 409
                 assert f"found source '{source}', which is that of a running" in answer.text
             for done in (server.penstock(*words, source), here(source)):
@@ -345,17 +377,22 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
                 headers={"X-Penstock-Batch": f"{source} 1000"},
             )
             assert answer.status_code == 409
-        assert httpx.post(points_of, json={"source": "me", **some}).status_code == 201
+        assert (
+            httpx.post(points_of, headers=server.right, json={"source": "me", **some}).status_code
+            == 201
+        )
         assert server.penstock(*words, "mine").returncode == 0
         assert here("too").returncode == 0
         wait_for(lambda: rows_of(server, "x", "asked_total") > 10)
-        httpx.put(f"{server.url}/exp/x")
-        told = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        httpx.put(headers=server.right, url=f"{server.url}/exp/x")
+        told = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
         (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
         assert row["expected"] - row["stored"] <= 1
         assert [g for g in told["gaps"] if g["kind"] in ("batches", "lost") and g["detail"]] == []
         # a server that was killed holds nothing any more
-        httpx.post(f"{server.url}/exp/x", json={"repeat": True})
+        httpx.post(headers=server.right, url=f"{server.url}/exp/x", json={"repeat": True})
         wait_for(lambda: rows_of(server, "x", "asked_total") > 0)
         assert here("pull").returncode != 0
         server.end(signal.SIGKILL)
@@ -397,7 +434,7 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
         wait_for(unasked)
 
     try:
-        httpx.post(f"{server.url}/exp/x")
+        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows() > 5 and is_open(port))
         for switch in (server.penstock, here):
             assert switch("off", "x", "--collector", "pull").stderr.endswith("pull is off\n")
@@ -422,8 +459,10 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
         kept = rows()
         time.sleep(1.0)
         assert rows() == kept
-        assert httpx.put(f"{server.url}/exp/x").status_code == 201
-        told = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()
+        assert httpx.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
+        told = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
     finally:
         server.end()
     (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
@@ -472,7 +511,9 @@ def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path
         frame = penstock.series("x", "offset_bytes", server=server.url)
         assert frame.index.to_list() == list(range(50_000))
         assert frame.iloc[:, 0].to_list() == values.tolist()
-        said = httpx.get(f"{server.url}/api/v1/experiments/x/series").json()["series"]
+        said = httpx.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()["series"]
         assert [(r["kind"], r["stored"], r["duplicate"], r["verdict"]) for r in said] == [
             ("sequence", 50_000, 0, "complete")
         ]

@@ -104,7 +104,7 @@ def test_of_a_long_command_there_is_the_beginning(server: Server) -> None:
     assert cut["command"] == words[:kept]
     assert cut["command_left_out"] == len(words) - kept > 0
     assert checked_facts(cut) == json.loads(json.dumps(cut))
-    door = Remote(server.url)
+    door = Remote(server.url, server.token)
     assert door.start("long", facts=facts_of_command(words)) == "long#1"
     door.start("short", facts=facts_of_command(["sh", "caf\udce9"]))
     for name in ("long", "short"):

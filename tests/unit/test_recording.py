@@ -240,8 +240,9 @@ with penstock.experiment("gone", every_s=math.inf) as x:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     running = Server(tmp_path)
+    monkeypatch.setenv("PENSTOCK_RUNTIME", running.environment["PENSTOCK_RUNTIME"])
     yield running
     running.end()
 

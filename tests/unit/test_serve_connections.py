@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import socket
@@ -28,6 +29,10 @@ HALVES = (
 )
 
 
+#: of the server that runs
+RIGHT: dict[str, str] = {}
+
+
 @contextlib.contextmanager
 def serving(place: Path, program: str) -> Iterator[tuple[subprocess.Popen[str], httpx.URL]]:
     """A server by a program that calls it, over a state of its own."""
@@ -41,7 +46,10 @@ def serving(place: Path, program: str) -> Iterator[tuple[subprocess.Popen[str], 
     ) as process:
         try:
             assert process.stdout is not None
-            yield process, httpx.URL(process.stdout.readline().strip())
+            url = httpx.URL(process.stdout.readline().strip())
+            said = json.loads((place / "run" / f"serve-{process.pid}.json").read_text())
+            RIGHT["Authorization"] = f"Bearer {said['experiments_token']}"
+            yield process, url
         finally:
             process.kill()
 
@@ -65,7 +73,7 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
     opened: list[socket.socket] = []
     with serving(tmp_path, SERVE) as (process, url):
         try:
-            assert httpx.post(url.join("/exp/x"), timeout=300).status_code == 201
+            assert httpx.post(headers=RIGHT, url=url.join("/exp/x"), timeout=300).status_code == 201
             before = most_memory(process)
             for n in range(40):
                 opened.append(socket.create_connection((url.host, url.port), timeout=300))
@@ -74,15 +82,18 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
                     opened[-1].sendall(half)
             said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}
             points = url.join("/api/v1/experiments/x/points")
-            assert httpx.post(points, json=said, timeout=300).status_code == 201
-            refused = httpx.post(points, content=half, timeout=300)
+            assert httpx.post(headers=RIGHT, url=points, json=said, timeout=300).status_code == 201
+            refused = httpx.post(headers=RIGHT, url=points, content=half, timeout=300)
             assert refused.status_code == 503
             assert refused.headers["Retry-After"] == "1"
             assert most_memory(process) - before < MOST_HELD * 3 // 2
         finally:
             for one in opened:
                 one.close()
-        statuses = (httpx.post(points, content=half, timeout=300).status_code for _ in range(200))
+        statuses = (
+            httpx.post(headers=RIGHT, url=points, content=half, timeout=300).status_code
+            for _ in range(200)
+        )
         assert 400 in statuses, "what was held is not free again"
 
 
@@ -99,9 +110,9 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
             one.close()
 
     with serving(tmp_path, SERVE) as (_, url):
-        door = Remote(str(url))
+        door = Remote(str(url), RIGHT["Authorization"].split()[1])
         name = door.start("x")
-        httpx.post(url.join("/exp/y"), timeout=300)
+        httpx.post(headers=RIGHT, url=url.join("/exp/y"), timeout=300)
         for _ in range(10):
             opened.append(socket.create_connection((url.host, url.port), timeout=300))
             with contextlib.suppress(ConnectionError):
@@ -142,7 +153,7 @@ def test_ten_thousand_half_open_connections_leave_room_for_others(
     silent: list[socket.socket] = []
     with serving(tmp_path, program) as (process, url):
         try:
-            with httpx.Client(base_url=url, timeout=300) as http_:
+            with httpx.Client(base_url=url, headers=RIGHT, timeout=300) as http_:
                 assert http_.post("/exp/x").status_code == 201
                 with http_.stream("GET", "/exp/x") as unread:
                     assert unread.status_code == 400, "it has no metric yet"
@@ -151,10 +162,16 @@ def test_ten_thousand_half_open_connections_leave_room_for_others(
                     with contextlib.suppress(OSError):
                         silent[-1].sendall(HALVES[n % len(HALVES)])
                     if n % 1000 == 999:
-                        assert httpx.get(url.join("/exp"), timeout=300).status_code == 200
+                        assert (
+                            httpx.get(headers=RIGHT, url=url.join("/exp"), timeout=300).status_code
+                            == 200
+                        )
                 said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}
                 answer = httpx.post(
-                    url.join("/api/v1/experiments/x/points"), json=said, timeout=300
+                    headers=RIGHT,
+                    url=url.join("/api/v1/experiments/x/points"),
+                    json=said,
+                    timeout=300,
                 )
                 assert answer.status_code == 201
                 gone = 0

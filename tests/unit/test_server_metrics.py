@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -92,14 +93,14 @@ def test_a_scraper_takes_it_as_that_of_any_exporter(server: Server) -> None:
 
 
 def test_users_see_their_own_and_others_nothing(tmp_path: Path) -> None:
-    running = Server(tmp_path, "--ask-token")
+    running = Server(tmp_path)
     try:
         told = {}
         for name in ("ada", "bob"):
             token = running.cli("monitor", "token", name, PENSTOCK_SERVER="").stdout.split()[-1]
             told[name] = {"Authorization": f"Bearer {token}"}
             assert running.http.post(f"/exp/of-{name}", headers=told[name]).status_code == 201
-        assert running.http.get("/metrics").status_code == 401
+        assert httpx.get(f"{running.url}/metrics").status_code == 401
         wrong = {"Authorization": "Bearer nothing"}
         assert running.http.get("/metrics", headers=wrong).status_code == 401
         for name, headers in told.items():

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -76,6 +77,10 @@ class Store:
 
 
 class _Silent(WSGIRequestHandler):
+    def get_environ(self) -> dict[str, Any]:
+        # as eventlet's server, by which Swift runs, has it
+        return {**super().get_environ(), "REMOTE_PORT": str(self.client_address[1])}
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
@@ -92,6 +97,12 @@ def serving(app: Any) -> Iterator[str]:
         server.server_close()
 
 
+#: a connection of this very user, which the kernel knows as such
+LISTENING = socket.create_server(("127.0.0.1", 0))
+CLIENT = socket.create_connection(LISTENING.getsockname())
+PORT = str(LISTENING.getsockname()[1])
+
+
 def ask(
     app: Any, method: str, path: str, body: bytes = b"", **environ: Any
 ) -> tuple[str, dict[str, str], bytes]:
@@ -105,7 +116,8 @@ def ask(
         "PATH_INFO": path.encode().decode("latin-1"),
         "REMOTE_ADDR": "127.0.0.1",
         "SERVER_NAME": "127.0.0.1",
-        "SERVER_PORT": "6210",
+        "SERVER_PORT": PORT,
+        "REMOTE_PORT": str(CLIENT.getsockname()[1]),
         "wsgi.input": io.BytesIO(body),
         **environ,
     }
@@ -220,7 +232,7 @@ def test_requests_by_server_disk_and_thread() -> None:
     ask(app, "PUT", "/sdb1/12/AUTH_b/c/o", b"x", HTTP_X_BACKEND_STORAGE_POLICY_INDEX="3")
     ask(app, "GET", "/sdb1/12/AUTH_b/c/none")
     found = told(app, "/osinfo")
-    threads = found["127.0.0.1:6210"]["sdb1"]
+    threads = found[f"127.0.0.1:{PORT}"]["sdb1"]
     assert threads["0"] == {
         "policy": "0",
         "account": "AUTH_a",
@@ -235,7 +247,7 @@ def test_requests_by_server_disk_and_thread() -> None:
     assert threads["1"]["needed_BW"] == -1
     assert len(threads["1"]["objects"]) == 1  # nothing of what was not there
     clock.now += 100
-    assert told(app, "/osinfo") == {"127.0.0.1:6210": {"sdb1": {}}}
+    assert told(app, "/osinfo") == {f"127.0.0.1:{PORT}": {"sdb1": {}}}
 
 
 def test_what_is_under_way_is_told() -> None:
@@ -250,7 +262,7 @@ def test_what_is_under_way_is_told() -> None:
     )
     next(parts)
     clock.now += 2
-    (thread,) = told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"].values()
+    (thread,) = told(app, "/osinfo")[f"127.0.0.1:{PORT}"]["sdb1"].values()
     assert thread["objects"] == [{"range": "0 - end", "oid": "/a/c/o", "oid_calculated_BW": 0.5}]
     parts.close()  # type: ignore[attr-defined]
     assert store.closed == 1
@@ -269,8 +281,12 @@ def test_only_this_host_or_who_has_the_token(tmp_path: Path) -> None:
     assert ask(app, "GET", "/bwinfo", **far, HTTP_X_PENSTOCK_TOKEN="é")[0].startswith("401")
     passed_on = {"HTTP_X_FORWARDED_FOR": "127.0.0.1"}
     assert ask(bare, "GET", "/bwinfo", **passed_on)[0].startswith("401")
-    for name in ("127.0.0.1.evil.example", "::2", ""):
+    for name in ("127.0.0.1.evil.example", "::2", "", "127.0.0.2"):
         assert ask(bare, "GET", "/bwinfo", REMOTE_ADDR=name)[0].startswith("401")
+    # breaks where any connection over loopback will do, also one of another user of this host
+    for port in ("", "1", "x", PORT, "99999"):
+        assert ask(bare, "GET", "/bwinfo", REMOTE_PORT=port)[0].startswith("401")
+    assert ask(bare, "GET", "/bwinfo")[0] == "200 OK"
     assert (
         ask(app, "GET", "/bwinfo", **far, HTTP_X_PENSTOCK_TOKEN="0123456789abcdef")[0] == "200 OK"
     )
@@ -288,7 +304,7 @@ def test_a_client_brings_nothing_in_and_memory_stays_bounded(tmp_path: Path) -> 
     ask(app, "PUT", "/sdb1/1/a/c/o", b"x", HTTP_X_BACKEND_STORAGE_POLICY_INDEX='9"')
     assert "/sdb9/1/a/c/o" in store.objects
     assert list(told(app, "/bwinfo")) == ["sdb1"]
-    threads = told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"]
+    threads = told(app, "/osinfo")[f"127.0.0.1:{PORT}"]["sdb1"]
     assert threads["0"]["objects"][0] == {
         "range": "0 - end",
         "oid": f"/AUTH_{odd}/c/{odd}<script>",
@@ -302,7 +318,7 @@ def test_a_client_brings_nothing_in_and_memory_stays_bounded(tmp_path: Path) -> 
     for number in range(3 * MOST_THREADS):
         for one in range(2 * MOST_OBJECTS):
             ask(anyone, "PUT", f"/d0/1/a{number}/c/{one}{'n' * 5000}", b"x")
-    threads = told(anyone, "/osinfo")["127.0.0.1:6210"]["d0"]
+    threads = told(anyone, "/osinfo")[f"127.0.0.1:{PORT}"]["d0"]
     assert len(threads) <= MOST_THREADS
     assert max(len(t["objects"]) for t in threads.values()) <= MOST_OBJECTS
     assert max(len(o["oid"]) for t in threads.values() for o in t["objects"]) <= 1500
@@ -319,7 +335,7 @@ def test_a_refused_request_and_a_failing_server_leave_nothing() -> None:
     app._app = broken
     with pytest.raises(OSError, match="disk"):
         ask(app, "PUT", "/sdb1/1/a/c/o", b"x")
-    assert told(app, "/osinfo") == {"127.0.0.1:6210": {"sdb1": {}}}
+    assert told(app, "/osinfo") == {f"127.0.0.1:{PORT}": {"sdb1": {}}}
     assert app._counted._under_way == {}
 
 
@@ -345,7 +361,7 @@ def test_several_workers_answer_for_each_other(tmp_path: Path) -> None:
     assert found["max1min"] == 7.0
     assert found["insta"] == 5.0
     assert found["cov1min"] == 11 / 60
-    assert len(told(app, "/osinfo")["127.0.0.1:6210"]["sdb1"]) == 2
+    assert len(told(app, "/osinfo")[f"127.0.0.1:{PORT}"]["sdb1"]) == 2
 
 
 def test_it_can_be_switched_off_and_on(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.archive.bundle import Bundle, directory_bytes
-from penstock.archive.catalogue_tables import opened, runs, studies, tags, tokens
+from penstock.archive.catalogue_tables import WAIT_S, opened, runs, studies, tags, tokens
 from penstock.archive.runs import attempts
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.state import state_dir
 
 
@@ -47,14 +47,17 @@ def index_path() -> Path:
     """The per-user catalogue: `$PENSTOCK_ARCHIVE/archive.sqlite`, else in the state directory."""
     asked = os.environ.get("PENSTOCK_ARCHIVE")
     if asked:
-        Path(asked).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(asked).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PenstockError(f"PENSTOCK_ARCHIVE {asked}: {error.strerror}") from error
         return Path(asked) / "archive.sqlite"
     return state_dir() / "archive.sqlite"
 
 
-def open_index() -> Catalogue:
-    """The index over all that was run: `$PENSTOCK_CATALOGUE`, else the per-user file."""
-    return Catalogue(os.environ.get("PENSTOCK_CATALOGUE") or index_path())
+def open_index(wait_s: float = WAIT_S) -> Catalogue:
+    """The index of all runs: `$PENSTOCK_CATALOGUE`, else the per-user file; `wait_s` as in `opened`."""
+    return Catalogue(os.environ.get("PENSTOCK_CATALOGUE") or index_path(), wait_s)
 
 
 Role = Literal["owner", "reader"]
@@ -73,9 +76,9 @@ class Token:
 class Catalogue:
     """One catalogue, made if absent: of a path SQLite, of a URL PostgreSQL. Several processes may use it."""
 
-    def __init__(self, place: Path | str) -> None:
+    def __init__(self, place: Path | str, wait_s: float = WAIT_S) -> None:
         self.place = place
-        self._engine = opened(place)
+        self._engine = opened(place, wait_s)
 
     def put_study(
         self, out: Path, study_id: str, question: str, state: str, planned_runs: int

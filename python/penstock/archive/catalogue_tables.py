@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from penstock.errors import Away, BadInput, PenstockError
 METADATA = sa.MetaData()
 #: the step of `penstock.archive.migrations` that the tables below are at
 REVISION = "0002"
+#: how long a catalogue that another process has locked is waited for [s]
+WAIT_S = 20.0
 #: a catalogue from before there were steps says this number, and is what the first step makes
 _NUMBER_BEFORE_STEPS = 1
 
@@ -79,23 +82,27 @@ _versions = sa.Table(
 )
 
 
-def opened(place: Path | str) -> sa.Engine:
+def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
     """An engine over the catalogue at a path (SQLite) or URL (`postgresql+pg8000://…`), made or brought up
     to date.
 
-    Raises PenstockError where it cannot be used, BadInput for a URL that is none.
+    `wait_s`: how long a file that another process has locked is waited for. Raises Away where that is too
+    short, PenstockError where it cannot be used, BadInput for a URL that is none.
     """
-    engine = _sqlite(place) if isinstance(place, Path) else _server(place)
+    engine = _sqlite(place, wait_s) if isinstance(place, Path) else _server(place)
     try:
         _bring_up_to_date(engine)
-    except sa.exc.DBAPIError as error:
+    except sa.exc.SQLAlchemyError as error:
         engine.dispose()
-        full = "full" in str(error.orig)
+        reason = getattr(error, "orig", None) or error
+        if isinstance(place, Path) and _LOCKED.search(str(reason)):
+            raise Away(_said_of_lock(place, reason)) from error
+        full = "full" in str(reason)
         advice = "make room" if full else "remove it and run penstock ls --rebuild"
         if not isinstance(place, Path):
             advice = "is the server up, and may this user make tables?"
         raise PenstockError(
-            f"{shown(place)} cannot be used as a catalogue ({error.orig}); {advice}"
+            f"{shown(place)} cannot be used as a catalogue ({reason}); {advice}"
         ) from error
     except PenstockError:
         engine.dispose()
@@ -108,6 +115,14 @@ def opened(place: Path | str) -> sa.Engine:
 
     sa.event.listen(engine, "handle_error", said)
     return engine
+
+
+#: how SQLite says that another process has locked a file
+_LOCKED = re.compile(r"database (?:table )?is locked|database schema is locked")
+
+
+def _said_of_lock(place: Path | str, reason: object) -> str:
+    return f"{place}: the catalogue does not answer ({reason}); another process has locked it"
 
 
 #: how SQLite and PostgreSQL (SQLSTATE) say that a table or column is not there
@@ -138,6 +153,13 @@ def _told(context: sa.engine.ExceptionContext) -> PenstockError | None:
     # 57P: the server is being shut down or started
     if context.is_disconnect or gone or "57P0" in text:
         return Away(f"{place}: the catalogue does not answer ({text}); is its server up?")
+    if engine is not None and engine.url.get_backend_name() == "sqlite":
+        if _LOCKED.search(text):
+            return Away(_said_of_lock(place, text))
+        if "disk is full" in text:
+            return PenstockError(f"{place}: No space left for the catalogue ({text}); make room")
+        if isinstance(context.original_exception, sqlite3.OperationalError | sqlite3.DatabaseError):
+            return Away(f"{place}: the catalogue cannot be used ({text})")
     return None
 
 
@@ -148,13 +170,13 @@ def shown(place: Path | str) -> str:
     return sa.make_url(place).render_as_string(hide_password=True)
 
 
-def _sqlite(path: Path) -> sa.Engine:
+def _sqlite(path: Path, wait_s: float) -> sa.Engine:
     # made here: it and what SQLite puts beside it are no more open than their directory, ever
     with contextlib.suppress(OSError):
         mode = 0o600 | (path.parent.stat().st_mode & 0o644)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     url = sa.URL.create("sqlite", database=str(path))
-    engine = sa.create_engine(url, connect_args={"timeout": 20})
+    engine = sa.create_engine(url, connect_args={"timeout": wait_s})
     sa.event.listen(engine, "connect", _pragmas)
     return engine
 

@@ -32,10 +32,15 @@ def command(
         None, help="Servers and metrics by name (JSON), as MonEx's configuration files."
     ),
     ask_token: bool = typer.Option(
-        False, "--ask-token", help="Experiments want a token on this host, too."
+        False,
+        "--ask-token",
+        hidden=True,
+        help="Accepted for older scripts: a token is always needed.",
     ),
     open_reads: bool = typer.Option(
-        False, "--open-reads", help="Let whoever reaches the server read this user's experiments."
+        False,
+        "--open-reads",
+        help="Let whoever reaches the server, other users of this host too, read this user's experiments.",
     ),
     token_file: Path | None = typer.Option(
         None, help="A file with the token (mode 600); by default a new one is made and printed."
@@ -50,31 +55,45 @@ def command(
     /api/v1 has clusters, nodes, disks, links, schedules and jobs as resources (/openapi.json describes
     them), /live shows what goes on. All but the pages themselves want the token, in
     `Authorization: Bearer TOKEN`; the printed addresses hold it behind the #. Experiments (/exp/NAME) are
-    for everyone on this host, and from others for those with a token of `penstock monitor token`.
+    also for those with a token of `penstock monitor token`. Commands of the same user on this host find
+    their token by themselves; nothing else is allowed for coming from this host.
     """
     import signal
 
     import uvicorn
 
     from penstock.errors import BadInput
+    from penstock.host.servers import LocalServer, announced
     from penstock.observe.monitor.collectors.listening import most_connections
     from penstock.observe.monitor.targets import Targets, read_targets
-    from penstock.serve.api.token import kept, made
+    from penstock.serve.api.token import made, new_token
     from penstock.serve.app import application
     from penstock.serve.connections import BACKLOG, bounded
     from penstock.serve.experiments import local_store
     from penstock.serve.listen import opened
+    from penstock.serve.memory import return_large_blocks
     from penstock.serve.traces import Served
 
+    return_large_blocks()
     if cache is not None and not cache.is_dir():
         raise BadInput(f"--cache: found no directory {cache}")
     with (
         contextlib.closing(Served(bundles or [], cache)) as served,
         contextlib.ExitStack() as stack,
     ):
-        token = made(token_file)
+        token, own_token = made(token_file), new_token()
         door = opened(host, port, tls_cert, tls_key, insecure=insecure)
         stack.enter_context(door.socket)
+        server = LocalServer(
+            url=door.url,
+            address=door.address,
+            port=door.port,
+            token=token,
+            experiments_token=own_token,
+            cert=None if tls_cert is None else str(tls_cert.absolute()),
+        )
+        # before anybody can know the address
+        file, header = stack.enter_context(announced(server))
         store = local_store()
         targets = read_targets(config) if config is not None else Targets()
         app = application(
@@ -83,31 +102,35 @@ def command(
             door.names,
             lambda: store,
             targets=targets,
-            ask_token=ask_token,
+            own_token=own_token,
             open_reads=open_reads,
         )
-        with kept(token, door.url, tls_cert) as file:
-            print(door.url, flush=True)
-            key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-            say(f"live: {door.url}live{key}")
-            if served.traces or served.studies:
-                what = "trace" if served.one_trace else "list of studies and traces"
-                say(f"{what}: {door.url}{key}")
-            say(f"the token is in {file} while this runs")
-            if insecure and not door.loopback:
-                say("the token, and all that is served, goes to other hosts in clear")
-            # uvicorn raises the signal that ended it once more
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            settings = uvicorn.Config(
-                app,
-                log_level="warning",
-                server_header=False,
-                ws="none",
-                http=bounded(most_connections()),
-                backlog=BACKLOG,
-                # a stream of states has no end: it is cut when the server is told to stop
-                timeout_graceful_shutdown=1,
-                ssl_certfile=tls_cert,
-                ssl_keyfile=tls_key,
+        print(door.url, flush=True)
+        key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
+        say(f"live: {door.url}live{key}")
+        if served.traces or served.studies:
+            what = "trace" if served.one_trace else "list of studies and traces"
+            say(f"{what}: {door.url}{key}")
+        say(f"the token is in {file} while this runs; for experiments with curl: -H @{header}")
+        say(f"dashboards: {door.url}dashboards{key}")
+        if insecure and not door.loopback:
+            say("the token, and all that is served, goes to other hosts in clear")
+        if open_reads:
+            say(
+                "whoever reaches this server, other users of this host too, may read your experiments"
             )
-            uvicorn.Server(settings).run(sockets=[door.socket])
+        # uvicorn raises the signal that ended it once more
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        settings = uvicorn.Config(
+            app,
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            http=bounded(most_connections()),
+            backlog=BACKLOG,
+            # a stream of states has no end: it is cut when the server is told to stop
+            timeout_graceful_shutdown=1,
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+        )
+        uvicorn.Server(settings).run(sockets=[door.socket])

@@ -15,7 +15,7 @@ from penstock.errors import printable
 from penstock.host.mounts import parse_mountinfo
 
 #: environment variable by which a process of ours is recognised, with all that it starts
-TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+TOKEN_VARIABLE = "PENSTOCK_RUN_TOKEN"
 #: how long processes are waited for into which programs are being loaded [s]
 _LOADING_S = 2.0
 #: include/linux/sched.h

@@ -26,6 +26,7 @@ from penstock.serve.index import View
 from penstock.serve.live.hub import Hub
 from penstock.serve.live.parts import Parts
 from penstock.serve.page import list_page, live_page, report_page, trace_page
+from penstock.serve.spooled import Turns
 from penstock.serve.traces import Served
 from penstock.version import version
 
@@ -44,7 +45,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": words}
     for status, words in (
         (400, "It makes no sense; every mistake is named."),
-        (401, "No token, or another."),
+        (401, "No token, or another; it makes no difference where the request comes from."),
         (403, "It came from the page of another site."),
         (404, "No such thing."),
         (409, "The host or the node refused the change."),
@@ -62,13 +63,14 @@ def application(
     store: Callable[[], Experiments] = experiments.local_store,
     *,
     targets: Targets | None = None,
-    ask_token: bool = False,
+    own_token: str | None = None,
     open_reads: bool = False,
 ) -> FastAPI:
     """The application over these bundles, experiments, and over what is emulated, to who has the token.
 
-    Pages alone are for all; what they show they fetch with the token. Requests for another host than
-    `names`, or the address that they came to, are refused.
+    `own_token` opens the experiments of the user that the server runs as. Pages alone are for all; what they
+    show they fetch with the token. Requests for another host than `names`, or the address that they came to,
+    are refused.
     """
 
     kept = cache(store)
@@ -94,7 +96,7 @@ def application(
         # the gate looks at it: this says so to who reads /openapi.json
         dependencies=[Depends(HTTPBearer(auto_error=False, description="What `serve` prints."))],
     )
-    users = Users(lambda: kept().catalogue, ask_token=ask_token, open_reads=open_reads)
+    users = Users(lambda: kept().catalogue, own_token=own_token, open_reads=open_reads)
     app.add_middleware(Gate, token=token, names=names, users=users)
 
     @app.exception_handler(RequestValidationError)
@@ -114,13 +116,25 @@ def application(
         full = isinstance(error, experiments.NoRoom)
         return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
 
+    # a value that passed as one of its kind, and that a library or the database cannot hold
+    @app.exception_handler(OverflowError)
+    @app.exception_handler(RecursionError)
+    @app.exception_handler(UnicodeError)
+    async def beyond(_: Request, error: Exception) -> JSONResponse:
+        kind = {
+            RecursionError: "JSON that is nested too deeply",
+            OverflowError: "a number that is too large",
+        }.get(type(error), "a text with half a character")
+        return JSONResponse({"detail": f"found {kind}; expected a smaller or plainer value"}, 400)
+
     @app.exception_handler(Away)
     async def away(_: Request, error: Away) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
     app.include_router(api.router(jobs.JobRegistry(), hub, users, kept))
-    experiments.opened(app, kept, wanted, gathering)
-    dashboards.opened(app, kept)
+    turns = Turns()
+    experiments.opened(app, kept, wanted, gathering, turns)
+    dashboards.opened(app, kept, turns)
     metrics.opened(app, kept)
 
     @app.get("/", include_in_schema=False)

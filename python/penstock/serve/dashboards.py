@@ -44,6 +44,7 @@ from penstock.observe.monitor.run_uses import run_uses
 from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import who_asks
 from penstock.serve.page import dashboards_page
+from penstock.serve.spooled import Turns
 
 PREFIX = "/api/v1/dashboards"
 GRAFANA = "/grafana"
@@ -158,11 +159,11 @@ def _with_run(uses: pd.DataFrame, of_run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([f for f in (uses, of_run) if len(f)] or [uses], ignore_index=True)
 
 
-def opened(app: FastAPI, store: Store) -> None:
+def opened(app: FastAPI, store: Store, turns: Turns) -> None:
     """Puts dashboards into the application."""
     kept = _Kept()
-    app.include_router(_ours(store, kept))
-    for calls in _grafana(store, kept):
+    app.include_router(_ours(store, kept, turns))
+    for calls in _grafana(store, kept, turns):
         app.include_router(calls)
 
     @app.get("/dashboards", include_in_schema=False)
@@ -176,7 +177,7 @@ def _board(key: str) -> Dashboard:
     return DASHBOARDS[key]
 
 
-def _ours(store: Store, kept: _Kept) -> APIRouter:
+def _ours(store: Store, kept: _Kept, turns: Turns) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["dashboards"])
 
     @api.get("", summary="The dashboards, and what their plots are")
@@ -192,9 +193,12 @@ def _ours(store: Store, kept: _Kept) -> APIRouter:
         ]
 
     @api.get("/{dashboard}", summary="Its rows for an experiment, with their lines")
-    def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
-        board = _board(dashboard)
-        found = store().find(experiment, who_asks(request).sees)
+    async def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
+        board, sees = _board(dashboard), who_asks(request).sees
+        return await turns.take(lambda: drawn(board, experiment, sees))
+
+    def drawn(board: Dashboard, experiment: str, sees: str | None) -> dict[str, Any]:
+        found = store().find(experiment, sees)
         uses, tenancy = kept.uses(store(), found)
         made = rows_of(board, uses, tenancy)
         start_ns, end_ns = found.start_ns, found.end_ns or time.time_ns()
@@ -227,7 +231,7 @@ def _about(plot: Plot) -> dict[str, Any]:
     return {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
 
 
-def _grafana(store: Store, kept: _Kept) -> tuple[APIRouter, APIRouter]:
+def _grafana(store: Store, kept: _Kept, turns: Turns) -> tuple[APIRouter, APIRouter]:
     api, root = APIRouter(prefix=GRAFANA, tags=["grafana"]), APIRouter(include_in_schema=False)
 
     @api.get("", summary="Whether the data source is there")
@@ -253,12 +257,14 @@ def _grafana(store: Store, kept: _Kept) -> tuple[APIRouter, APIRouter]:
 
     @root.post("/search")
     @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
-    def search(request: Request, said: Search) -> list[str]:
-        return searched(said, who_asks(request).sees)
+    async def search(request: Request, said: Search) -> list[str]:
+        sees = who_asks(request).sees
+        return await turns.take(lambda: searched(said, sees))
 
     @api.post("/variable", summary="The same, for the plugin's newer versions")
-    def variable(request: Request, said: Variable) -> list[dict[str, str]]:
-        found = searched(said.payload, who_asks(request).sees)
+    async def variable(request: Request, said: Variable) -> list[dict[str, str]]:
+        sees = who_asks(request).sees
+        found = await turns.take(lambda: searched(said.payload, sees))
         return [{"__text": text, "__value": text} for text in found]
 
     @api.post("/metrics", summary="What can be a target, for the plugin's newer versions")
@@ -268,8 +274,11 @@ def _grafana(store: Store, kept: _Kept) -> tuple[APIRouter, APIRouter]:
 
     @root.post("/query")
     @api.post("/query", summary="Points of targets within a range of time")
-    def query(request: Request, said: Asked) -> list[dict[str, Any]]:
+    async def query(request: Request, said: Asked) -> list[dict[str, Any]]:
         sees = who_asks(request).sees
+        return await turns.take(lambda: queried(said, sees))
+
+    def queried(said: Asked, sees: str | None) -> list[dict[str, Any]]:
         low, high = _range(said.range)
         most = min(said.maxDataPoints, MOST_POINTS)
         found = []

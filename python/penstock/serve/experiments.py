@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
@@ -17,11 +17,12 @@ from urllib.parse import quote
 import pyarrow as pa
 from fastapi import APIRouter, FastAPI, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ValidationError
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Upstream
+from penstock.observe.monitor import elsewhere
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
 from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED
@@ -41,9 +42,21 @@ from penstock.observe.monitor.points import (
     points,
 )
 from penstock.observe.monitor.provenance import checked_facts
-from penstock.observe.monitor.targets import Targets
+from penstock.observe.monitor.targets import Targets, checked_options
 from penstock.serve import experiment_sources
+from penstock.serve.experiment_models import (
+    Accepted,
+    ExperimentModel,
+    Mark,
+    Push,
+    SeriesModel,
+    Start,
+    Stop,
+    Times,
+    Told,
+)
 from penstock.serve.gate import Who, allow, who_asks
+from penstock.serve.spooled import Made, Turns
 
 PREFIX = "/api/v1/experiments"
 _SMALL = 256 << 10
@@ -58,140 +71,6 @@ M = TypeVar("M", bound=BaseModel)
 _Text = Annotated[str | None, Query(max_length=500)]
 _Kind = Literal["timestamp", "duration", "sample"]
 _Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
-
-
-class _Said(BaseModel):
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-
-
-class Times(_Said):
-    """A moment, one of these, else now: seconds since 1970 (as they are read by no time zone) or ISO 8601."""
-
-    utc_time: str | int | float | None = None
-    utctime: str | int | float | None = None
-    local_time: str | int | float | None = None
-    localtime: str | int | float | None = None
-
-
-class File(_Said):
-    """A file that a command was made of."""
-
-    path: str = Field(max_length=4096)
-    size_bytes: int = Field(ge=0, lt=1 << 63)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
-class Facts(_Said):
-    """What is recorded and where: a command, its files by their role, facts of the host that it runs on."""
-
-    command: list[str] | None = None
-    # words of it that there was no room for
-    command_left_out: int | None = Field(default=None, ge=0)
-    files: dict[str, File] | None = Field(default=None, max_length=10)
-    # by default those of the server's
-    host: dict[str, str | bool | int | float | list[float] | None] | None = Field(
-        default=None, max_length=100
-    )
-
-
-class Start(Times):
-    """How an experiment begins."""
-
-    params: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    tags: list[str] = Field(default_factory=list, max_length=100)
-    repeat: bool = False
-    shared: bool = False
-    timeout_s: float | None = None
-    facts: Facts = Field(default_factory=Facts)
-
-
-class Stop(Times):
-    """How it ends."""
-
-    exit: int | None = Field(default=None, ge=-(1 << 31), lt=1 << 31)
-    aborted: bool = False
-    # of who observed it, by name: what it counted and what it cost
-    receipts: dict[str, dict[str, Any]] = Field(default_factory=dict, max_length=100)
-
-
-class Mark(Times):
-    """A phase that begins or ends, or a note."""
-
-    kind: Literal["begin", "end", "note"]
-    name: str = Field(min_length=1, max_length=4000)
-
-
-class Told(_Said):
-    """What a producer knows of a series."""
-
-    metric: str = Field(min_length=1, max_length=500)
-    labels: dict[str, str] = Field(default_factory=dict)
-    interval_ns: int | None = Field(default=None, gt=0, lt=1 << 62)
-    produced: int | None = Field(default=None, ge=0, lt=1 << 62)
-    counter: bool = False
-    free: bool = False
-    since_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
-    expected: int | None = Field(default=None, ge=0, lt=1 << 62)
-    late: int = Field(default=0, ge=0, lt=1 << 62)
-
-
-class Happened(_Said):
-    """What happened to a source."""
-
-    kind: Literal["restart", "reset", "disabled", "enabled", "gap"]
-    utc_ns: int = Field(ge=-(1 << 63), lt=1 << 63)
-    end_utc_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
-    metric: str | None = Field(default=None, max_length=500)
-    detail: str = Field(default="", max_length=1000)
-
-
-class Push(_Said):
-    """A batch of points by columns of one length; `metric`, `labels` and `unit` may be one for all."""
-
-    source: str = Field(min_length=1, max_length=500)
-    number: int = Field(ge=0, lt=1 << 63)
-    metric: str | list[str]
-    labels: dict[str, str] | list[dict[str, str]] = Field(default_factory=dict)
-    utc_ns: list[int | None] | None = None
-    index: list[int | None] | None = None
-    float: list[Any] | None = None
-    integer: list[int | None] | None = None
-    text: list[str | None] | None = None
-    boolean: list[bool | None] | None = None
-    unit: str | list[str] = ""
-    accounts: list[Told] = Field(default_factory=list, max_length=100_000)
-    events: list[Happened] = Field(default_factory=list, max_length=10_000)
-
-
-class Accepted(BaseModel):
-    """What became of a batch."""
-
-    points: int
-    duplicate: bool
-
-
-class ExperimentModel(BaseModel):
-    """An experiment; times in ns since 1970 UTC."""
-
-    name: str
-    repeat: int
-    user: str
-    shared: bool
-    state: str
-    start_ns: int
-    end_ns: int | None
-    params: dict[str, Any]
-    tags: list[str]
-    phases: list[dict[str, Any]]
-    notes: list[dict[str, Any]]
-
-
-class SeriesModel(BaseModel):
-    """What an experiment recorded, and how completely: rows as in docs/formats.md."""
-
-    verdict: str
-    series: list[dict[str, Any]]
-    gaps: list[dict[str, Any]]
 
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
@@ -221,7 +100,9 @@ def describe(document: dict[str, Any]) -> None:
         schemas[model.__name__] = made
 
 
-def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -> None:
+def opened(
+    app: FastAPI, store: Store, targets: Targets, gathering: Gathering, turns: Turns
+) -> None:
     """Puts the experiments of a store into the application."""
 
     @app.exception_handler(Unknown)
@@ -240,9 +121,9 @@ def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -
     async def upstream(_: Request, error: Upstream) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 502)
 
-    app.include_router(_monex(store, targets, gathering))
+    app.include_router(_monex(store, targets, gathering, turns))
     app.include_router(experiment_sources.router(store, targets, gathering, PREFIX, _REFUSED))
-    app.include_router(_ours(store))
+    app.include_router(_ours(store, turns))
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -253,8 +134,10 @@ def opened(app: FastAPI, store: Store, targets: Targets, gathering: Gathering) -
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
+def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -> APIRouter:
     api = APIRouter(prefix="/exp", tags=["experiments"], responses=_REFUSED)
+    # a server elsewhere that is slow keeps nobody from what is here
+    elsewhere_turns = Turns()
 
     @api.get(
         "",
@@ -319,7 +202,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
                 raise Taken(f"{name} is not running")
             told_ns = _moment(said)
             at_ns = asked_ns if told_ns is None else told_ns
-            told = json.loads(json.dumps(said.receipts, default=float))
+            told = _plain_json(said.receipts, "receipts")
             receipts = {**told, **gathering.end(found)}
             try:
                 lacking = fetched_at_end(store(), targets, found, at_ns)
@@ -393,7 +276,12 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
             "clocks": clocks,
         }
         options = {k: v for k, v in said.items() if v is not None}
-        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
+        return await data_of(request, name, options)
+
+    async def data_of(request: Request, name: str, options: Any) -> Response:
+        who = who_asks(request)
+        turn = elsewhere_turns if _asks_elsewhere(targets, options) else turns
+        return await _stored(turn.answer(lambda: _made(store, targets, name, who, options)))
 
     @api.get(
         "/{name:path}",
@@ -403,13 +291,12 @@ def _monex(store: Store, targets: Targets, gathering: Gathering) -> APIRouter:
     )
     async def get(request: Request, name: _Name) -> Response:
         allow(request.scope, _SMALL)
-        options = _json(await request.body())
-        return await run_in_threadpool(_answer, store, targets, name, who_asks(request), options)
+        return await data_of(request, name, _json(await request.body()))
 
     return api
 
 
-def _ours(store: Store) -> APIRouter:
+def _ours(store: Store, turns: Turns) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
 
     @api.get("", summary="Experiments that one may see, by user, name, tag, state")
@@ -424,12 +311,16 @@ def _ours(store: Store) -> APIRouter:
         return [ExperimentModel(**e.document()) for e in found]
 
     @api.get("/{name:path}/series", summary="What it recorded, and how completely")
-    def series(request: Request, name: _Name) -> SeriesModel:
-        found = store().find(name, who_asks(request).sees)
-        made = store().recorded(found)
-        return SeriesModel(
-            verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
-        )
+    async def series(request: Request, name: _Name) -> SeriesModel:
+        sees = who_asks(request).sees
+
+        def act() -> SeriesModel:
+            made = store().recorded(store().find(name, sees))
+            return SeriesModel(
+                verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
+            )
+
+        return await turns.take(act)
 
     @api.post(
         "/{name:path}/marks",
@@ -482,8 +373,12 @@ def _ours(store: Store) -> APIRouter:
 
 async def _kept(act: Callable[[], T]) -> T:
     """Does what writes; where there is no room, 507."""
+    return await _stored(run_in_threadpool(act))
+
+
+async def _stored(work: Awaitable[T]) -> T:
     try:
-        return await run_in_threadpool(act)
+        return await work
     except BadInput:
         raise
     except PenstockError as error:
@@ -519,11 +414,23 @@ async def _read(request: Request, model: type[M]) -> M:
 def _checked(model: type[M], said: Any) -> M:
     try:
         return model.model_validate(_texts_of_times(said))
+    except RecursionError:
+        raise BadInput("found a body that is nested too deeply; expected a flat object") from None
     except ValidationError as error:
         words = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors()[:5]
         )
         raise BadInput(words) from None
+
+
+def _plain_json(said: Any, what: str) -> Any:
+    """A value as JSON has it. BadInput for numbers that are not finite."""
+    try:
+        return json.loads(json.dumps(said, default=float, allow_nan=False))
+    except (ValueError, OverflowError, RecursionError):
+        raise BadInput(
+            f"found {what} with a number that JSON lacks; expected finite ones"
+        ) from None
 
 
 def _texts_of_times(said: Any) -> Any:
@@ -604,16 +511,26 @@ def _line(experiment: Experiment) -> str:
     return f"{head} {iso_text(experiment.start_ns)} {end} {experiment.owner}"
 
 
-def _answer(
-    store: Store, targets: Targets, name: str, who: Who, said: Mapping[str, Any]
-) -> Response:
+def _asks_elsewhere(targets: Targets, options: Any) -> bool:
+    """True for data of a server elsewhere; what is wrong with the options is told later."""
+    if not isinstance(options, Mapping):
+        return False
+    try:
+        return elsewhere.asks_elsewhere(targets.options(checked_options(options)))
+    except BadInput:
+        return False
+
+
+def _made(store: Store, targets: Targets, name: str, who: Who, said: Any) -> Made:
+    if not isinstance(said, Mapping):
+        raise BadInput(f"found a body of {type(said).__name__}; expected an object")
     found = answer(store(), targets, name, who.sees, said)
     headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
     headers |= found.verdict.headers()
     if found.asked is not None:
         headers["X-Penstock-Query"] = quote(found.asked["sent"])[:6000]
         headers["X-Penstock-Requests"] = str(found.asked["requests"])
-    return StreamingResponse(found.parts, media_type=found.media, headers=headers)
+    return Made(found.parts, found.media, headers)
 
 
 def fetched_at_end(store: Experiments, targets: Targets, experiment: Experiment, at_ns: int) -> str:

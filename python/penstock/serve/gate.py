@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
-from penstock.errors import Away
+from penstock.errors import PenstockError
 from penstock.observe.monitor.collectors.room import FullError, Room, Share
 
 #: what may be had without the token: pages, which hold nothing of what is served
@@ -44,7 +43,7 @@ _EXPERIMENTS = re.compile(
     r"|/metrics|/(?:search|query|annotations)",
     re.DOTALL,
 )
-#: what even on this host, and with `open_reads`, a token is needed for: the server's, or a user's own
+#: what a token is needed for with `open_reads`, too: the server's, or a user's own
 _ALWAYS = "/api/v1/live"
 #: what only reads, although it is asked with a body
 _READS = re.compile(r"(?:/grafana)?/(?:search|query|annotations)|/grafana/(?:variable|metrics)")
@@ -71,32 +70,31 @@ def who_asks(request: Request) -> Who:
 
 @dataclass(frozen=True)
 class Users:
-    """Who may ask for experiments: those with a token of the catalogue's, and on this host anyone.
+    """Who may ask for experiments: those with a token of the catalogue, or with `own_token`.
 
-    `ask_token`: on this host, too, a token is needed. `open_reads`: whoever reaches the server may read this
-    user's experiments, and the shared ones.
+    `own_token` is for clients of the server's own user, who read it from a private file. `open_reads`:
+    whoever reaches the server may read this user's experiments, and the shared ones. A request gets nothing
+    for the address that it comes from: other users, and proxies for everyone, have the same.
     """
 
     catalogue: Callable[[], Catalogue]
-    ask_token: bool = False
+    own_token: str | None = None
     open_reads: bool = False
 
-    def who(self, told: str | None, client: str) -> Who | None:
+    def who(self, told: str | None) -> Who | None:
         """None where a token is needed, or is none."""
-        here = local_user()
-        if told is not None:
-            token = self.catalogue().token(told)
-            return None if token is None else Who(token.owner, token.role == "owner", token.owner)
-        if not self.ask_token and _is_loopback(client):
+        if told is None:
+            here = local_user()
+            return Who(here, False, here) if self.open_reads else None
+        if self.own_token is not None and _same(told, self.own_token):
+            here = local_user()
             return Who(here, True, here)
-        return Who(here, False, here) if self.open_reads else None
+        token = self.catalogue().token(told)
+        return None if token is None else Who(token.owner, token.role == "owner", token.owner)
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
-    except ValueError:
-        return False
+def _same(told: str, token: str) -> bool:
+    return hmac.compare_digest(told.encode("utf-8", "surrogatepass"), token.encode())
 
 
 def _spells(name: str, address: str) -> bool:
@@ -126,7 +124,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._users = users
-        self._token = token.encode()
+        self._token = token
         self._room = Room()
         self._names = {name.lower() for name in names}
 
@@ -170,25 +168,28 @@ class Gate:
             return None
         words = "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
         if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
-            client = scope["client"][0] if scope.get("client") else ""
             told = told_token(headers)
             if told is None and scope["path"] == _ALWAYS:
                 told = ""  # which is no token
             try:
-                who = await run_in_threadpool(self._users.who, told, client)
-            except Away as error:
+                who = await run_in_threadpool(self._users.who, told)
+            except PenstockError as error:  # a catalogue that is away, or broken
                 return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if who is not None:
                 scope[_WHO] = who
                 reads = scope["method"] in ("GET", "HEAD") or _READS.fullmatch(scope["path"])
                 if who.may_change or reads:
                     return None
+            if who is not None and told is not None:
                 return _answer(403, f"{who.user} may read experiments here, not change them")
-            words = "expected Authorization: Bearer TOKEN, with one of `penstock monitor token`"
+            words = (
+                "expected Authorization: Bearer TOKEN, with one of `penstock monitor token`; the server's "
+                "own user has it in a file, for curl -H @FILE"
+            )
         return _answer(401, words, {"WWW-Authenticate": "Bearer"})
 
     def _has_token(self, headers: Headers) -> bool:
-        return hmac.compare_digest((told_token(headers) or "").encode(), self._token)
+        return _same(told_token(headers) or "", self._token)
 
 
 def told_token(headers: Headers) -> str | None:

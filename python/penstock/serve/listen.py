@@ -15,10 +15,13 @@ from penstock.errors import BadInput, PenstockError
 
 @dataclass(frozen=True)
 class Door:
-    """A socket that listens: the address for clients on this host, and the names that requests may be for."""
+    """A socket that listens: its URL for clients on this host, the address that it is bound to, and the names
+    that requests may be for."""
 
     socket: socket.socket
     url: str
+    address: str
+    port: int
     names: frozenset[str]
     loopback: bool
 
@@ -80,6 +83,8 @@ def opened(host: str, port: int, cert: Path | None, key: Path | None, *, insecur
     return Door(
         listening,
         f"{'http' if cert is None else 'https'}://{shown}:{taken}/",
+        str(address),
+        taken,
         frozenset({"localhost", near, host, socket.gethostname(), *named}),
         address.is_loopback,
     )

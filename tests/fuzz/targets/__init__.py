@@ -14,14 +14,27 @@ from tests.fuzz.targets import (
     files,
     points,
     reports,
+    routes,
     spools,
     traces,
     words,
 )
 
-_FAMILIES = (traces, spools, reports, files, checks, words, points, ceph, archives, commands)
+_FAMILIES = (
+    traces,
+    spools,
+    reports,
+    files,
+    checks,
+    words,
+    points,
+    ceph,
+    archives,
+    commands,
+)
 
 
-def all_targets() -> list[Target]:
-    """Every target that can be fuzzed here."""
-    return [target for family in _FAMILIES for target in family.targets()]
+def all_targets(*, by_route: bool = False) -> list[Target]:
+    """Every target that can be fuzzed here; the routes of the server as one, or `by_route`."""
+    found = [target for family in _FAMILIES for target in family.targets()]
+    return found + (routes.targets() if by_route else [routes.together()])

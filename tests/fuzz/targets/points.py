@@ -42,8 +42,11 @@ def _object_request(content: bytes) -> bool:
 
     one = Bandwidth(app, {})
     b"".join(one(asked, lambda *_: None))
-    told = one({**asked, "PATH_INFO": "/osinfo", "REMOTE_ADDR": "127.0.0.1"}, lambda *_: None)
-    return bool(json.loads(b"".join(told)))
+    one._token = b"the-token-of-the-filter"
+    right = {"PATH_INFO": "/osinfo", "HTTP_X_PENSTOCK_TOKEN": one._token.decode()}
+    told = json.loads(b"".join(one({**asked, **right}, lambda *_: None)))
+    assert "error" not in told
+    return bool(told)
 
 
 _LINES = (

@@ -38,6 +38,7 @@ from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.clock_offset import Exchange, Offset, offset_of
 from penstock.host.launch import last_line
+from penstock.predict.explore.cluster import NO_PAGES
 from penstock.spec.study import Hosts, Worker
 
 _UP_WITHIN_S = 60.0
@@ -196,6 +197,7 @@ class HostConductor:
     @contextlib.contextmanager
     def _started(self) -> Iterator[Any]:
         """A scheduler here and a worker on every host, and a client to them."""
+        import dask
         from distributed import Client, LocalCluster
 
         authority = Authority(self._assignment.study_id)
@@ -203,14 +205,15 @@ class HostConductor:
         try:
             paths = authority.identity("conductor").write(place)
             secure = security(paths)
-            cluster = LocalCluster(  # type: ignore[no-untyped-call]
-                n_workers=0,
-                host=self._hosts.listen,
-                protocol="tls://",
-                security=secure,
-                dashboard_address=None,
-                silence_logs=True,
-            )
+            with dask.config.set(NO_PAGES):
+                cluster = LocalCluster(  # type: ignore[no-untyped-call]
+                    n_workers=0,
+                    host=self._hosts.listen,
+                    protocol="tls://",
+                    security=secure,
+                    dashboard_address=None,
+                    silence_logs=True,
+                )
             asking = Client(cluster, security=secure, set_as_default=False)  # type: ignore[no-untyped-call]
             with cluster, asking as client:
                 try:

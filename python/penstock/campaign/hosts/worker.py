@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.campaign.hosts.tls import Identity, security
+from penstock.predict.explore.cluster import NO_PAGES
 
 #: gives up when there is no scheduler for so long [s]
 _DEATH_TIMEOUT_S = 20
@@ -53,7 +54,7 @@ def main() -> None:
     """Reads what it is, and serves."""
     import dask
 
-    dask.config.set({"distributed.scheduler.work-stealing": False})
+    dask.config.set({"distributed.scheduler.work-stealing": False, **NO_PAGES})
     asyncio.run(serve(json.loads(sys.stdin.readline())))
 
 

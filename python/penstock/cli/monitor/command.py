@@ -12,7 +12,7 @@ import typer
 from penstock.cli import _failure
 from penstock.cli.monitor.application import application, lacking
 from penstock.cli.monitor.options import JSON, SERVER, app, params
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.terminal import say
 
 #: as of timeout(1), which ends a command, too
@@ -95,6 +95,7 @@ def run(
 ) -> None:
     """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
 
+    The command runs whatever the state of the catalogue is; where nothing can be recorded, stderr says why.
     Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed. Ctrl-C,
     SIGTERM and SIGHUP are passed on to the command, and the experiment is ended as aborted.
     """
@@ -114,25 +115,23 @@ def run(
 
     from penstock.observe.monitor.collect import CollectObserver
     from penstock.observe.monitor.delivery import Delivery
-    from penstock.observe.monitor.door import Patient, clocks, opened
+    from penstock.observe.monitor.door import Patient, clocks
     from penstock.observe.monitor.monitor import CLOSE_NS
     from penstock.observe.monitor.provenance import facts_of_command
     from penstock.observe.monitor.sampled import SOURCES
     from penstock.observe.monitor.sending import EVERY_S, Sending
     from penstock.observe.monitor.session import Signals, monitor_command
+    from penstock.observe.monitor.unobserved import run_unobserved, state_trouble
 
     options: dict[str, Any] = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
     with _failure.of_wrapper(as_json), Signals() as signals:
-        door = opened(server)
-        first = Patient(door)
+        first = Patient.leniently(server)
         facts = facts_of_command(words, config)
         experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
-        delivery = Delivery(
-            None if first.down else door, experiment, say, lambda: signals.name is not None
-        )
+        delivery = Delivery(first.door, experiment, say, lambda: signals.name is not None)
         try:
             every_ns = round(interval * 1e9)
             kept = delivery.spool() if collectors else None
@@ -179,6 +178,20 @@ def run(
                     "this host's clock is more than half an interval from the server's; "
                     "get --correct-clocks takes that out"
                 )
+        except BadInput:
+            raise
+        except (PenstockError, OSError) as error:
+            trouble = "" if signals.command_began or signals.name else state_trouble()
+            if not trouble:
+                raise
+            say(f"{trouble}; the command runs without being sampled")
+            unobserved = run_unobserved(words, signals, quiet=as_json)
+            status, cut_short = unobserved.exit_status, signals.name is not None
+            if as_json:
+                print(
+                    json.dumps({**vars(unobserved), "experiment": None, "unrecorded": str(error)})
+                )
+            raise typer.Exit(status) from None
         finally:
             delivery.stop(exit_status=status, aborted=cut_short, receipts=receipts)
     means = _means(done.result.tables["utilisation"])
@@ -188,7 +201,8 @@ def run(
             "wall_s": done.finished.wall_s,
         }
         ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
-        place = {"experiment": experiment, "bundle": str(done.bundle) if done.bundle else None}
+        recorded = None if first.down else experiment
+        place = {"experiment": recorded, "bundle": str(done.bundle) if done.bundle else None}
         place |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
         beside = {} if done.collected is None else {"collected": done.collected}
         told = {"receipt": done.result.receipt, **beside, "utilisation": means}

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import Away, BadInput
+from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.clock_offset import Offset
-from penstock.observe.monitor.door import Door, Remote, Unreachable, patiently
+from penstock.observe.monitor.door import Door, Remote, Unreachable, described, patiently
 from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.unsent import Unsent
 
@@ -24,6 +24,8 @@ class Delivery:
 
     A server that is away is waited for, `PATIENCE_S` at most and not by who is `impatient`. What it does not
     take then, and all that comes after it, is left in a directory, `unsent`; `tell` hears how to send it.
+    Where the store fails otherwise, or there is no room for that directory, `tell` hears that the rest is
+    lost: what becomes of a command does not depend on it.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class Delivery:
         self._offset_ns = 0
         #: when the first call was late [ns since 1970 UTC]
         self._late_ns: int | None = None
+        #: True once the store failed: nothing more is recorded
+        self.failed = False
 
     @property
     def unsent(self) -> Path | None:
@@ -47,13 +51,22 @@ class Delivery:
 
     def spool(self) -> Path | None:
         """As `Door.spool`."""
-        return None if self._door is None else self._door.spool(self._experiment)
+        if self._door is None:
+            return None
+        try:
+            return self._door.spool(self._experiment)
+        except Exception as error:
+            self._fail(error)
+            return None
 
     def clock(self) -> Offset | None:
         """As `Door.clock`; None where the server is away, too."""
         try:
             found = None if self._door is None or self._unsent else self._door.clock()
         except Unreachable:
+            return None
+        except PenstockError as error:
+            self._fail(error)
             return None
         self._offset_ns = self._offset_ns if found is None else found.offset_ns
         return found
@@ -65,8 +78,8 @@ class Delivery:
 
     def write(self, batch: Batch) -> None:
         """A batch, once the command has ended."""
-        if not self._sent(lambda: self.write_now(batch)) and self._unsent is not None:
-            self._unsent.write(batch)
+        if not self._sent(lambda: self.write_now(batch)):
+            self._keep(lambda unsent: unsent.write(batch))
 
     def note(self, words: str) -> None:
         """A note of now."""
@@ -74,8 +87,8 @@ class Delivery:
         if self._door is None:
             return
         mark = functools.partial(self._door.mark, self._experiment, "note", words)
-        if not self._sent(mark) and self._unsent is not None:
-            self._unsent.tell("mark", kind="note", words=words, at_ns=at_ns)
+        if not self._sent(mark):
+            self._keep(lambda unsent: unsent.tell("mark", kind="note", words=words, at_ns=at_ns))
 
     def stop(self, **options: Any) -> None:
         """The experiment's end, which is that of the command however late it gets there."""
@@ -93,13 +106,15 @@ class Delivery:
                 if not again:  # its answer was lost
                     raise
 
-        if not self._sent(end) and self._unsent is not None:
-            self._unsent.tell("stop", **options, **self._ended())
-        if self._unsent is not None and isinstance(self._door, Remote):
+        if not self._sent(end):
+            self._keep(lambda unsent: unsent.tell("stop", **options, **self._ended()))
+        if self._unsent is not None and not self.failed:
             name, place = shlex.quote(self._experiment), shlex.quote(str(self._unsent.place))
+            remote = self._door if isinstance(self._door, Remote) else None
+            store = "the catalogue" if remote is None else remote.url
+            to = "" if remote is None else f" --server {remote.url}"
             self._tell(
-                f"what {self._door.url} did not take is kept; it is sent by: penstock monitor push {name} "
-                f"{place} --server {self._door.url}"
+                f"what {store} did not take is kept; it is sent by: penstock monitor push {name} {place}{to}"
             )
 
     def _ended(self) -> dict[str, int]:
@@ -107,7 +122,7 @@ class Delivery:
 
     def _sent(self, call: Callable[[], Any]) -> bool:
         """Whether it was; else there is a directory for it, and for what comes after it."""
-        if self._unsent is not None:
+        if self._unsent is not None or self._door is None:
             return False
         began_ns = time.time_ns()
 
@@ -121,5 +136,25 @@ class Delivery:
             return True
         except Away as error:
             late(str(error))
-            self._unsent = Unsent.create(self._experiment)
-            return False
+            try:
+                self._unsent = Unsent.create(self._experiment)
+            except (PenstockError, OSError) as why:
+                self._fail(why)
+        except Exception as error:
+            self._fail(error)
+        return False
+
+    def _keep(self, keep: Callable[[Unsent], Any]) -> None:
+        """Leaves something in the directory of what was not sent, if there is one."""
+        if self._unsent is None or self.failed:
+            return
+        try:
+            keep(self._unsent)
+        except (PenstockError, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Records nothing more, and tells why."""
+        self._door, self.failed = None, True
+        reason = str(error) if isinstance(error, PenstockError) else described(error)
+        self._tell(f"{reason}; the rest of {self._experiment} is not recorded")

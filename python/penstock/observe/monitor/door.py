@@ -1,7 +1,8 @@
 """One way to experiments for who begins and ends them: this user's store, or a server elsewhere.
 
-`$PENSTOCK_SERVER` (or `server`) names a server, `$PENSTOCK_TOKEN` holds a token of it. Whoever only begins,
-marks and ends must not suffer from a server that is down: `Patient` tells it once and goes on.
+`$PENSTOCK_SERVER` (or `server`) names a server, `$PENSTOCK_TOKEN` holds a token of it; for a server of the
+same user on this host the token is read from its private file. Whoever only begins, marks and ends must not
+suffer from a server that is down: `Patient` tells it once and goes on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.clock_offset import Offset, measure
+from penstock.host.servers import server_at, trust_in
 from penstock.observe.monitor.lacking import Verdict, of_headers
 from penstock.observe.monitor.points import Account, Batch
 
@@ -39,8 +41,8 @@ NOT_FETCHED = "X-Penstock-Not-Fetched"
 _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
-#: what a status is here; others are PenstockError
-_WRONG = {**dict.fromkeys((400, 404, 409, 422), BadInput), 503: Away}
+#: how long a command that is to run in any case waits for a locked catalogue [s]
+LENIENT_WAIT_S = 5.0
 #: all exchanges by which clocks are compared [s]
 _CLOCK_S = 2.0
 
@@ -52,6 +54,14 @@ _Found = TypeVar("_Found")
 
 class Unreachable(Away):
     """There is no server there, or it does not answer."""
+
+
+class Conflicting(BadInput):
+    """What a server refuses as things stand there: another experiment of that name runs."""
+
+
+#: what a status is here; others are PenstockError
+_WRONG = {**dict.fromkeys((400, 404, 422), BadInput), 409: Conflicting, 503: Away}
 
 
 @dataclass(frozen=True)
@@ -148,20 +158,21 @@ def _beside(call: Callable[[], _Found]) -> queue.SimpleQueue[_Found | BaseExcept
     return found
 
 
-def opened(server: str | None = None) -> Door:
-    """The server that was asked for, else this user's own store."""
+def opened(server: str | None = None, wait_s: float | None = None) -> Door:
+    """The server that was asked for, else this user's own store; `wait_s` as `catalogue.open_index`."""
     url = server or os.environ.get("PENSTOCK_SERVER")
-    return Remote(url, os.environ.get("PENSTOCK_TOKEN")) if url else Local()
+    return Remote(url, os.environ.get("PENSTOCK_TOKEN")) if url else Local(wait_s)
 
 
 class Local:
     """This user's own store."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s: float | None = None) -> None:
         from penstock.archive.catalogue import local_user, open_index
         from penstock.observe.monitor.experiments import Experiments, experiments_home
 
-        self._store = Experiments(open_index(), experiments_home())
+        index = open_index() if wait_s is None else open_index(wait_s)
+        self._store = Experiments(index, experiments_home())
         self._user = local_user()
 
     def start(self, name: str, **options: Any) -> str:
@@ -236,7 +247,7 @@ class Remote:
         if not url.startswith(("http://", "https://")):
             raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token = token
         # not a part of the time in which a server is to answer
         importlib.import_module("httpx")
 
@@ -372,7 +383,7 @@ class Remote:
     ) -> httpx.Response:
         body = json.dumps(said).encode() if said is not None else content
         # a server that sends a byte now and then must not hold us, either: time is up whatever came
-        answers = _beside(lambda: self._request(method, path, body, media, wait_s))
+        answers = _beside(lambda: self._authorized(method, path, body, media, wait_s))
         end = time.monotonic() + wait_s
         while True:
             try:
@@ -392,18 +403,56 @@ class Remote:
         wrong = _WRONG.get(answer.status_code, PenstockError)
         raise wrong(f"{detail} ({answer.status_code})")
 
-    def _request(
+    def _authorized(
         self, method: str, path: str, body: bytes | None, media: str, wait_s: float
+    ) -> httpx.Response:
+        """The answer to a request with the token that was given, else with that of this user's own server."""
+        if self._token:
+            return self._request(method, path, body, media, wait_s, token=self._token)
+        server = server_at(self.url)
+        while server is not None:
+            answer = self._request(
+                method,
+                path,
+                body,
+                media,
+                wait_s,
+                # not to another of the addresses that the name may have
+                url=server.url.rstrip("/"),
+                token=server.experiments_token,
+                cert=server.cert,
+            )
+            before, server = server, server_at(self.url)
+            # another one, of another token, may have been started meanwhile
+            if answer.status_code != 401 or server == before:
+                return answer
+        return self._request(method, path, body, media, wait_s)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        media: str,
+        wait_s: float,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        cert: str | None = None,
     ) -> httpx.Response:
         import httpx
 
+        headers = {"Content-Type": media}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         try:
             return httpx.request(
                 method,
-                f"{self.url}{path}",
+                f"{url or self.url}{path}",
                 content=body,
-                headers={**self._headers, "Content-Type": media},
+                headers=headers,
                 timeout=httpx.Timeout(wait_s, connect=min(wait_s, _ANSWER_S)),
+                verify=True if cert is None else trust_in(cert),
             )
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
@@ -427,12 +476,31 @@ class Remote:
 class Patient:
     """A door whose calls, but for `get`, `listed` and `remove`, do nothing once its server is down.
 
-    The first of them says so on stderr. So a program ends as it would have without being watched.
+    The first of them says so on stderr. So a program ends as it would have without being watched. With
+    `lenient` that is so for all that is wrong with a store, too, but for what the caller got wrong.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, lenient: bool = False) -> None:
         self._door = door
+        self.lenient = lenient
         self.down = False
+
+    @classmethod
+    def leniently(cls, server: str | None = None) -> Patient:
+        """The store that `opened` would give, usable whatever its state is. BadInput for a wrong address."""
+        try:
+            return cls(opened(server, LENIENT_WAIT_S), lenient=True)
+        except BadInput:
+            raise
+        except Exception as error:
+            patient = cls(Local.__new__(Local), lenient=True)
+            patient._give_up(error)
+            return patient
+
+    @property
+    def door(self) -> Door | None:
+        """What it calls; None once that is down."""
+        return None if self.down else self._door
 
     def start(self, name: str, **options: Any) -> str:
         """As `Door.start`."""
@@ -466,9 +534,23 @@ class Patient:
         try:
             return getattr(self._door, call)(*words, **options)
         except Unreachable as error:
-            self.down = True
-            print(f"penstock: {error}; nothing is recorded", file=sys.stderr)
-            return None
+            self._give_up(error)
+        except Exception as error:
+            wrong = isinstance(error, BadInput) and not isinstance(error, Conflicting)
+            if wrong or not self.lenient:
+                raise
+            self._give_up(error)
+        return None
+
+    def _give_up(self, error: Exception) -> None:
+        self.down = True
+        reason = str(error) if isinstance(error, PenstockError) else described(error)
+        print(f"penstock: {reason}; nothing is recorded", file=sys.stderr)
+
+
+def described(error: Exception) -> str:
+    """An error on one line, with its kind where it has no message of ours."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 #: how far the clock of who sent the points of a source is ahead of the store's, and the bound on that

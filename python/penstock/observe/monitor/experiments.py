@@ -68,7 +68,10 @@ State = Literal["running", "ended", "aborted", "closed-by-timeout"]
 def experiments_home() -> Path:
     """Where experiments lie: beside the index of studies. Private."""
     home = index_path().parent / "experiments"
-    home.mkdir(mode=0o700, exist_ok=True)
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise PenstockError(f"{home}: {error.strerror}") from error
     return home
 
 

@@ -35,10 +35,10 @@ MEDIA = {
     "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
 }
 #: rows that are turned into text at a time
-_ROWS = 500_000
+_ROWS = 50_000
 #: cells of CSV that one thread turns into text at a time, and how many times that is done ahead
-_CELLS = 2_000_000
-_AHEAD = 4
+_CELLS = 250_000
+_AHEAD = 2
 _EXACT = float(1 << 53)
 Ints = npt.NDArray[np.int64]
 

@@ -93,10 +93,13 @@ class Signals(Interrupts):
 
     def __init__(self) -> None:
         self._leaders: list[int] = []
+        #: True once the command runs
+        self.command_began = False
         super().__init__(lambda: in_sessions(self._leaders))
 
     def begun(self, pid: int) -> None:
         """The command is there; it gets what came before."""
+        self.command_began = True
         self._leaders.append(pid)
         self.pass_on()
 

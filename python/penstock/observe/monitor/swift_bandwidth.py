@@ -6,7 +6,7 @@ library, so that the Python of Swift can import it from any directory. Rates are
     [filter:bandwidth]
     paste.filter_factory = swift_bandwidth:filter_factory
     windows = 1 2 3 5          # minutes
-    token_file =               # with a token others than this host may ask, too
+    token_file =               # with a token others than root and the server's user may ask, too
     state =                    # a directory of the server's own, where it has several workers
     needed =                   # ACCOUNT=MB/s ...
     off_while =                # a path: while there is such a file nothing is counted
@@ -14,7 +14,8 @@ library, so that the Python of Swift can import it from any directory. Rates are
 `bwinfo`: of each device the rate of the last second and mean, minimum, maximum over windows
 (now - 60 k, now], and the share of the window for which there are samples. `osinfo`: object server, disk,
 thread (one per account and policy), and its requests: those under way and the last that ended.
-Nothing of it is told to who is not on this host and has no token; of what clients send only the path and the
+Nothing of it is told to who has no token and is not root or the server's own user on this host, as the
+kernel's table of connections tells; of what clients send only the path and the
 range of requests that the object server did not refuse are kept, in a bounded number.
 """
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import collections
 import hmac
+import ipaddress
 import json
 import math
 import os
@@ -50,8 +52,55 @@ _MB = 1e6
 _WRITE_S = 1.0
 _LOOK_S = 0.2
 _LOCAL = re.compile(r"^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$")
+_PORT = re.compile(r"^[0-9]{1,5}$")
 _RANGE = re.compile(r"^bytes=[0-9, -]{1,100}$")
 _DEVICE = re.compile(r"^[A-Za-z0-9._-]{1,100}$")
+
+
+def accounts_of(address: str, port: int, to_port: int, protocol: str = "tcp") -> set[int]:
+    """User ids of this host's sockets at `address` and `port` that send to `to_port`, by /proc/net.
+
+    Empty where there is none, or it was closed: a socket without an inode has no owner, whatever the table
+    says. The receivers of points use it as well; it is here because this file stands alone.
+    """
+    wanted = _ip(address)
+    found = set()
+    for table in ("/proc/net/" + protocol, "/proc/net/" + protocol + "6"):
+        try:
+            with open(table, encoding="ascii") as lines:
+                rows = [line.split() for line in lines][1:]
+        except OSError:
+            continue
+        for row in rows:
+            local, _, local_port = row[1].partition(":")
+            remote_port = int(row[2].rpartition(":")[2], 16)
+            datagrams = protocol == "udp"
+            if int(local_port, 16) != port or row[9] == "0":
+                continue
+            if remote_port != to_port and not (datagrams and remote_port == 0):
+                continue
+            near = _table_ip(local)
+            if near == wanted or (datagrams and near.is_unspecified):
+                found.add(int(row[7]))
+    return found
+
+
+def are_ours(uids: set[int]) -> bool:
+    """True where all are root or the user of this process; False where there is none."""
+    return bool(uids) and uids <= {0, os.geteuid()}
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address; one of IPv4 that is written as IPv6 is the former."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _table_ip(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address of /proc/net: words of 32 bits, each in the byte order of the host."""
+    words = [bytes.fromhex(digits[at : at + 8]) for at in range(0, len(digits), 8)]
+    ordered = [word[::-1] if sys.byteorder == "little" else word for word in words]
+    return _ip(str(ipaddress.ip_address(b"".join(ordered))))
 
 
 def statistics(
@@ -412,7 +461,11 @@ class Bandwidth:
         if self._token and hmac.compare_digest(given.encode("latin-1"), self._token):
             return True
         passed_on = "HTTP_X_FORWARDED_FOR" in environ or "HTTP_FORWARDED" in environ
-        return bool(_LOCAL.match(environ.get("REMOTE_ADDR", ""))) and not passed_on
+        address, port = environ.get("REMOTE_ADDR", ""), str(environ.get("REMOTE_PORT", ""))
+        mine = str(environ.get("SERVER_PORT", ""))
+        if passed_on or not (_LOCAL.match(address) and _PORT.match(port) and _PORT.match(mine)):
+            return False
+        return are_ours(accounts_of(address, int(port), int(mine)))
 
 
 class _Input:

@@ -72,6 +72,10 @@ def _there(
     return _known[key].evaluate(candidates, seeds)
 
 
+#: the HTTP servers of Dask's schedulers and workers ask nobody who they are: they have no pages
+NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+
+
 @contextlib.contextmanager
 def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
     """A Dask client of the scheduler at `address`, or of workers on this machine (`local`).
@@ -82,6 +86,7 @@ def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
     if address == "local":
         security = distributed.Security.temporary()
         with (
+            importlib.import_module("dask").config.set(NO_PAGES),
             distributed.LocalCluster(
                 processes=True,
                 threads_per_worker=1,

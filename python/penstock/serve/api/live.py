@@ -59,7 +59,7 @@ def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRoute
             told = told_token(request.headers)
 
             def allowed() -> bool:
-                return who.sees is None or users.who(told, "") is not None
+                return who.sees is None or users.who(told) is not None
 
             view = View(who.sees, one, allowed)
         if hub.full or (who.sees is not None and hub.full_of_users):

@@ -23,6 +23,7 @@ from penstock.observe.monitor.collectors.collector import (
 from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener, exactly
 from penstock.observe.monitor.collectors.room import FullError
 from penstock.observe.monitor.points import Closed, Sink
+from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
 
 #: how long lines are gathered before they are kept [s], and at most how many [bytes]
 GATHERED_S = 0.2
@@ -30,6 +31,10 @@ MOST_GATHERED = 8 << 20
 #: one line, one pickle [bytes]
 MOST_LINE = 1 << 16
 MOST_PICKLE = 1 << 20
+#: how long a sender of datagrams is not looked up again [s]
+KNOWN_S = 1.0
+#: in a receipt: what came from other users of this host, and was not read
+OTHER_USERS = "from other users"
 
 
 class GraphiteReceiver:
@@ -56,6 +61,7 @@ class GraphiteReceiver:
         self._lines: Listener | None = None
         self._pickles: Listener | None = None
         self._datagrams: asyncio.DatagramTransport | None = None
+        self._known: tuple[tuple[str, int] | None, float] = (None, 0.0)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -104,8 +110,8 @@ class GraphiteReceiver:
                 receiver = self
 
                 class Datagrams(asyncio.DatagramProtocol):
-                    def datagram_received(self, data: bytes, _: object) -> None:
-                        receiver._take_datagram(data)
+                    def datagram_received(self, data: bytes, sender: tuple[str, int]) -> None:
+                        receiver._take_datagram(data, sender)
 
                 loop = asyncio.get_running_loop()
                 try:
@@ -133,17 +139,26 @@ class GraphiteReceiver:
         for listener in (self._lines, self._pickles):
             if listener is not None:
                 await listener.stop()
-                if hasattr(self, "intake") and listener.dropped:
-                    self.intake.receipt.counted["connections dropped"] += listener.dropped
+                if hasattr(self, "intake"):
+                    counted = self.intake.receipt.counted
+                    for what, number in (
+                        ("connections dropped", listener.dropped),
+                        (OTHER_USERS, listener.foreign),
+                    ):
+                        if number:
+                            counted[what] += number
         if self._datagrams is not None:
             self._datagrams.close()
 
     async def _take_lines(
         self,
         reader: asyncio.StreamReader,
-        _: asyncio.StreamWriter,
+        writer: asyncio.StreamWriter,
         heard: Callable[[], None],
     ) -> None:
+        assert self._lines is not None
+        if await self._lines.comes_from_others(writer, certain=False):
+            return
         rest = b""
         while True:
             await self._room.wait()
@@ -167,10 +182,12 @@ class GraphiteReceiver:
     async def _take_pickles(
         self,
         reader: asyncio.StreamReader,
-        _: asyncio.StreamWriter,
+        writer: asyncio.StreamWriter,
         heard: Callable[[], None],
     ) -> None:
         assert self._pickles is not None
+        if await self._pickles.comes_from_others(writer, certain=False):
+            return
         going_on = True
         while going_on:
             length = int.from_bytes(await reader.readexactly(4), "big")
@@ -201,11 +218,22 @@ class GraphiteReceiver:
                 self.intake.receipt.counted["not kept at first"] += 1
                 await asyncio.sleep(1.0)
 
-    def _take_datagram(self, data: bytes) -> None:
+    def _take_datagram(self, data: bytes, sender: tuple[str, int]) -> None:
+        if self._door.own_users and not self._is_known(sender):
+            uids = accounts_of(*sender[:2], self.address[1], "udp")
+            if uids and not are_ours(uids):
+                self.intake.receipt.counted[OTHER_USERS] += 1
+                return
+            self._known = sender, time.monotonic()
         if self._room.is_set():
             self._gather(data if data.endswith(b"\n") else data + b"\n")
         else:
             self.intake.refuse("no room", "found no room for a datagram")
+
+    def _is_known(self, sender: tuple[str, int]) -> bool:
+        """True for the sender of the datagram before, a moment ago."""
+        known, at_s = self._known
+        return known == sender and time.monotonic() - at_s < KNOWN_S
 
     def _gather(self, lines: bytes) -> None:
         self._gathered += lines

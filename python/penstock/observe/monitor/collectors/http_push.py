@@ -112,6 +112,8 @@ class _Push:
             await asyncio.to_thread(self.intake.tell)
         if self._listener.dropped:
             self.intake.receipt.counted["connections dropped"] = self._listener.dropped
+        if self._listener.foreign:
+            self.intake.receipt.counted["from other users"] = self._listener.foreign
         return self.intake.receipt
 
     async def answer(self, request: Request) -> Answer:

@@ -18,6 +18,7 @@ import h11
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import setting
 from penstock.observe.monitor.collectors.room import FullError, Room, Share
+from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
 
 #: connections at a time; one more takes the place of the one that was silent longest
 MOST_CONNECTIONS = 512
@@ -31,17 +32,22 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None
 
 @dataclass(frozen=True)
 class Door:
-    """Where something listens, and what is asked of those who come: a token, or nothing."""
+    """Where something listens, and what is asked of those who come: a token, an account, or nothing.
+
+    `own_users`: only root and the user of this process may send, as the kernel tells.
+    """
 
     host: str
     port: int
     token: str | None
+    own_users: bool = False
 
     @classmethod
     def of(cls, name: str, settings: Mapping[str, Any], port: int, *, tokens: bool) -> Door:
         """By the settings `host` (default: loopback), `port`, `token` and `open`.
 
-        BadInput for another interface without a token or `open: true`.
+        On loopback without a token or `open: true`, other users of this host may not send. BadInput for
+        another interface without one of them.
         """
         host = setting(name, settings, "host", str, "127.0.0.1")
         number = setting(name, settings, "port", int, port)
@@ -52,10 +58,11 @@ class Door:
             loopback = ipaddress.ip_address(host).is_loopback
         except ValueError:
             loopback = host == "localhost"
-        if not loopback and not token and not setting(name, settings, "open", bool, False):
+        opened = setting(name, settings, "open", bool, False)
+        if not loopback and not token and not opened:
             asked = "a token, or open: true" if tokens else "open: true, as everyone may then send"
             raise BadInput(f"{name}: found host {host}, which others reach; expected {asked}")
-        return cls(host, number, token)
+        return cls(host, number, token, loopback and not token and not opened)
 
 
 def most_connections() -> int:
@@ -74,8 +81,8 @@ class Listener:
         self._door, self._handle = door, handle
         self._open: OrderedDict[asyncio.StreamWriter, asyncio.Task[None] | None] = OrderedDict()
         self._server: asyncio.Server | None = None
-        #: connections that made room for others
-        self.dropped = 0
+        #: connections that made room for others, those of other users of this host
+        self.dropped = self.foreign = 0
 
     @property
     def address(self) -> tuple[str, int]:
@@ -100,6 +107,22 @@ class Listener:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def comes_from_others(self, writer: asyncio.StreamWriter, certain: bool) -> bool:
+        """True for a connection of another user, and with `certain` for one of which that is not known.
+
+        A sender that has closed its end by now is not known any more.
+        """
+        if not self._door.own_users:
+            return False
+        ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        if None in ends:
+            return certain
+        (address, port), (_, mine) = (end[:2] for end in ends)
+        uids = await asyncio.to_thread(accounts_of, address, port, mine)
+        others = not are_ours(uids) if uids else certain
+        self.foreign += others
+        return others
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while len(self._open) >= self._most:
@@ -158,6 +181,12 @@ class _RefusedError(Exception):
         self.answer = answer
 
 
+_OF_OTHERS = (
+    b'{"error":"found another user of this host; expected the one that the collector runs as, or a token in '
+    b'its settings"}\n'
+)
+
+
 class HttpListener(Listener):
     """HTTP/1.1 on bounded connections, bodies bounded as well.
 
@@ -180,9 +209,10 @@ class HttpListener(Listener):
         heard: Callable[[], None],
     ) -> None:
         talk = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16)
+        others = await self.comes_from_others(writer, certain=True)
         while True:
             with self.room.share() as share:
-                answer = await self._answered(talk, reader, writer, heard, share)
+                answer = await self._answered(talk, reader, writer, heard, share, others)
             if answer is None or talk.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 return
             headers = [("content-length", str(len(answer.body))), *answer.headers]
@@ -209,6 +239,7 @@ class HttpListener(Listener):
         writer: asyncio.StreamWriter,
         heard: Callable[[], None],
         share: Share,
+        others: bool,
     ) -> Answer | None:
         """The answer to what is asked next; None where nothing is."""
         try:
@@ -217,6 +248,8 @@ class HttpListener(Listener):
                 return None
             if not self._may(request):
                 return Answer(401, b'{"error":"expected the token"}\n')
+            if others and request.path != "/ping":
+                return Answer(401, _OF_OTHERS)
             return await self._answer(request)
         except h11.RemoteProtocolError as error:
             return Answer(error.error_status_hint, b"")

@@ -1,0 +1,349 @@
+"""Who is let in by `penstock serve` and its neighbours: nobody for the address that they come from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock import client
+from penstock.archive.catalogue import Catalogue
+from penstock.errors import PenstockError
+from penstock.host.servers import LocalServer, announced, running_servers, server_at
+from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
+from penstock.observe.monitor.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
+from penstock.observe.monitor.door import Remote
+from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
+from penstock.serve.app import application
+from penstock.serve.traces import Served
+from penstock.testing import MemorySink
+
+TOKEN, OWN = "the-token-of-the-server", "the-token-of-its-user"
+NOBODY = 65534
+#: what a proxy may say of those whom it speaks for
+PROXIED = (
+    {},
+    {"X-Forwarded-For": "127.0.0.1"},
+    {"Forwarded": "for=127.0.0.1"},
+    {"X-Real-IP": "::1"},
+)
+
+
+class Answers:
+    """The application in this process, asked as from any address."""
+
+    def __init__(self, place: Path, **words: Any) -> None:
+        (place / "experiments").mkdir()
+        self.catalogue = Catalogue(place / "archive.sqlite")
+        store = Experiments(self.catalogue, place / "experiments")
+        self.app = application(Served([]), TOKEN, store=lambda: store, own_token=OWN, **words)
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        token: str | None = None,
+        client: str = "127.0.0.1",
+        **more: Any,
+    ) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            through = httpx.ASGITransport(self.app, client=(client, 40_000))
+            async with httpx.AsyncClient(transport=through, base_url="http://127.0.0.1") as http:
+                headers = more.pop("headers", {})
+                if token is not None:
+                    headers["Authorization"] = f"Bearer {token}"
+                return await http.request(method, path, headers=headers, **more)
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    return Answers(tmp_path_factory.mktemp("local"))
+
+
+#: what the OpenAPI leaves out
+HIDDEN = (
+    *(("GET", path) for path in ("/openapi.json", "/exp/", "/grafana/", "/nothing", "/exp/a/b/c")),
+    *(("POST", path) for path in ("/search", "/query", "/annotations")),
+)
+
+
+def operations(app: Any) -> list[tuple[str, str]]:
+    """Method and path of each route, what the OpenAPI leaves out too; names in paths are words."""
+    found = list(HIDDEN)
+    for path, methods in app.openapi()["paths"].items():
+        named = path.replace("{number}", "0").replace("{file_id}", "1")
+        found += [(m.upper(), named.replace("{", "").replace("}", "")) for m in methods]
+    return found
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.7"])
+def test_every_route_but_pages_asks_for_a_token_wherever_one_comes_from(
+    ask: Answers, client: str
+) -> None:
+    """Breaks where loopback, or what a proxy says, opens anything."""
+    routes = operations(ask.app)
+    assert ("DELETE", "/exp/name") in routes
+    assert len(routes) > 50
+    for method, path in routes:
+        for token in (None, OWN[:-1]):
+            answer = ask(method, path, token, client)
+            assert answer.status_code == 401, (method, path, token)
+            if method != "HEAD":
+                assert "expected Authorization: Bearer TOKEN" in answer.json()["detail"]
+    for headers in PROXIED:
+        for token in (None, "wrong", ""):
+            answer = ask("DELETE", "/exp/name", token, client, headers=dict(headers))
+            assert answer.status_code == 401
+
+
+def test_the_owner_s_own_token_opens_experiments_and_nothing_else(ask: Answers) -> None:
+    assert ask("POST", "/exp/mine", OWN).status_code == 201
+    assert ask("GET", "/api/v1/experiments/mine", OWN).json()["state"] == "running"
+    for path in ("/api/v1/state", "/api/v1/clusters", "/api/traces", "/openapi.json"):
+        assert ask("GET", path, OWN).status_code == 401
+        assert ask("GET", path, TOKEN).status_code == 200
+    assert ask("DELETE", "/exp/mine", OWN).status_code == 201
+
+
+def test_open_reads_lets_read_and_nothing_else(tmp_path: Path) -> None:
+    ask = Answers(tmp_path, open_reads=True)
+    assert ask("POST", "/exp/mine", OWN).status_code == 201
+    assert ask("GET", "/api/v1/experiments/mine").status_code == 200
+    for method, path in (("POST", "/exp/x"), ("PUT", "/exp/mine"), ("DELETE", "/exp/mine")):
+        assert ask(method, path).status_code == 401
+    assert ask("GET", "/api/v1/live").status_code == 401
+
+
+def test_a_broken_catalogue_is_no_internal_error(tmp_path: Path) -> None:
+    ask = Answers(tmp_path)
+    ask.catalogue.close()
+    for ending in ("-wal", "-shm"):
+        (tmp_path / f"archive.sqlite{ending}").unlink(missing_ok=True)
+    (tmp_path / "archive.sqlite").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 64)
+    for method, path, token in (
+        ("GET", "/exp", OWN),
+        ("POST", "/exp/x", OWN),
+        ("GET", "/exp", "t"),
+    ):
+        answer = ask(method, path, token)
+        assert answer.status_code == 503, answer.text
+        assert "archive.sqlite" in answer.json()["detail"]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def server_of(address: str, port: int) -> LocalServer:
+    return LocalServer(f"http://{address}:{port}/", address, port, TOKEN, OWN, None)
+
+
+def test_a_server_s_files_are_its_owner_s_and_go_with_it(runtime: Path) -> None:
+    with announced(server_of("127.0.0.1", 5072)) as files:
+        for path in files:
+            assert path.stat().st_mode & 0o777 == 0o600
+        assert files[1] == runtime / "serve-5072.header"
+        assert files[1].read_text() == f"Authorization: Bearer {OWN}\n"
+        assert running_servers() == [server_of("127.0.0.1", 5072)]
+    assert list(runtime.iterdir()) == []
+    assert running_servers() == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "url", "ours"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:5072", True),
+        ("127.0.0.1", "http://localhost:5072/exp/x", True),
+        ("127.0.0.1", "http://127.0.0.2:5072", False),
+        ("127.0.0.1", "http://[::1]:5072", False),
+        ("127.0.0.1", "http://127.0.0.1:5073", False),
+        ("127.0.0.1", "https://127.0.0.1:5072", False),
+        ("127.0.0.1", "http://127.0.0.1", False),
+        ("127.0.0.1", "http://192.0.2.1:5072", False),
+        ("0.0.0.0", "http://127.0.0.9:5072", True),
+        ("0.0.0.0", "http://192.0.2.1:5072", False),
+        ("127.0.0.1", "http://127.0.0.1:99999", False),
+        ("127.0.0.1", "nothing", False),
+    ],
+)
+def test_the_token_is_for_the_very_server_that_a_url_leads_to(
+    runtime: Path, bound: str, url: str, ours: bool
+) -> None:
+    """Breaks where another user who listens at another address of the host is sent it."""
+    with announced(server_of(bound, 5072)):
+        assert (server_at(url) is not None) == ours
+
+
+def test_what_is_left_of_a_dead_server_is_nobody_s(runtime: Path) -> None:
+    with announced(server_of("127.0.0.1", 5072)) as (path, _):
+        said = json.loads(path.read_text())
+        for wrong in ({"pid": 1, "start": 1}, {"boot_id": "x"}):
+            path.write_text(json.dumps(said | wrong))
+            assert running_servers() == []
+        for text in ("", "[]", '"x"', "{", json.dumps({k: said[k] for k in said if k != "port"})):
+            path.write_text(text)
+            assert running_servers() == []
+
+
+class Recording(threading.Thread):
+    """Answers 401 to all, and keeps what `Authorization` it was told."""
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        super().__init__(daemon=True)
+        self.listening = socket.create_server((address, port))
+        self.port = self.listening.getsockname()[1]
+        self.heard: list[bytes] = []
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            connection, _ = self.listening.accept()
+            with connection:
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += connection.recv(65536)
+                lines = head.lower().split(b"\r\n")
+                if not lines[0].startswith(b"get /api "):  # by which it looks whether we live
+                    self.heard.append(
+                        next((x for x in lines if x.startswith(b"authorization")), b"")
+                    )
+                body = b'{"detail": "no"}'
+                connection.sendall(
+                    b"HTTP/1.1 401 x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    + body
+                )
+
+
+@pytest.fixture
+def recording() -> Recording:
+    return Recording("127.0.0.1")
+
+
+def test_clients_take_the_token_of_their_own_server_and_tell_it_to_no_other(
+    runtime: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://localhost:{recording.port}"
+
+    def ask(url: str) -> bytes:
+        with pytest.raises(PenstockError):
+            Remote(url).listed()
+        with pytest.raises(PenstockError, match="401"):
+            client.download(f"{url}/exp/x/data?metric=m", 10)
+        first, second = recording.heard[-2:]
+        assert first == second
+        return first
+
+    assert ask(url) == b""
+    with announced(server_of("127.0.0.1", recording.port)):
+        assert ask(url) == f"authorization: bearer {OWN}".encode()
+    with announced(server_of("127.0.0.2", recording.port)):
+        assert ask(f"http://127.0.0.1:{recording.port}") == b""
+    monkeypatch.setenv("PENSTOCK_TOKEN", "told")
+    monkeypatch.setenv("PENSTOCK_SERVER", url)
+    with pytest.raises(PenstockError):
+        client.download(f"{url}/exp", 10)
+    assert recording.heard[-1] == b"authorization: bearer told"
+
+
+SEND = """
+import socket, sys
+address, port, kind, uid = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+import os
+os.setgroups([])
+os.setresuid(uid, uid, uid)
+with socket.socket(type=socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as wire:
+    wire.connect((address, port))
+    wire.sendall(sys.stdin.buffer.read())
+    if kind == "http":
+        print(wire.recv(65536).decode().split()[1])
+    else:
+        print("sent", flush=True)
+        wire.settimeout(2)
+        try:
+            wire.recv(1)
+        except OSError:
+            pass
+"""
+
+
+def sent(port: int, kind: str, uid: int, content: bytes) -> str:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(port), kind, str(uid)],
+        input=content,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().strip()
+
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+
+
+@root
+@pytest.mark.parametrize("kind", [InfluxReceiver, RemoteWriteReceiver])
+def test_other_users_send_nothing_to_a_receiver_without_a_token(kind: Any) -> None:
+    """Breaks where a receiver on loopback takes points of any user of the host."""
+
+    async def statuses(**settings: Any) -> list[str]:
+        receiver = kind("it", {"port": 0, **settings})
+        await receiver.start(MemorySink())
+        try:
+            path = "/write" if kind is InfluxReceiver else "/api/v1/write"
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+            return [
+                await asyncio.to_thread(sent, receiver.address[1], "http", uid, head)
+                for uid in (NOBODY, 0)
+            ]
+        finally:
+            await receiver.stop()
+
+    other, own = asyncio.run(statuses())
+    assert other == "401"
+    assert own != "401"
+    assert "401" not in asyncio.run(statuses(open=True))
+
+
+@root
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_graphite_s_lines_of_other_users_are_not_read(kind: str) -> None:
+    async def counted(uid: int) -> Any:
+        receiver = GraphiteReceiver("it", {"port": 0, "pickle_port": None})
+        await receiver.start(MemorySink())
+        await asyncio.to_thread(sent, receiver.address[1], kind, uid, b"a.b 1 1700000000\n")
+        return await receiver.stop()
+
+    assert asyncio.run(counted(NOBODY)).counted["from other users"] == 1
+    assert "from other users" not in asyncio.run(counted(0)).counted
+
+
+def test_accounts_of_sockets_are_those_of_the_kernel() -> None:
+    """Breaks where a socket of another address with the same port counts, or one that was closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as near:
+            mine = near.getsockname()[1]
+            assert accounts_of("127.0.0.1", mine, port) == {os.geteuid()}
+            assert accounts_of("::ffff:127.0.0.1", mine, port) == {os.geteuid()}
+            assert accounts_of("127.0.0.2", mine, port) == set()
+            assert accounts_of("127.0.0.1", mine, 1) == set()
+            accepted, _ = server.accept()
+        with accepted:
+            assert accounts_of("127.0.0.1", mine, port) == set()
+    assert are_ours({0, os.geteuid()})
+    assert not are_ours(set())
+    assert not are_ours({0, NOBODY})

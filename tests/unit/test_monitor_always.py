@@ -1,0 +1,177 @@
+"""`penstock monitor run` runs its command whatever the state of the catalogue is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.archive.catalogue import Catalogue
+from penstock.errors import Away, PenstockError
+from penstock.observe.monitor.delivery import Delivery
+from penstock.observe.monitor.door import Local, Patient
+from penstock.observe.monitor.points import Batch, points
+
+Broken = Callable[[Path], Any]
+
+
+def is_corrupt(state: Path) -> Any:
+    (state / "archive.sqlite").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 64)
+    return nullcontext()
+
+
+def is_of_a_later_version(state: Path) -> Any:
+    Catalogue(state / "archive.sqlite").close()
+    with sqlite3.connect(state / "archive.sqlite") as index:
+        index.execute("update alembic_version set version_num = '9999'")
+    return nullcontext()
+
+
+def lacks_its_tables(state: Path) -> Any:
+    Catalogue(state / "archive.sqlite").close()
+    with sqlite3.connect(state / "archive.sqlite") as index:
+        index.execute("drop table runs")
+    return nullcontext()
+
+
+def is_a_directory(state: Path) -> Any:
+    (state / "archive.sqlite").mkdir()
+    return nullcontext()
+
+
+@contextmanager
+def is_locked(state: Path) -> Iterator[None]:
+    Catalogue(state / "archive.sqlite").close()
+    holder = sqlite3.connect(state / "archive.sqlite", isolation_level=None)
+    holder.execute("pragma journal_mode = delete")
+    holder.execute("begin exclusive")
+    try:
+        yield
+    finally:
+        holder.close()
+
+
+def has_no_home(state: Path) -> Any:
+    (state / "experiments").write_text("a file")
+    return nullcontext()
+
+
+def names_one_that_runs(state: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_STATE", str(state))
+        Local().start("x")
+    return nullcontext()
+
+
+BROKEN: tuple[Broken, ...] = (
+    is_corrupt,
+    is_of_a_later_version,
+    lacks_its_tables,
+    is_a_directory,
+    is_locked,
+    has_no_home,
+    names_one_that_runs,
+)
+
+
+def monitored(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    ours = {
+        **os.environ,
+        "PENSTOCK_STATE": str(place / "state"),
+        "PENSTOCK_RUNTIME": str(place / "run"),
+        **environment,
+    }
+    ours.pop("PENSTOCK_SERVER", None)
+    line = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "x", *words]
+    line += ["--", "sh", "-c", f"echo said; echo ran >> {place}/ran; exit 7"]
+    return subprocess.run(line, env=ours, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_the_command_runs_with_a_catalogue_that(tmp_path: Path, broken: Broken) -> None:
+    (tmp_path / "state").mkdir(mode=0o700)
+    with broken(tmp_path / "state"):
+        done = monitored(tmp_path, "-o", str(tmp_path / "out"), "-i", "0.05")
+    assert (done.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), done.stderr
+    assert done.stdout.startswith("said\n")
+    assert "nothing is recorded" in done.stderr
+    assert "Traceback" not in done.stderr
+    # what was asked for besides is there
+    assert (tmp_path / "out" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("place", ["PENSTOCK_STATE", "PENSTOCK_RUNTIME"])
+def test_the_command_runs_where_nothing_can_be_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("no directory")
+    done = monitored(tmp_path, "--json", **{place: str(tmp_path / "file" / "below")})
+    assert (done.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "the command runs without being sampled" in done.stderr
+    told = json.loads(done.stdout)
+    assert (told["exit_status"], told["experiment"]) == (7, None)
+    assert "file" in told["unrecorded"]
+
+
+def test_a_command_that_is_not_there_is_125_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "file" / "below")}
+    line = [sys.executable, "-m", "penstock", "monitor", "run", "--", "no-such-program"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.returncode == 125
+    assert "no-such-program" in done.stderr
+
+
+class Failing:
+    """A store that fails from its second call on."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.calls = error, 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any, **__: Any) -> Any:
+            self.calls += 1
+            if self.calls > 1:
+                raise self.error
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PenstockError("No space left"), sqlite3.DatabaseError("malformed"), OSError(28, "full")],
+)
+def test_a_store_that_fails_later_is_told_once_and_not_called_again(error: Exception) -> None:
+    told: list[str] = []
+    store = Failing(error)
+    delivery = Delivery(store, "x#1", told.append)  # type: ignore[arg-type]
+    batch = Batch("s", 0, points(metric="m", utc_ns=[1], float=[1.0]))
+    for _ in range(3):
+        delivery.write(batch)
+    delivery.note("n")
+    delivery.stop(exit_status=0)
+    assert store.calls == 2
+    assert len(told) == 1
+    assert "the rest of x#1 is not recorded" in told[0]
+
+
+def test_a_locked_catalogue_is_away_and_not_to_be_removed(tmp_path: Path) -> None:
+    with is_locked(tmp_path), pytest.raises(Away, match="another process has locked it"):
+        Catalogue(tmp_path / "archive.sqlite", wait_s=0.1)
+
+
+def test_other_commands_still_fail_where_the_catalogue_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    is_corrupt(tmp_path)
+    with pytest.raises(PenstockError, match="cannot be used as a catalogue"):
+        Local()
+    assert Patient.leniently().start("x") == "x"
