@@ -139,8 +139,8 @@ def set_(
 
     Keys: cpus, cpuset, cpu_ratio, memory, memory_soft, state (up, down, frozen, running),
     disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…},
-    link.NETWORK.{out,in,delay,loss,…}; of a node with one network, as in a platform file, bandwidth,
-    latency, loss, …. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
+    link.NETWORK.{out,in,delay,in_delay,loss,in_loss,…}, each of one direction; of a node with one network
+    bandwidth, latency, jitter, loss, …, of both directions as in a platform file. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
     """
     from penstock.emulate.cluster.change_arguments import changes_of
     from penstock.emulate.cluster.cluster import Cluster

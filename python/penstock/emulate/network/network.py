@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.emulate.network.addresses import Allotment, subnets
 from penstock.emulate.network.fabric import Fabric, host_subnets
-from penstock.emulate.network.patch import checked, impairs, patched
+from penstock.emulate.network.patch import checked, each_way, impairs, patched
 from penstock.emulate.network.port import Interface, Port, interface_name
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
@@ -229,9 +229,11 @@ class Network:
             wanted = []
             for node, network, patch in changes:
                 port = self._port(node, network)
-                link = patched(port.link, patch)
-                check_offered(self._network(port.interface.network).spec, link)
-                wanted.append((port, dict(patch), link))
+                spec = self._network(port.interface.network).spec
+                ways = each_way(patch, spec)
+                link = patched(port.link, ways)
+                check_offered(spec, link)
+                wanted.append((port, ways, link))
             applied = []
             for port, _, link in wanted:
                 self._ready_for(self._network(port.interface.network), link)
