@@ -85,7 +85,7 @@ def test_a_file_is_itself_whatever_becomes_of_its_names(disk: Path) -> None:
     path.write_text("first")
     number = path.stat().st_ino
     os.link(path, disk / "two" / "g")
-    with open(path, "r+") as file, open(disk / "one" / "deep") as _:
+    with open(path, "r+") as file:
         os.rename(disk / "one", disk / "moved")
         assert os.fstat(file.fileno()).st_ino == number
         (disk / "moved" / "deep" / "f").unlink()

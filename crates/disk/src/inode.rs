@@ -189,8 +189,17 @@ impl Inodes {
 
     /// The kernel gives `lookups` lookups of a file back.
     pub fn forget(&self, number: u64, lookups: u64) {
-        if number != ROOT && self.known_mut().forget(number, lookups) {
-            self.directories().open.remove(&number);
+        if number == ROOT {
+            return;
+        }
+        let mut known = self.known_mut();
+        let forgotten = known.forget(number, lookups);
+        let closing = known.closing();
+        drop(known);
+        drop(closing);
+        if forgotten {
+            let directory = self.directories().open.remove(&number);
+            drop(directory);
         }
     }
 

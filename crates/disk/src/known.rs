@@ -79,6 +79,8 @@ pub(crate) struct Known {
     foreign: HashMap<(Key, u32), u64>,
     foreign_keys: HashMap<u64, Key>,
     next_foreign: u64,
+    /// Of files that are forgotten: to be closed without the lock, for that may free a file's room.
+    closing: Vec<Arc<OwnedFd>>,
 }
 
 impl Known {
@@ -94,7 +96,13 @@ impl Known {
             foreign: HashMap::new(),
             foreign_keys: HashMap::new(),
             next_foreign: FOREIGN,
+            closing: Vec::new(),
         }
+    }
+
+    /// What nobody needs any more.
+    pub(crate) fn closing(&mut self) -> Vec<Arc<OwnedFd>> {
+        std::mem::take(&mut self.closing)
     }
 
     pub(crate) fn identity(&self, number: u64) -> Option<Identity> {
@@ -196,7 +204,11 @@ impl Known {
             }
             match self.take(directory) {
                 Some(Way::Name(name)) => directory = name.0,
-                Some(Way::Removed(removed)) => directory = removed.1 .0,
+                Some(Way::Removed(removed)) => {
+                    let (handle, name) = *removed;
+                    self.closing.push(handle);
+                    directory = name.0;
+                }
                 // directories have no hard links
                 Some(Way::Names(_)) | None => return,
             }
@@ -304,7 +316,11 @@ impl Known {
         match self.take(number) {
             Some(Way::Name(name)) => self.release(name.0),
             Some(Way::Names(names)) => names.into_iter().for_each(|name| self.release(name.0)),
-            Some(Way::Removed(removed)) => self.release(removed.1 .0),
+            Some(Way::Removed(removed)) => {
+                let (handle, name) = *removed;
+                self.closing.push(handle);
+                self.release(name.0);
+            }
             None => {}
         }
         true
