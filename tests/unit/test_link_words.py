@@ -1,4 +1,4 @@
-"""One word for a link means the same in a platform file, in its schedule and to `nodes set`: both directions."""
+"""One word for a link means the same in a platform file, in its schedule and to `nodes set`: both ways."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.emulate.failure import Failure
 from penstock.emulate.network import Network
 from penstock.emulate.network.patch import each_way, patched
 from penstock.emulate.network.support import check_offered
@@ -166,6 +167,10 @@ class Links:
         if seen is None or self._network is None:
             return seen
         return {**seen, "asked": self._network.asked(node, network)}
+
+    def failures(self) -> list[Failure]:
+        """What carries the networks' frames no more."""
+        return [] if self._network is None else self._network.failures()
 
     def describe(self) -> list[dict[str, Any]]:
         """The networks that are up."""

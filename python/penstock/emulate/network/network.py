@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.emulate.failure import Failure
 from penstock.emulate.network.addresses import Allotment, subnets
 from penstock.emulate.network.fabric import Fabric, host_subnets
 from penstock.emulate.network.patch import checked, each_way, impairs, patched
@@ -308,6 +309,16 @@ class Network:
     def relay_stats(self, reset: bool = False) -> dict[str, Any] | None:
         """What the relay says of itself: lateness, processor time, counters per port; None without one."""
         return None if self._relay is None else self._relay.stats(reset)
+
+    def failures(self) -> list[Failure]:
+        """The relay, where it is dead or does not answer: networks that it carries are without any frame."""
+        if self._relay is None or not (fault := self._relay.fault()):
+            return []
+        carried = [name for name, net in self._networks.items() if net.relayed]
+        words = (
+            f"relay (process {self._relay.pid}) {fault}: no frame passes on {', '.join(carried)}"
+        )
+        return [Failure("relay", words, self._relay.pid)]
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
         """Has the network carried by who can do what the link is asked for."""
