@@ -179,6 +179,7 @@ def measure(rounds: int, runtime_s: float, disks: tuple[int, ...]) -> list[dict[
                 print(f"round {number + 1} of {rounds}", file=sys.stderr)
             slow = {"overhead": {"kind": "constant", "value_s": PLANTED_S}}
             both = {"sequential": slow, "random": slow}
+            server.remove("d")
             server.add("p", base / "planted", base / "backing", PROFILE | {"read": both},
                        calibrate=False)  # fmt: skip
             case = "planted 60 us: " + JUDGED

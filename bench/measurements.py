@@ -38,6 +38,7 @@ PARTS = {
         "validation_grid",
         "throttles",
         "disk_changes",
+        "disk_files",
         "ssd_patterns",
         "storage_layout",
     ),

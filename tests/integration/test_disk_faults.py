@@ -207,6 +207,7 @@ def test_a_disk_has_the_size_it_was_given(bench: Bench):
     (bench.mount / "new").unlink()
     seen = os.statvfs(bench.mount)
     assert seen.f_bfree == seen.f_blocks
+    bench.server.remove("d")
     (bench.backing / "big").write_bytes(b"x" * 2 * MIB)
     with pytest.raises(PenstockError, match="more than the disk's size"):
         bench.server.add("e", _directory(bench, "m2"), bench.backing, flat(0.0), size_bytes=MIB)

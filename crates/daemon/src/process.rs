@@ -19,18 +19,31 @@ pub fn prepare() {
     let _ = fs::write("/proc/self/oom_score_adj", "-900");
 }
 
-/// Lets this process have all descriptors that the host allows.
+/// Lets this process have all descriptors that the host allows: with the right to it, as many as the kernel can give
+/// one process (`fs.nr_open`).
 pub fn all_descriptors() {
+    let most = fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|text| text.trim().parse().ok());
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is a valid rlimit; both calls may fail without harm.
+    // SAFETY: `limit` is a valid rlimit; all calls may fail without harm.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return;
         }
+        if let Some(most) = most.filter(|&most| most > limit.rlim_max) {
+            let all = libc::rlimit {
+                rlim_cur: most,
+                rlim_max: most,
+            };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &all) == 0 {
+                return;
+            }
+        }
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     }
 }
 

@@ -1,16 +1,13 @@
 //! The host's files beneath a mount: reading and writing them, their attributes, flags and names.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyXattr, TimeOrNow};
 
-use crate::inode::{path_of, stat_at, Inode};
+use crate::handle::{path_of, stat_at};
 
 pub(crate) fn last() -> io::Error {
     io::Error::last_os_error()
@@ -196,26 +193,6 @@ pub(crate) fn clear_set_id(fd: RawFd) -> io::Result<()> {
     }
     // SAFETY: a terminated path.
     check(unsafe { libc::chmod(path_of(fd).as_ptr(), stat.st_mode & 0o7777 & !set_id) })
-}
-
-pub(crate) fn list(inode: &Inode) -> io::Result<Vec<(u64, FileType, std::ffi::OsString)>> {
-    let path = inode.proc_path();
-    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-    let mut entries = vec![
-        (inode.number, FileType::Directory, ".".into()),
-        (inode.number, FileType::Directory, "..".into()),
-    ];
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let kind = entry.file_type().ok().and_then(FileType::from_std);
-        let number = std::os::unix::fs::DirEntryExt::ino(&entry);
-        entries.push((
-            number,
-            kind.unwrap_or(FileType::RegularFile),
-            entry.file_name(),
-        ));
-    }
-    Ok(entries)
 }
 
 pub(crate) fn sized(

@@ -20,7 +20,7 @@ use penstock_daemon::Error;
 
 use crate::config::{Compensation, Overhead};
 use crate::disk::Disk;
-use crate::inode::ROOT;
+use crate::known::ROOT;
 
 /// Number of the hidden file.
 pub const INODE: u64 = u64::MAX - 1;

@@ -17,8 +17,8 @@ use crate::calibration;
 use crate::change::{Applied, Cause};
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
-use crate::mount;
 use crate::patch::{DiskPatch, PowerCut};
+use crate::places::Places;
 use crate::schedule::Scheduler;
 use crate::serving::{How, Serving};
 use crate::timer::Timers;
@@ -42,6 +42,7 @@ struct Server {
     config: ServerConfig,
     timers: Timers,
     disks: Mutex<HashMap<String, Mounted>>,
+    places: Mutex<HashMap<String, Places>>,
     schedules: Scheduler,
     /// When the way to a disk was measured, and what it was.
     calibrations: Mutex<HashMap<Alike, (u64, Compensation)>>,
@@ -69,6 +70,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
         config,
         timers,
         disks: Mutex::default(),
+        places: Mutex::default(),
         schedules: Scheduler::default(),
         calibrations: Mutex::default(),
         stop: AtomicBool::new(false),
@@ -287,7 +289,30 @@ impl Server {
                 Some(patch)
             }
         };
-        mount::check_places(&add.mount, &add.backing)?;
+        self.claim(&add)?;
+        let disk_id = add.disk_id.clone();
+        let added = self.add_at_its_place(add, patch.as_ref());
+        if added.is_err() && !lock(&self.disks).contains_key(&disk_id) {
+            lock(&self.places).remove(&disk_id);
+        }
+        added
+    }
+
+    /// Takes the directories of a disk, unless another has them.
+    fn claim(&self, add: &Add) -> Result<(), Error> {
+        let mut places = lock(&self.places);
+        if places.contains_key(&add.disk_id) {
+            return Err(Error::Bad(format!(
+                "a disk {:?} is just being put up or taken down",
+                add.disk_id
+            )));
+        }
+        let claimed = Places::claim(&add.mount, &add.backing, places.values())?;
+        places.insert(add.disk_id.clone(), claimed);
+        Ok(())
+    }
+
+    fn add_at_its_place(&self, add: Add, patch: Option<&DiskPatch>) -> Result<Value, Error> {
         let disk = Arc::new(Disk::new(&add, &self.config.stats_dir)?);
         let how = How {
             readers: self.config.readers,
@@ -311,7 +336,7 @@ impl Server {
                 disk.set_compensation(compensation);
                 disk.switch_log(add.log.as_deref())?;
                 disk.reset()?;
-                if let Some(patch) = &patch {
+                if let Some(patch) = patch {
                     self.apply(&disk, now_ns(), patch)?;
                 }
                 Ok(compensation)
@@ -358,6 +383,7 @@ impl Server {
                 return Err(error);
             }
         };
+        lock(&self.places).remove(disk_id);
         self.schedules.forget(&mounted.disk);
         let stats = mounted.disk.stats();
         mounted.disk.switch_log(None)?;

@@ -10,7 +10,8 @@ use fuser::{FileAttr, FileHandle, INodeNo, TimeOrNow};
 
 use crate::backing::{check, pwrite, timespec};
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
-use crate::inode::{stat_at, Inode};
+use crate::handle::stat_at;
+use crate::inode::Identity;
 use crate::open_file::{place, OpenFile, Reading};
 use crate::space;
 use crate::tree::Tree;
@@ -40,7 +41,7 @@ impl Tree {
         thread::spawn(move || {
             if let Some(kernel) = notifier.get() {
                 // What cannot be written back is the writer's error, not the reader's.
-                let number = INodeNo(open.inode.number);
+                let number = INodeNo(open.id.number);
                 let _ = kernel.inval_inode(number, reading.offset as i64, 0);
             }
             service.read(&open, reading, answer);
@@ -62,8 +63,8 @@ impl Tree {
         }
         let mut stored = Cow::Borrowed(data);
         if up & FAULTS != 0 {
-            let path = open.inode.path();
-            let place = place(&path, &open.inode, offset, visit);
+            let path = open.path();
+            let place = place(&path, open.id, offset, visit);
             stored = self
                 .disk
                 .gate
@@ -75,14 +76,14 @@ impl Tree {
             offset,
             length: stored.len() as u64,
         };
-        self.change_bytes(fd, &open.inode, change, || pwrite(fd, &stored, offset))
+        self.change_bytes(fd, open.id, change, || pwrite(fd, &stored, offset))
     }
 
     /// Does `change` to the bytes of a file, with the room it takes and what is unsynced in mind.
     pub(crate) fn change_bytes(
         &self,
         fd: RawFd,
-        inode: &Inode,
+        file: Identity,
         bytes: Bytes,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
@@ -112,7 +113,7 @@ impl Tree {
             }
         }
         if let Some(unsynced) = unsynced.as_deref_mut().and_then(Option::as_mut) {
-            let (key, base) = (inode.key, inode.device_base);
+            let (key, base) = (file.key, file.device_base);
             match bytes {
                 Bytes::Fill { offset, length } | Bytes::Clear { offset, length } => {
                     unsynced.before_write(fd, key, base, offset, length)?;
@@ -152,7 +153,7 @@ impl Tree {
             let fd = open.as_ref().map_or(inode.fd(), |o| o.file.as_raw_fd());
             self.disk.owner.disarm(fd)?;
             // SAFETY: a valid descriptor or a terminated path.
-            self.change_bytes(fd, &inode, Bytes::Resize(size), || unsafe {
+            self.change_bytes(fd, inode.id, Bytes::Resize(size), || unsafe {
                 check(match &open {
                     Some(open) => libc::ftruncate(open.file.as_raw_fd(), length),
                     None => libc::truncate(proc_path.as_ptr(), length),
@@ -209,7 +210,7 @@ impl Tree {
             Bytes::Fill { offset, length }
         };
         // SAFETY: a valid descriptor.
-        self.change_bytes(fd, &open.inode, bytes, || unsafe {
+        self.change_bytes(fd, open.id, bytes, || unsafe {
             check(libc::fallocate(fd, mode, offset as i64, length as i64))
         })
     }

@@ -16,6 +16,7 @@ use crate::change::Applied;
 use crate::clock::{process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage};
+use crate::file_names::FileNames;
 use crate::gate::Gate;
 use crate::log::{Log, Record};
 use crate::owner::{Owner, OwnerId};
@@ -31,13 +32,6 @@ const MOST_PENDING: usize = 4 << 20;
 
 /// A request that takes longer than this can have the way of a reader that goes first taken off.
 const LONG_WAY_S: f64 = 60e-6;
-
-/// Names of files by number.
-#[derive(Debug, Default)]
-struct Files {
-    numbers: HashMap<String, u32>,
-    paths: Vec<String>,
-}
 
 /// A disk. Shared by its readers, the timers and the control socket.
 pub struct Disk {
@@ -72,7 +66,8 @@ pub struct Disk {
     compensation: RwLock<Compensation>,
     pub(crate) page: StatsPage,
     pub(crate) log: Mutex<Option<Log>>,
-    files: RwLock<Files>,
+    /// Numbers of its files in the request log.
+    pub file_names: FileNames,
 }
 
 static DISKS_SO_FAR: AtomicU64 = AtomicU64::new(0);
@@ -179,38 +174,12 @@ impl Disk {
             compensation: RwLock::new(Compensation::default()),
             page,
             log: Mutex::new(None),
-            files: RwLock::new(Files::default()),
+            file_names: FileNames::default(),
         })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Number of the file at `path` (relative to the mount).
-    pub fn file_id(&self, path: &str) -> u32 {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&number) = files.numbers.get(path) {
-            return number;
-        }
-        drop(files);
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&number) = files.numbers.get(path) {
-            return number;
-        }
-        let number = files.paths.len() as u32;
-        files.paths.push(path.to_owned());
-        files.numbers.insert(path.to_owned(), number);
-        number
-    }
-
-    pub(crate) fn path_of(&self, file_id: u32) -> String {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files
-            .paths
-            .get(file_id as usize)
-            .cloned()
-            .unwrap_or_default()
     }
 
     /// Path overheads taken off arrivals.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -18,12 +18,13 @@ use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::{
-    answer_xattr, backing_flags, bytes_there, check, clear_set_id, last, list, opened_flags, sized,
+    answer_xattr, backing_flags, bytes_there, check, clear_set_id, last, opened_flags, sized,
 };
 use crate::calibration;
-use crate::inode::c_name;
+use crate::directory::OpenDirectory;
+use crate::handle::{c_name, component};
 use crate::open_file::Reading;
-use crate::tree::{OpenDirectory, Tree};
+use crate::tree::Tree;
 
 /// The mount is the only way to its files while it is up, so what the kernel knows stays true.
 const TTL: Duration = Duration::from_secs(3600);
@@ -260,7 +261,7 @@ impl Filesystem for Tree {
             if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
                 self.disk.owner.disarm(file.as_raw_fd())?;
             }
-            Ok(self.keep(file, inode, flags.0))
+            Ok(self.keep(file, inode.id, flags.0))
         });
         send!(reply, opened, (handle, how) => reply.opened(handle, how));
     }
@@ -277,7 +278,7 @@ impl Filesystem for Tree {
     ) {
         let created = self.inodes.get(parent.0).and_then(|directory| {
             self.disk.gate.admit_change(true)?;
-            let c_name = c_name(name)?;
+            let c_name = component(name)?;
             let how = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
             let mode = self.disk.owner.mode(libc::S_IFREG, mode)?;
             // SAFETY: valid descriptor and name; the result is ours.
@@ -305,9 +306,11 @@ impl Filesystem for Tree {
                 }
                 fresh => fresh?,
             };
-            let (inode, stat) = self.inodes.lookup(&directory, name)?;
-            let attr = self.attributes(inode.number, &stat);
-            Ok((attr, self.keep(file, inode, flags)))
+            let (id, stat) = self
+                .inodes
+                .lookup_open(&directory, name, file.as_raw_fd())?;
+            let attr = self.attributes(id.number, &stat);
+            Ok((attr, self.keep(file, id, flags)))
         });
         send!(reply, created, (attr, (handle, how)) => {
             reply.created(&TTL, &attr, self.generation(&attr), handle, how);
@@ -349,7 +352,7 @@ impl Filesystem for Tree {
         };
         if is_direct(lock_owner)
             && bytes_there(&open.file, offset, size) < size
-            && self.has_cached_writer(open.inode.key)
+            && self.has_cached_writer(open.id.key)
         {
             self.read_when_written_back(open, reading, answer);
         } else {
@@ -437,8 +440,9 @@ impl Filesystem for Tree {
             .files
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle.0);
+            .remove(handle.0);
         if let Some(open) = closed {
+            self.disk.file_names.closed(open.file_id);
             self.closed(&open);
         }
         reply.ok();
@@ -476,9 +480,7 @@ impl Filesystem for Tree {
 
     fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let handle = self.handle();
-        let open = Arc::new(OpenDirectory {
-            entries: Mutex::default(),
-        });
+        let open = Arc::new(OpenDirectory::default());
         self.directories
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -502,19 +504,13 @@ impl Filesystem for Tree {
             return reply.error(Errno::EBADF);
         };
         drop(directories);
-        let mut entries = open.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if offset == 0 {
-            match self.inodes.get(inode.0).and_then(|inode| list(&inode)) {
-                Ok(listed) => *entries = listed,
-                Err(error) => return reply.error(error.into()),
-            }
-        }
-        for (index, (number, kind, name)) in entries.iter().enumerate().skip(offset as usize) {
-            if reply.add(INodeNo(*number), index as u64 + 1, *kind, name) {
-                break;
-            }
-        }
-        reply.ok();
+        let listed = self.inodes.get(inode.0).and_then(|inode| {
+            open.list(&inode, offset, |entry| {
+                let number = INodeNo(entry.number);
+                reply.add(number, entry.next, entry.kind, &entry.name)
+            })
+        });
+        send!(reply, listed, () => reply.ok());
     }
 
     fn releasedir(

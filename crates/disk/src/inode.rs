@@ -1,31 +1,26 @@
-//! The files the kernel knows, each held by a handle that no rename or unlink can pull away.
+//! The inodes of one mount: numbers that the kernel has, and the files of the backing directory that they stand for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::handle::{component, open_beneath, open_root, path_of, stat_at, Attributes};
+pub use crate::known::Identity;
+use crate::known::{Known, Name, Route, ROOT};
 use crate::position;
 
-/// Number of the root directory.
-pub const ROOT: u64 = 1;
-const FOREIGN: u64 = 1 << 63;
+/// Directories of a mount whose descriptors are kept for the next use.
+const OPEN_DIRECTORIES: usize = 256;
 
-/// A file or directory that the kernel knows.
-#[derive(Debug)]
+/// A file or directory that is at hand: its identity, and a descriptor that no rename or unlink can pull away.
+#[derive(Debug, Clone)]
 pub struct Inode {
-    /// Number on the mount: that of the backing file where it can be.
-    pub number: u64,
-    /// Device offset of its first byte, fixed when it was first seen.
-    pub device_base: u64,
-    /// Tells files apart that had the number one after the other: made of the backing file's birth time.
-    pub generation: u64,
-    /// Device and number of the backing file.
-    pub(crate) key: (u64, u64),
-    handle: OwnedFd,
-    path: RwLock<String>,
+    /// What it is.
+    pub id: Identity,
+    handle: Arc<OwnedFd>,
 }
 
 impl Inode {
@@ -34,15 +29,7 @@ impl Inode {
         self.handle.as_raw_fd()
     }
 
-    /// Path relative to the mount, as last known.
-    pub fn path(&self) -> String {
-        self.path
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// A path by which the file can be reached whatever became of its name.
+    /// A path by which the file can be reached as long as this lives.
     pub fn proc_path(&self) -> CString {
         path_of(self.fd())
     }
@@ -53,174 +40,151 @@ impl Inode {
     }
 }
 
+/// Descriptors of the directories used last.
 #[derive(Debug, Default)]
-struct Known {
-    by_number: HashMap<u64, (Arc<Inode>, u64)>,
-    by_key: HashMap<(u64, u64), u64>,
-    next_foreign: u64,
+struct Directories {
+    open: HashMap<u64, Arc<OwnedFd>>,
+    order: VecDeque<u64>,
 }
 
-/// All files that the kernel knows of one mount.
+impl Directories {
+    fn insert(&mut self, number: u64, handle: Arc<OwnedFd>) {
+        if self.open.insert(number, handle).is_none() {
+            self.order.push_back(number);
+        }
+        while self.open.len() > OPEN_DIRECTORIES {
+            if let Some(oldest) = self.order.pop_front() {
+                self.open.remove(&oldest);
+            }
+        }
+        if self.order.len() > 2 * OPEN_DIRECTORIES {
+            let open = &self.open;
+            self.order.retain(|number| open.contains_key(number));
+        }
+    }
+}
+
+/// All inodes of one mount.
 #[derive(Debug)]
 pub struct Inodes {
-    root_device: u64,
+    root: Inode,
     known: RwLock<Known>,
+    directories: Mutex<Directories>,
+    /// Held while a name is taken away or moved, so that who finds nothing at a name can wait and look again.
+    changing: Mutex<()>,
 }
 
-/// A path of the file of a descriptor, be it an O_PATH one.
-pub(crate) fn path_of(fd: RawFd) -> CString {
-    CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default()
-}
-
-/// `fstatat`.
-pub fn stat_at(fd: RawFd, name: &CStr, flags: i32) -> io::Result<libc::stat> {
-    // SAFETY: a zeroed stat is a valid buffer, the name is terminated.
-    unsafe {
-        let mut out: libc::stat = std::mem::zeroed();
-        if libc::fstatat(
-            fd,
-            name.as_ptr(),
-            &mut out,
-            flags | libc::AT_SYMLINK_NOFOLLOW,
-        ) == 0
-        {
-            Ok(out)
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
-/// A number made of a file's birth time, so that it stays when the kernel forgets the file and asks anew;
-/// 0 where the backing file system has none.
-fn generation_of(fd: RawFd) -> u64 {
-    // SAFETY: a zeroed statx is a valid buffer, the name is terminated.
-    unsafe {
-        let mut out: libc::statx = std::mem::zeroed();
-        let asked = libc::statx(
-            fd,
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
-            libc::STATX_BTIME,
-            &mut out,
-        );
-        if asked != 0 || out.stx_mask & libc::STATX_BTIME == 0 {
-            return 0;
-        }
-        // the kernel keeps 32 bits; births a nanosecond to 4 s apart differ, later ones almost surely
-        let born = (out.stx_btime.tv_sec as u64)
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(u64::from(out.stx_btime.tv_nsec));
-        (born ^ (born >> 32)) & 0xffff_ffff
-    }
-}
-
-/// A name as the C library wants it.
-pub fn c_name(name: &OsStr) -> io::Result<CString> {
-    CString::new(name.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-}
-
-fn open_path(fd: RawFd, name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: plain openat; a non-negative result is a descriptor that we own.
-    unsafe {
-        let fd = libc::openat(
-            fd,
-            name.as_ptr(),
-            libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+fn stale() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
 }
 
 impl Inodes {
-    /// A tree whose root is the directory at `backing`.
+    /// Those of the tree whose root is the directory at `backing`.
     pub fn new(backing: &CStr) -> io::Result<Self> {
-        // SAFETY: as in `open_path`; the root may be reached through a symbolic link.
-        let handle = unsafe {
-            let fd = libc::open(
-                backing.as_ptr(),
-                libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC,
-            );
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let stat = stat_at(handle.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        let key = (stat.st_dev, stat.st_ino);
-        let root = Inode {
-            number: ROOT,
-            device_base: position::file_base(""),
-            generation: 0,
-            handle,
-            key,
-            path: RwLock::new(String::new()),
-        };
-        let mut known = Known {
-            next_foreign: FOREIGN,
-            ..Known::default()
-        };
-        known.by_number.insert(ROOT, (Arc::new(root), 1));
-        known.by_key.insert(key, ROOT);
+        let handle = open_root(backing)?;
+        let root = Attributes::at(handle.as_raw_fd(), c"")?;
+        let known = Known::new(root.key(), position::file_base(""));
+        let id = known.identity(ROOT).ok_or_else(stale)?;
         Ok(Inodes {
-            root_device: stat.st_dev,
+            root: Inode {
+                id,
+                handle: Arc::new(handle),
+            },
             known: RwLock::new(known),
+            directories: Mutex::default(),
+            changing: Mutex::default(),
         })
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of that number.
-    pub fn get(&self, number: u64) -> io::Result<Arc<Inode>> {
-        let known = self.read();
-        let (inode, _) = known
-            .by_number
-            .get(&number)
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
-        Ok(inode.clone())
+    fn directories(&self) -> MutexGuard<'_, Directories> {
+        self.directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of that number. ESTALE where something else than the mount has taken it away.
+    pub fn get(&self, number: u64) -> io::Result<Inode> {
+        self.reach(number, true).or_else(|_| {
+            // Its name may be changing at this moment.
+            let _turn = self.turn();
+            self.reach(number, false)
+        })
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reach(&self, number: u64, first: bool) -> io::Result<Inode> {
+        if number == ROOT {
+            return Ok(self.root.clone());
+        }
+        let known = self.known();
+        let id = known.identity(number).ok_or_else(stale)?;
+        if let Some(handle) = self.directories().open.get(&number).cloned() {
+            return Ok(Inode { id, handle });
+        }
+        let routes = known.routes(number, first, |directory| {
+            self.directories().open.get(&directory).cloned()
+        });
+        drop(known);
+        for route in routes {
+            match self.follow(route, id) {
+                Ok(Some(inode)) => return Ok(inode),
+                // as many as there may be: another way would fail as well
+                Err(error) if is_shortage(&error) => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Err(stale())
+    }
+
+    /// What is at the end of a route, if it is that file.
+    fn follow(&self, route: Route, id: Identity) -> io::Result<Option<Inode>> {
+        let start = route.start.unwrap_or_else(|| self.root.handle.clone());
+        if route.names.is_empty() {
+            return Ok(Some(Inode { id, handle: start }));
+        }
+        let names: Vec<&[u8]> = route.names.iter().map(|name| &name[..]).collect();
+        let handle = Arc::new(open_beneath(start.as_raw_fd(), &names)?);
+        let seen = Attributes::at(handle.as_raw_fd(), c"")?;
+        if seen.key() != id.key || seen.generation != id.generation {
+            return Ok(None);
+        }
+        if seen.is_directory() {
+            self.directories().insert(id.number, handle.clone());
+        }
+        Ok(Some(Inode { id, handle }))
     }
 
     /// Looks `name` up in `parent` and counts the lookup, which `forget` gives back.
-    pub fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<(Arc<Inode>, libc::stat)> {
-        let c_name = c_name(name)?;
-        let handle = open_path(parent.fd(), &c_name)?;
-        let stat = stat_at(handle.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        let key = (stat.st_dev, stat.st_ino);
-        let mut known = self.write();
-        if let Some(number) = known.by_key.get(&key).copied() {
-            if let Some((inode, lookups)) = known.by_number.get_mut(&number) {
-                *lookups += 1;
-                return Ok((inode.clone(), stat));
-            }
-        }
-        let path = join(&parent.path(), name);
-        let number =
-            if stat.st_dev == self.root_device && stat.st_ino != ROOT && stat.st_ino < FOREIGN {
-                stat.st_ino
-            } else {
-                known.next_foreign += 1;
-                known.next_foreign
-            };
-        let inode = Arc::new(Inode {
-            number,
-            device_base: position::file_base(&path),
-            generation: generation_of(handle.as_raw_fd()),
-            handle,
-            key,
-            path: RwLock::new(path),
-        });
-        known.by_key.insert(key, number);
-        known.by_number.insert(number, (inode.clone(), 1));
-        Ok((inode, stat))
+    pub fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<(Identity, libc::stat)> {
+        let seen = Attributes::at(parent.fd(), &component(name)?)?;
+        Ok((self.meet(parent, name, &seen), seen.stat))
+    }
+
+    /// The same of a file that was just opened by that name.
+    pub fn lookup_open(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        file: RawFd,
+    ) -> io::Result<(Identity, libc::stat)> {
+        let seen = Attributes::at(file, c"")?;
+        Ok((self.meet(parent, name, &seen), seen.stat))
+    }
+
+    fn meet(&self, parent: &Inode, name: &OsStr, seen: &Attributes) -> Identity {
+        self.known_mut()
+            .meet(parent.id.number, name, seen, position::file_base)
     }
 
     /// The kernel gives `lookups` lookups of a file back.
@@ -228,67 +192,239 @@ impl Inodes {
         if number == ROOT {
             return;
         }
-        let mut known = self.write();
-        let Some((_, count)) = known.by_number.get_mut(&number) else {
-            return;
-        };
-        *count = count.saturating_sub(lookups);
-        if *count == 0 {
-            if let Some((inode, _)) = known.by_number.remove(&number) {
-                known.by_key.remove(&inode.key);
-            }
+        let mut known = self.known_mut();
+        let forgotten = known.forget(number, lookups);
+        let closing = known.closing();
+        drop(known);
+        drop(closing);
+        if forgotten {
+            let directory = self.directories().open.remove(&number);
+            drop(directory);
         }
     }
 
-    /// A name has changed: known paths at and below it follow.
-    pub fn renamed(&self, old: &str, new: &str) {
-        let below = format!("{old}/");
-        for (inode, _) in self.read().by_number.values() {
-            let mut path = inode.path.write().unwrap_or_else(PoisonError::into_inner);
-            if *path == old {
-                *path = new.to_owned();
-            } else if let Some(rest) = path.strip_prefix(&below) {
-                *path = format!("{new}/{rest}");
-            }
+    /// Distinguishes the file of that number from an earlier one.
+    pub fn generation(&self, number: u64) -> u32 {
+        let id = self.known().identity(number);
+        id.map_or(0, |id| id.generation)
+    }
+
+    /// Path of a file relative to the mount.
+    pub fn path(&self, number: u64) -> String {
+        self.known().path(number)
+    }
+
+    /// Path of `name` in a directory.
+    pub fn path_below(&self, directory: &Inode, name: &OsStr) -> String {
+        self.known().path_below(directory.id.number, name)
+    }
+
+    /// To be held while a name is taken away or moved.
+    pub fn change(&self) -> Changing<'_> {
+        Changing {
+            inodes: self,
+            _turn: self.turn(),
         }
     }
 }
 
-/// Path of `name` in the directory at `parent`.
-pub fn join(parent: &str, name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    if parent.is_empty() {
-        name.into_owned()
-    } else {
-        format!("{parent}/{name}")
+/// True where the server has no descriptor or memory left.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    )
+}
+
+/// Something that is about to lose a name, or to get another.
+pub struct Named {
+    directory: u64,
+    name: Box<[u8]>,
+    /// Its number, if the kernel knows it, and what it is reached by without the name.
+    known: Option<(u64, OwnedFd)>,
+}
+
+impl Named {
+    fn name(&self) -> Name {
+        (self.directory, self.name.clone())
+    }
+}
+
+/// The right to take names away and to move them, one at a time.
+pub struct Changing<'a> {
+    inodes: &'a Inodes,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Changing<'_> {
+    /// The file of that number, as [`Inodes::get`].
+    pub fn get(&self, number: u64) -> io::Result<Inode> {
+        self.inodes.reach(number, false)
+    }
+
+    /// What has `name` in a directory now.
+    pub fn named(&self, directory: &Inode, name: &OsStr) -> io::Result<Named> {
+        let mut named = Named {
+            directory: directory.id.number,
+            name: name.as_bytes().into(),
+            known: None,
+        };
+        component(name)?;
+        match open_beneath(directory.fd(), &[name.as_bytes()]) {
+            Ok(handle) => {
+                let seen = Attributes::at(handle.as_raw_fd(), c"")?;
+                let number = self.inodes.known().number_of(&seen);
+                named.known = number.map(|number| (number, handle));
+                Ok(named)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(named),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// It has lost that name.
+    pub fn removed(&self, named: Named) {
+        let name = named.name();
+        if let Some((number, handle)) = named.known {
+            self.inodes.known_mut().remove_name(number, &name, handle);
+        }
+    }
+
+    /// It has the name that `replaced` had.
+    pub fn renamed(&self, named: &Named, replaced: Named) {
+        let (old, new) = (named.name(), replaced.name());
+        let mut known = self.inodes.known_mut();
+        if let Some((number, handle)) = replaced.known {
+            known.remove_name(number, &new, handle);
+        }
+        if let Some((number, _)) = &named.known {
+            known.rename(*number, &old, new);
+        }
+    }
+
+    /// They have each other's names.
+    pub fn exchanged(&self, one: &Named, other: &Named) {
+        let mut known = self.inodes.known_mut();
+        for (this, that) in [(one, other), (other, one)] {
+            if let Some((number, _)) = &this.known {
+                known.rename(*number, &this.name(), that.name());
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handle::c_name;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    struct Place(PathBuf);
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("penstock-inode-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Place(path)
+        }
+        fn inodes(&self) -> Inodes {
+            Inodes::new(&c_name(self.0.as_os_str()).unwrap()).unwrap()
+        }
+    }
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn descriptors() -> usize {
+        fs::read_dir("/proc/self/fd").unwrap().count()
+    }
 
     #[test]
     fn a_number_that_is_used_again_is_another_file() {
-        let place = std::env::temp_dir().join(format!("penstock-inode-{}", std::process::id()));
-        std::fs::create_dir_all(&place).unwrap();
-        let inodes = Inodes::new(&c_name(place.as_os_str()).unwrap()).unwrap();
+        let place = Place::new("again");
+        let (inodes, path) = (place.inodes(), place.0.join("a"));
         let root = inodes.get(ROOT).unwrap();
         let seen = |born: &str| {
-            std::fs::write(place.join("a"), born).unwrap();
+            fs::write(&path, born).unwrap();
             let (first, _) = inodes.lookup(&root, OsStr::new("a")).unwrap();
             inodes.forget(first.number, 1);
             let (again, _) = inodes.lookup(&root, OsStr::new("a")).unwrap();
             inodes.forget(again.number, 1);
             assert_eq!(first.generation, again.generation);
-            std::fs::remove_file(place.join("a")).unwrap();
+            fs::remove_file(&path).unwrap();
             (first.number, first.generation)
         };
         let (one, other) = (seen("x"), seen("y"));
-        std::fs::remove_dir(&place).unwrap();
-        // a file system without birth times tells nothing, and has no generation to give
+        // a file system without birth times has no generation to give
         if one.1 != 0 && one.0 == other.0 {
             assert_ne!(one.1, other.1);
         }
+    }
+
+    #[test]
+    fn known_files_take_no_descriptors() {
+        let place = Place::new("many");
+        let inodes = place.inodes();
+        let root = inodes.get(ROOT).unwrap();
+        let before = descriptors();
+        for number in 0..3 * OPEN_DIRECTORIES {
+            let (file, directory) = (format!("f{number}"), format!("d{number}"));
+            fs::write(place.0.join(&file), b"x").unwrap();
+            fs::create_dir(place.0.join(&directory)).unwrap();
+            for name in [&file, &directory] {
+                let (id, stat) = inodes.lookup(&root, OsStr::new(name)).unwrap();
+                assert_eq!(
+                    inodes.get(id.number).unwrap().stat().unwrap().st_ino,
+                    stat.st_ino
+                );
+            }
+        }
+        // other tests of this process have descriptors too
+        assert!(descriptors() < before + OPEN_DIRECTORIES + 128);
+    }
+
+    #[test]
+    fn removed_and_replaced_files_are_reached_without_their_names() {
+        let place = Place::new("removed");
+        let inodes = place.inodes();
+        let root = inodes.get(ROOT).unwrap();
+        for name in ["gone", "over", "new"] {
+            fs::write(place.0.join(name), name).unwrap();
+        }
+        let [gone, over, new] =
+            ["gone", "over", "new"].map(|name| inodes.lookup(&root, OsStr::new(name)).unwrap().0);
+        let changing = inodes.change();
+        let named = |name: &str| changing.named(&root, OsStr::new(name)).unwrap();
+        let (removed, from, to) = (named("gone"), named("new"), named("over"));
+        fs::remove_file(place.0.join("gone")).unwrap();
+        changing.removed(removed);
+        fs::rename(place.0.join("new"), place.0.join("over")).unwrap();
+        changing.renamed(&from, to);
+        drop(changing);
+        let content = |id: Identity| {
+            let inode = inodes.get(id.number).unwrap();
+            fs::read(Path::new(OsStr::from_bytes(inode.proc_path().as_bytes()))).unwrap()
+        };
+        assert_eq!(content(gone), b"gone");
+        assert_eq!(content(over), b"over");
+        assert_eq!(content(new), b"new");
+        assert_eq!(inodes.path(new.number), "over");
+    }
+
+    #[test]
+    fn what_the_host_takes_away_is_stale_and_never_another_file() {
+        let place = Place::new("stale");
+        let inodes = place.inodes();
+        let root = inodes.get(ROOT).unwrap();
+        fs::write(place.0.join("a"), b"one").unwrap();
+        let (one, _) = inodes.lookup(&root, OsStr::new("a")).unwrap();
+        fs::write(place.0.join("b"), b"two").unwrap();
+        fs::rename(place.0.join("b"), place.0.join("a")).unwrap();
+        let error = inodes.get(one.number).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
     }
 }

@@ -16,60 +16,6 @@ fn c_path(path: &Path) -> Result<CString, Error> {
         .map_err(|_| Error::Bad(format!("path {path:?} has a null byte")))
 }
 
-/// Refuses a mount point or backing directory that cannot work, and says why.
-pub fn check_places(mount: &Path, backing: &Path) -> Result<(), Error> {
-    for (what, path) in [("mount point", mount), ("backing directory", backing)] {
-        if !path.is_absolute() {
-            return Err(Error::Bad(format!(
-                "{what} {} is not an absolute path",
-                path.display()
-            )));
-        }
-        let meta = fs::metadata(path).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOTCONN) => Error::Bad(format!(
-                "{what} {} is a mount whose server is gone; `penstock undo` removes it",
-                path.display()
-            )),
-            _ => Error::host(format!("{what} {}", path.display()), error),
-        })?;
-        if !meta.is_dir() {
-            return Err(Error::Bad(format!(
-                "{what} {} is not a directory",
-                path.display()
-            )));
-        }
-    }
-    let full = |path: &Path| {
-        path.canonicalize()
-            .map_err(|error| Error::host(path.display().to_string(), error))
-    };
-    let (mount, backing) = (full(mount)?, full(backing)?);
-    if mount == backing || backing.starts_with(&mount) {
-        return Err(Error::Bad(format!(
-            "backing directory {} lies in the mount point {}: the disk would hide it",
-            backing.display(),
-            mount.display()
-        )));
-    }
-    if mount.starts_with(&backing) {
-        return Err(Error::Bad(format!(
-            "mount point {} lies in the backing directory {}",
-            mount.display(),
-            backing.display()
-        )));
-    }
-    let above = mount.parent().unwrap_or(&mount);
-    let differs =
-        fs::metadata(above).and_then(|above| Ok(above.dev() != fs::metadata(&mount)?.dev()));
-    if differs.unwrap_or(false) {
-        return Err(Error::Bad(format!(
-            "{} has something mounted on it already",
-            mount.display()
-        )));
-    }
-    Ok(())
-}
-
 /// Mounts a FUSE file system at `mount` with source `penstock:<token>`; the result is its device.
 pub fn mount(mount: &Path, token: &str) -> Result<OwnedFd, Error> {
     let device = fs::OpenOptions::new()

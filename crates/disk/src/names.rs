@@ -8,7 +8,8 @@ use fuser::{FileAttr, INodeNo, RenameFlags, Request};
 
 use crate::backing::check;
 use crate::gate::{error, OFF, SIZED, VOLATILE};
-use crate::inode::{c_name, join, stat_at, Inode};
+use crate::handle::{component, stat_at};
+use crate::inode::Inode;
 use crate::removed::Removed;
 use crate::space::allocated;
 use crate::tree::Tree;
@@ -52,7 +53,7 @@ impl Tree {
     ) -> io::Result<FileAttr> {
         self.disk.gate.admit_change(true)?;
         let directory = self.inodes.get(parent.0)?;
-        let c_name = c_name(name)?;
+        let c_name = component(name)?;
         self.naming(
             || {
                 check(make(directory.fd(), &c_name))?;
@@ -65,9 +66,9 @@ impl Tree {
 
     /// What a power cut would have to take back of a name just made.
     pub(crate) fn made(&self, directory: &Inode, name: &OsStr) -> io::Result<Name> {
-        let stat = stat_at(directory.fd(), &c_name(name)?, 0)?;
+        let stat = stat_at(directory.fd(), &component(name)?, 0)?;
         Ok(Name::Made {
-            path: join(&directory.path(), name),
+            path: self.inodes.path_below(directory, name),
             directory: stat.st_mode & libc::S_IFMT == libc::S_IFDIR,
         })
     }
@@ -132,7 +133,7 @@ impl Tree {
 
     /// The last handle of a file that has no name any more is closed: its room is free.
     pub(crate) fn closed(&self, open: &crate::open_file::OpenFile) {
-        if self.disk.gate.up() & SIZED == 0 || self.is_open(open.inode.key) {
+        if self.disk.gate.up() & SIZED == 0 || self.is_open(open.id.key) {
             return;
         }
         if let Ok(stat) = stat_at(open.file.as_raw_fd(), c"", libc::AT_EMPTY_PATH) {
@@ -144,8 +145,10 @@ impl Tree {
 
     pub(crate) fn remove(&self, parent: INodeNo, name: &OsStr, flags: i32) -> io::Result<()> {
         self.disk.gate.admit_change(false)?;
-        let directory = self.inodes.get(parent.0)?;
-        let c_name = c_name(name)?;
+        let changing = self.inodes.change();
+        let directory = changing.get(parent.0)?;
+        let c_name = component(name)?;
+        let named = changing.named(&directory, name)?;
         let room = self.room_of(directory.fd(), &c_name);
         let held = self.hold(directory.fd(), &c_name)?;
         self.naming(
@@ -153,11 +156,12 @@ impl Tree {
             || check(unsafe { libc::unlinkat(directory.fd(), c_name.as_ptr(), flags) }),
             || {
                 Ok(Name::Removed {
-                    path: join(&directory.path(), name),
+                    path: self.inodes.path_below(&directory, name),
                     held: held.ok_or_else(|| error(libc::ENOENT))?,
                 })
             },
         )?;
+        changing.removed(named);
         self.give_back(room);
         Ok(())
     }
@@ -171,7 +175,7 @@ impl Tree {
         self.disk.gate.admit_change(true)?;
         let inode = self.inodes.get(inode.0)?;
         let parent = self.inodes.get(new_parent.0)?;
-        let name = c_name(new_name)?;
+        let name = component(new_name)?;
         let source = inode.proc_path();
         self.naming(
             // SAFETY: valid descriptors and names; following the link in /proc reaches the file.
@@ -200,10 +204,14 @@ impl Tree {
         flags: RenameFlags,
     ) -> io::Result<()> {
         self.disk.gate.admit_change(false)?;
-        let from = self.inodes.get(parent.0)?;
-        let to = self.inodes.get(new_parent.0)?;
-        let (c_old, c_new) = (c_name(name)?, c_name(new_name)?);
-        let (old, new) = (join(&from.path(), name), join(&to.path(), new_name));
+        let changing = self.inodes.change();
+        let from = changing.get(parent.0)?;
+        let to = changing.get(new_parent.0)?;
+        let (c_old, c_new) = (component(name)?, component(new_name)?);
+        let old = self.inodes.path_below(&from, name);
+        let new = self.inodes.path_below(&to, new_name);
+        let moved = changing.named(&from, name)?;
+        let there = changing.named(&to, new_name)?;
         let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let (room, replaced) = if exchange {
             (0, None)
@@ -240,12 +248,9 @@ impl Tree {
         )?;
         self.give_back(room);
         if exchange {
-            let aside = format!("{old}\0");
-            self.inodes.renamed(&old, &aside);
-            self.inodes.renamed(&new, &old);
-            self.inodes.renamed(&aside, &new);
+            changing.exchanged(&moved, &there);
         } else {
-            self.inodes.renamed(&old, &new);
+            changing.renamed(&moved, there);
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
-//! What serving a request takes: the open file, what is read of it, a buffer.
+//! What serving a request takes: the open files, what is read of one, a buffer.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::faults::Place;
-use crate::inode::Inode;
+use crate::handle::Key;
+use crate::inode::{Identity, Inodes};
 
 /// Buffers kept for reuse.
 const SPARE_BUFFERS: usize = 64;
@@ -13,10 +15,68 @@ const SPARE_BUFFERS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    pub(crate) inode: Arc<Inode>,
+    pub(crate) id: Identity,
+    pub(crate) inodes: Arc<Inodes>,
     pub(crate) file_id: u32,
     /// Writes go into the page cache, and the file may be longer there than here.
     pub(crate) cached_writer: bool,
+}
+
+impl OpenFile {
+    /// Its path relative to the mount.
+    pub(crate) fn path(&self) -> String {
+        self.inodes.path(self.id.number)
+    }
+}
+
+/// Handles of one file.
+#[derive(Debug, Default, Clone, Copy)]
+struct Uses {
+    open: usize,
+    cached_writers: usize,
+}
+
+/// The files that are open, by handle.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    by_handle: HashMap<u64, Arc<OpenFile>>,
+    uses: HashMap<Key, Uses>,
+}
+
+impl OpenFiles {
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.by_handle.get(&handle).cloned()
+    }
+
+    pub(crate) fn insert(&mut self, handle: u64, open: Arc<OpenFile>) {
+        let uses = self.uses.entry(open.id.key).or_default();
+        uses.open += 1;
+        uses.cached_writers += usize::from(open.cached_writer);
+        self.by_handle.insert(handle, open);
+    }
+
+    pub(crate) fn remove(&mut self, handle: u64) -> Option<Arc<OpenFile>> {
+        let open = self.by_handle.remove(&handle)?;
+        if let Some(uses) = self.uses.get_mut(&open.id.key) {
+            uses.open -= 1;
+            uses.cached_writers -= usize::from(open.cached_writer);
+            if uses.open == 0 {
+                self.uses.remove(&open.id.key);
+            }
+        }
+        Some(open)
+    }
+
+    /// True if anybody has the file open.
+    pub(crate) fn is_open(&self, file: Key) -> bool {
+        self.uses.contains_key(&file)
+    }
+
+    /// True if the file may be longer in the page cache than it is here.
+    pub(crate) fn has_cached_writer(&self, file: Key) -> bool {
+        let uses = self.uses.get(&file);
+        uses.is_some_and(|uses| uses.cached_writers > 0)
+    }
 }
 
 /// What is read, by whom.
@@ -56,10 +116,10 @@ impl Buffers {
 }
 
 /// Where on the disk a request goes.
-pub(crate) fn place<'a>(path: &'a str, inode: &Inode, offset: u64, visit: u32) -> Place<'a> {
+pub(crate) fn place(path: &str, file: Identity, offset: u64, visit: u32) -> Place<'_> {
     Place {
         path,
-        base: inode.device_base,
+        base: file.device_base,
         offset,
         visit,
     }

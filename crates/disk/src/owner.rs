@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::backing::{check, clear_set_id};
 use crate::gate::error;
-use crate::inode::path_of;
+use crate::handle::path_of;
 
 /// Who sees the files as its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::backing::{check, last};
-use crate::inode::stat_at;
+use crate::handle::stat_at;
 
 /// Something that was removed, or is about to be.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ impl Disk {
             return;
         }
         if let Some(open) = log.as_mut() {
-            if let Err(error) = open.append(&pending, |file_id| self.path_of(file_id)) {
+            if let Err(error) = open.append(&pending, |file_id| self.file_names.path_of(file_id)) {
                 eprintln!("penstock-disk: request log of {}: {error}", self.disk_id);
                 self.state().lost_records += pending.len() as u64;
             }
@@ -54,6 +54,7 @@ impl Disk {
             };
         let logging = new.is_some();
         *log = new;
+        self.file_names.log(logging);
         self.state().logging = logging;
         Ok(())
     }

@@ -12,6 +12,7 @@ use penstock_station::Op;
 use crate::backing::{bytes_there, pread};
 use crate::disk::Disk;
 use crate::faults::Place;
+use crate::file_names::NO_FILE;
 use crate::gate::{error, FAULTS, OFF, VOLATILE};
 use crate::open_file::{place, Buffers, OpenFile, Reading};
 use crate::ticket::{Target, Ticket};
@@ -37,7 +38,7 @@ impl Service {
     ) -> Ticket {
         let target = Target {
             file_id: open.file_id,
-            device_base: open.inode.device_base,
+            device_base: open.id.device_base,
             offset,
             size,
             pid,
@@ -120,8 +121,8 @@ impl Service {
     ) -> io::Result<()> {
         pread(open.file.as_raw_fd(), buffer, size as usize, offset)?;
         if self.disk.gate.up() & FAULTS != 0 {
-            let path = open.inode.path();
-            let place = place(&path, &open.inode, offset, visit);
+            let path = open.path();
+            let place = place(&path, open.id, offset, visit);
             self.disk
                 .gate
                 .faults()
@@ -188,8 +189,8 @@ impl Service {
 
     fn whole(&self, open: Option<&OpenFile>, pid: u32) -> Target {
         Target {
-            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
-            device_base: open.map_or(0, |open| open.inode.device_base),
+            file_id: open.map_or(NO_FILE, |open| open.file_id),
+            device_base: open.map_or(0, |open| open.id.device_base),
             offset: 0,
             size: 0,
             pid,
@@ -201,10 +202,10 @@ impl Service {
         let gate = &self.disk.gate;
         let up = gate.up();
         if up & FAULTS != 0 {
-            let path = open.map_or_else(String::new, |open| open.inode.path());
+            let path = open.map_or_else(String::new, OpenFile::path);
             let place = Place {
                 path: &path,
-                base: open.map_or(0, |open| open.inode.device_base),
+                base: open.map_or(0, |open| open.id.device_base),
                 offset: 0,
                 visit,
             };
@@ -216,7 +217,7 @@ impl Service {
                 return Err(error(libc::EIO));
             }
             if let Some(unsynced) = unsynced.as_mut() {
-                unsynced.synced(open.map(|open| open.inode.key));
+                unsynced.synced(open.map(|open| open.id.key));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::faults::BLOCK_BYTES;
-use crate::inode::stat_at;
+use crate::handle::stat_at;
 
 /// Room of a disk in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,9 @@ impl Space {
                 let meta = entry.metadata()?;
                 if meta.is_dir() {
                     left.push(entry.path());
-                } else if meta.is_file() && seen.insert((meta.dev(), meta.ino())) {
+                } else if meta.is_file()
+                    && (meta.nlink() == 1 || seen.insert((meta.dev(), meta.ino())))
+                {
                     used_bytes += meta.blocks() * 512;
                 }
             }

@@ -6,22 +6,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, Notifier};
+use fuser::{FileAttr, FileHandle, FopenFlags, Generation, Notifier};
 
 use crate::awake;
 use crate::backing::{attributes, opened_flags};
+use crate::directory::OpenDirectory;
 use crate::disk::Disk;
-use crate::inode::{c_name, stat_at, Inode, Inodes};
-use crate::open_file::OpenFile;
+use crate::handle::{c_name, stat_at, Key};
+use crate::inode::{Identity, Inodes};
+use crate::open_file::{OpenFile, OpenFiles};
 use crate::service::Service;
 use crate::timer::Timers;
-
-#[derive(Debug)]
-pub(crate) struct OpenDirectory {
-    pub(crate) entries: Mutex<Vec<(u64, FileType, std::ffi::OsString)>>,
-}
 
 /// One mount.
 pub struct Tree {
@@ -29,8 +26,8 @@ pub struct Tree {
     pub(crate) service: Service,
     /// Tells the kernel to write back; there once the mount is.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
-    pub(crate) inodes: Inodes,
-    pub(crate) files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) files: RwLock<OpenFiles>,
     pub(crate) directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
     pub(crate) next_handle: AtomicU64,
     pub(crate) readahead_bytes: u32,
@@ -47,7 +44,7 @@ impl Tree {
     ) -> io::Result<Self> {
         let backing = c_name(disk.backing.as_os_str())?;
         Ok(Tree {
-            inodes: Inodes::new(&backing)?,
+            inodes: Arc::new(Inodes::new(&backing)?),
             service: Service {
                 disk: disk.clone(),
                 timers,
@@ -70,25 +67,20 @@ impl Tree {
     pub(crate) fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files
-            .get(&handle.0)
-            .cloned()
+            .get(handle.0)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
     /// Keeps a file that was opened with `flags`; its handle, and how the kernel is to treat it.
-    pub(crate) fn keep(
-        &self,
-        file: File,
-        inode: Arc<Inode>,
-        flags: i32,
-    ) -> (FileHandle, FopenFlags) {
+    pub(crate) fn keep(&self, file: File, id: Identity, flags: i32) -> (FileHandle, FopenFlags) {
         let how = opened_flags(flags, self.disk.exact.load(Ordering::Relaxed));
         let direct = how.contains(FopenFlags::FOPEN_DIRECT_IO);
         let handle = self.handle();
-        let file_id = self.disk.file_id(&inode.path());
+        let file_id = self.disk.file_names.opened(self.inodes.path(id.number));
         let open = Arc::new(OpenFile {
             file,
-            inode,
+            id,
+            inodes: self.inodes.clone(),
             file_id,
             cached_writer: !direct && flags & libc::O_ACCMODE != libc::O_RDONLY,
         });
@@ -101,17 +93,13 @@ impl Tree {
 
     pub(crate) fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
         let parent = self.inodes.get(parent)?;
-        let (inode, stat) = self.inodes.lookup(&parent, name)?;
-        Ok(self.attributes(inode.number, &stat))
+        let (id, stat) = self.inodes.lookup(&parent, name)?;
+        Ok(self.attributes(id.number, &stat))
     }
 
     /// What tells a file apart from an earlier one of the same number.
     pub(crate) fn generation(&self, attr: &FileAttr) -> Generation {
-        Generation(
-            self.inodes
-                .get(attr.ino.0)
-                .map_or(0, |inode| inode.generation),
-        )
+        Generation(self.inodes.generation(attr.ino.0).into())
     }
 
     pub(crate) fn getattr_of(
@@ -134,17 +122,16 @@ impl Tree {
         seen
     }
 
-    /// Whether the file may be longer in the page cache than it is here.
-    pub(crate) fn has_cached_writer(&self, key: (u64, u64)) -> bool {
+    /// True if the file may be longer in the page cache than it is here.
+    pub(crate) fn has_cached_writer(&self, key: Key) -> bool {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        let mut open = files.values();
-        open.any(|open| open.cached_writer && open.inode.key == key)
+        files.has_cached_writer(key)
     }
 
-    /// Whether anybody has the file open.
-    pub(crate) fn is_open(&self, key: (u64, u64)) -> bool {
+    /// True if anybody has the file open.
+    pub(crate) fn is_open(&self, key: Key) -> bool {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files.values().any(|open| open.inode.key == key)
+        files.is_open(key)
     }
 
     /// For how long the calibration file's reads (0) or writes (1) are held, while it is there.

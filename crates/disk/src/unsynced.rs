@@ -19,16 +19,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::backing::{check, pread, pwrite};
 use crate::faults::{BLOCK_BYTES, SECTOR_BYTES};
-use crate::inode::stat_at;
+use crate::handle::stat_at;
+pub use crate::handle::Key;
 use crate::removed::Removed;
 
 /// Old content kept at most, unless asked otherwise.
 pub const LIMIT_BYTES: u64 = 256 << 20;
 /// Files and names kept at most (each may hold a descriptor).
 const MOST: usize = 4096;
-
-/// A file, whatever its name: device and inode number on the host.
-pub type Key = (u64, u64);
 
 /// A file as a power cut would leave it.
 #[derive(Debug)]

@@ -98,36 +98,27 @@ impl Pace {
         }
     }
 
-    /// When `work_ns` of work that begins at `at_ns` are done: nothing is done in a stall.
+    /// When `work_ns` of work that begins at `at_ns` are done: nothing is done in a stall, the first of which
+    /// begins with the change.
     #[inline]
     pub fn done_ns(&self, at_ns: u64, work_ns: u64) -> u64 {
-        if self.period_ns == 0 {
+        let ahead_ns = self.since_ns.saturating_sub(at_ns);
+        if self.period_ns == 0 || (work_ns <= ahead_ns && ahead_ns > 0) {
             return at_ns + work_ns;
         }
-        // Work is done in the first period and, in every later one, after its stall.
+        let (at_ns, work_ns) = (at_ns + ahead_ns, work_ns - ahead_ns);
         let useful = self.period_ns - self.length_ns;
-        let elapsed = at_ns.saturating_sub(self.since_ns);
+        let elapsed = at_ns - self.since_ns;
         let (periods, within) = (elapsed / self.period_ns, elapsed % self.period_ns);
         if work_ns == 0 {
-            let stalled = periods > 0 && within < self.length_ns;
-            return at_ns + if stalled { self.length_ns - within } else { 0 };
+            return at_ns + self.length_ns.saturating_sub(within);
         }
-        let before = if periods == 0 {
-            within
-        } else {
-            // useful time since the change: the whole first period, then the useful part of each
-            self.period_ns + (periods - 1) * useful + within.saturating_sub(self.length_ns)
-        };
+        let before = periods * useful + within.saturating_sub(self.length_ns);
         let end = before + work_ns;
-        let after = if end <= self.period_ns {
-            end
-        } else {
-            let beyond = end - self.period_ns;
-            // a piece of work that ends with a period ends before the next stall
-            let full = (beyond - 1) / useful;
-            self.period_ns * (full + 1) + self.length_ns + (beyond - full * useful)
-        };
-        at_ns + (after - elapsed.min(after))
+        // a piece of work that ends with a period ends before the next stall
+        let full = (end - 1) / useful;
+        let after = self.period_ns * full + self.length_ns + (end - full * useful);
+        self.since_ns + after
     }
 }
 
@@ -136,7 +127,7 @@ mod tests {
     use super::*;
     use crate::shape::{Stall, Stray};
 
-    fn stalling() -> Pace {
+    fn stalling(since_ns: u64) -> Pace {
         let slow = Slow {
             stall: Some(Stall {
                 period_s: 1e-6,
@@ -148,15 +139,16 @@ mod tests {
             }),
             ..Slow::default()
         };
-        Pace::new(&slow, 0)
+        Pace::new(&slow, since_ns)
     }
 
     #[test]
     fn nothing_is_done_in_a_stall() {
-        let pace = stalling();
+        let since = 700;
+        let pace = stalling(since);
         // the brute force: count useful nanoseconds one by one
-        let useful = |t: u64| t < 1000 || t % 1000 >= 400;
-        for at in (0..3500).step_by(37) {
+        let useful = |t: u64| t < since || (t - since) % 1000 >= 400;
+        for at in (0..4200).step_by(37) {
             for work in [0u64, 1, 10, 333, 600, 1800] {
                 let (mut t, mut left) = (at, work);
                 while left > 0 || (work == 0 && !useful(t)) {
@@ -166,6 +158,15 @@ mod tests {
                 assert_eq!(pace.done_ns(at, work), t, "{work} from {at}");
             }
         }
+    }
+
+    #[test]
+    fn the_first_stall_begins_with_the_change() {
+        let pace = stalling(5000);
+        assert_eq!(pace.done_ns(5000, 1), 5401);
+        assert_eq!(pace.done_ns(5000, 600), 6000);
+        assert_eq!(pace.done_ns(5000, 601), 6401);
+        assert_eq!(pace.done_ns(4990, 10), 5000, "done before it");
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl Readahead {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// From the beginning of one to that of the next, seconds; the first begins one period after the change.
+    /// From the beginning of one to that of the next, seconds; the first begins with the change.
     pub period_s: f64,
     /// How long it lasts, seconds.
     pub length_s: f64,

@@ -303,6 +303,8 @@ class NodesStage(Stage):
                 whole.faults += (f"node {name}: {kills} processes killed for want of memory",)
             if node.state == "failed":
                 whole.faults += (f"node {name} died: {node.failure}",)
+        broken = self._cluster.whole_status()["failures"]
+        whole.faults += tuple(failure["words"] for failure in broken)
         return whole
 
     def _disks(self) -> Cluster | None:

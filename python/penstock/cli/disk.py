@@ -191,14 +191,24 @@ def status(
     mount: Path | None = typer.Argument(None, help="One disk only."),
     as_json: bool = JSON,
 ) -> None:
-    """The disks that are up, with their counters, and what disks left whose server has died."""
+    """The disks that are up, with their counters, and what disks left whose server has died.
+
+    Exit status 1 where a disk's server has died or does not answer.
+    """
     from penstock.emulate.disks import persistent
 
+    persistent.check_server()
     disks = persistent.status(mount)
     dead = persistent.dead() if mount is None else []
     if as_json:
         print(json.dumps({"disks": disks, "dead": dead}))
-        return
+    else:
+        _show_status(disks, dead)
+    if dead:
+        raise typer.Exit(1)
+
+
+def _show_status(disks: list[dict[str, Any]], dead: list[dict[str, Any]]) -> None:
     if disks:
         _show(disks)
     elif not dead:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,21 +69,28 @@ def status(
     chosen: str | None = _CLUSTER,
     as_json: bool = JSON,
 ) -> None:
-    """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share."""
-    from penstock.emulate.cluster.cluster import Cluster, registered
+    """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share.
+
+    Exit status 1 where something that they depend on does not work: relay, disk server, supervisor, a mount.
+    """
+    from penstock.emulate.cluster.survey import survey
 
     name = _one_of(cluster, chosen)
-    names = [name] if name is not None else list(registered())
-    found = [Cluster.find(name) for name in names]
-    statuses = [c.whole_status() for c in found]
+    statuses, failures = survey(name)
+    failed = bool(failures) or any(one.status["failures"] for one in statuses)
     if as_json:
-        print(json.dumps({"clusters": statuses}))
-        return
-    if not statuses:
-        print("No node is up.")
-    for held, one in zip(found, statuses, strict=True):
-        _show(one)
-        _say_login(held.described)
+        found = [one.status for one in statuses]
+        print(json.dumps({"clusters": found, "failures": [asdict(f) for f in failures]}))
+    else:
+        if not statuses and not failures:
+            print("No node is up.")
+        for one in statuses:
+            _show(one.status)
+            _say_login(one.described)
+        for failure in failures:
+            print(failure.words)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command(
@@ -138,9 +146,10 @@ def set_(
     """Change nodes while they run; `max` takes a limit away.
 
     Keys: cpus, cpuset, cpu_ratio, memory, memory_soft, state (up, down, frozen, running),
-    disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…},
-    link.NETWORK.{out,in,delay,loss,…}; of a node with one network, as in a platform file, bandwidth,
-    latency, loss, …. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
+    disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…};
+    link.NETWORK.{out,in,delay,in_delay,loss,in_loss,…}, each of one direction; of a node with one network
+    bandwidth, latency, jitter, loss, …, of both directions, as in a platform file.
+    Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
     """
     from penstock.emulate.cluster.change_arguments import changes_of
     from penstock.emulate.cluster.cluster import Cluster
@@ -245,6 +254,13 @@ def _show(status: dict[str, Any]) -> None:
     if status["jain_index"] is not None and status["jain_nodes"] > 1:
         print(
             f"processor time of {status['jain_nodes']} busy nodes: Jain index {status['jain_index']:.3f}"
+        )
+
+    for failure in status["failures"]:
+        print(f"{status['cluster']}: {failure['words']}")
+    if status["failures"]:
+        print(
+            f"{status['cluster']}: expected all of it to work; take the nodes down and put them up again"
         )
 
 

@@ -89,6 +89,20 @@ class Daemon:
             raise Refused(f"penstock-{self.kind}, asked to {cmd}: {words}")
         return dict(answer)
 
+    def fault(self, wait_s: float = 2.0) -> str:
+        """Why it serves nobody, in words: it has died, or does not answer within `wait_s`; '' if it serves.
+
+        Asked over a connection of its own, so that a request under way need not end first.
+        """
+        asks = Daemon(self.kind, self.pid, self.socket_path)
+        try:
+            asks.call("ping", timeout_s=wait_s)
+        except PenstockError:
+            return "does not answer" if self.alive else "has died"
+        finally:
+            asks.hang_up()
+        return ""
+
     def stop(self, grace_s: float = 10.0) -> None:
         """Asks it to shut down, then insists; closes its journal entry."""
         if self.alive:

@@ -396,7 +396,8 @@ def _network(
         or (not machines[n].interfaces and network.name == MAIN)
     ]
     delays = delays_of(network.matrix or {}, inside)
-    delay_s = parse_duration(network.latency or "0s") if network.jitter is None else 0.0
+    latency_s = parse_duration(network.latency or "0s")
+    delay_s, link_delay_s = (latency_s, 0.0) if network.jitter is None else (0.0, latency_s)
     return NetworkSpec(
         network.name,
         network.subnet,
@@ -404,6 +405,7 @@ def _network(
         delays=delays,
         host=network.host is not None and flag_of(network.host),
         engine=cast(Any, network.engine or "auto"),
+        link_delay_s=link_delay_s,
     )
 
 

@@ -94,7 +94,8 @@ class NetworkSpec:
 
     `delay_s`: one-way delay between any two nodes, beside the links' own; `delays`: that of single pairs,
     both ways unless the other way is given too. `host`: the host has an address in it. `engine`: what
-    delays and loses packets; 'auto' takes netem where the kernel has it, else the relay.
+    delays and loses packets; 'auto' takes netem where the kernel has it, else the relay. `link_delay_s`:
+    latency of the network that the `delay` of each link contains, because it varies from packet to packet.
     """
 
     name: str = "net"
@@ -103,6 +104,7 @@ class NetworkSpec:
     delays: dict[tuple[str, str], float] = field(default_factory=dict)
     host: bool = False
     engine: Literal["auto", "netem", "relay"] = "auto"
+    link_delay_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class LimitsFile(Part):
 class StallFile(Part):
     """Times at which a disk does nothing."""
 
-    period: PositiveTime = Field(description="From one stall to the next.")
+    period: PositiveTime = Field(description="From one stall to the next; the first is at once.")
     length: PositiveTime = Field(description="How long each lasts.")
 
 

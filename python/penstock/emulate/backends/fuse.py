@@ -21,6 +21,7 @@ from penstock.emulate.backends.base import (
 )
 from penstock.emulate.backends.certificate import by_requests
 from penstock.emulate.disks.server import DiskServer, EmulatedDisk
+from penstock.emulate.failure import Failure
 from penstock.host.disk_backends import no_fuse
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Entry, Values
@@ -111,6 +112,10 @@ class FuseBackend:
         up = FuseDisk(self, served)
         self._up[place.disk_id] = up
         return up
+
+    def failures(self) -> list[Failure]:
+        """What serves its disks no more."""
+        return self._server.failures() if self._up else []
 
     def stop(self) -> None:
         """Takes its disks down, and the server if it is its own."""

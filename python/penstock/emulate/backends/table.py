@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.emulate.backends.base import Backend, Owner, Place, UpDisk
 from penstock.emulate.backends.choice import Choice, choose, missing_here
 from penstock.emulate.disks.server import DiskServer
+from penstock.emulate.failure import Failure
 from penstock.host.journal import Journal
 from penstock.plugins import DISK_BACKENDS
 from penstock.spec.cluster import DiskSpec
@@ -60,6 +61,11 @@ class Backends:
         if name not in self._made:
             self._made[name] = DISK_BACKENDS.load(name)(self._owner)
         return self._made[name]
+
+    def failures(self) -> list[Failure]:
+        """What the disks depend on and does not work, of the back ends that know."""
+        known = (getattr(backend, "failures", None) for backend in self._made.values())
+        return [failure for find in known if find is not None for failure in find()]
 
     def stop(self) -> None:
         """Takes down what is still up."""

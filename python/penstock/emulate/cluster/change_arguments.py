@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.emulate.cluster.settings import Change
+from penstock.emulate.network.patch import DISTRIBUTIONS
 from penstock.errors import BadInput
 from penstock.host.node_group import parse_cpuset
 from penstock.platform import disk_keys
@@ -47,25 +48,35 @@ _OF_NODES: dict[str, tuple[Any, str, Reader]] = {
     "memory_soft": ("memory", "soft", parse_size),
     "state": ("node", "state", str),
 }
+_SHARES = ("loss", "duplicate", "corrupt", "reorder")
 _OF_LINKS: dict[str, tuple[str, Reader]] = {
     "out": ("out_bps", parse_bandwidth),
     "in": ("in_bps", parse_bandwidth),
     "delay": ("delay", parse_duration),
     "in_delay": ("in_delay", parse_duration),
-    **{
-        way + share: (way + share, parse_share)
-        for way in ("", "in_")
-        for share in ("loss", "duplicate", "corrupt", "reorder")
-    },
+    **{way + share: (way + share, parse_share) for way in ("", "in_") for share in _SHARES},
 }
 
 
-#: words of a platform file's network, as those of a node's only link
-_OF_PLATFORMS = {
-    "bandwidth": ("link.out", "link.in"),
-    "latency": ("link.delay",),
-    **{word: (f"link.{word}",) for word in ("loss", "duplicate", "corrupt", "reorder")},
+def _distribution(text: str) -> str:
+    if text not in DISTRIBUTIONS:
+        raise ValueError(f"one of {', '.join(DISTRIBUTIONS)}")
+    return text
+
+
+#: words of a platform file's network → where in a patch of a node's only link, what reads the value: they
+#: change both directions, as there
+_OF_PLATFORMS: dict[str, tuple[tuple[tuple[str, ...], ...], Reader]] = {
+    "bandwidth": ((("out_bps",), ("in_bps",)), parse_bandwidth),
+    "out": ((("out_bps",),), parse_bandwidth),
+    "in": ((("in_bps",),), parse_bandwidth),
+    "latency": ((("latency", "mean_s"),), parse_duration),
+    "jitter": ((("latency", "jitter_s"),), parse_duration),
+    "distribution": ((("latency", "distribution"),), _distribution),
+    **{share: (((share,), (f"in_{share}",)), parse_share) for share in _SHARES},
 }
+#: what takes a part of a delay away
+_NO_DELAY = {"mean_s": 0.0, "jitter_s": 0.0, "distribution": "constant"}
 
 
 def changes_of(words: Sequence[str]) -> list[Change]:
@@ -88,47 +99,58 @@ def changes_of(words: Sequence[str]) -> list[Change]:
     return [change for nodes, said in groups for change in _of_group(tuple(nodes), said)]
 
 
-def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
+def _of_group(nodes: tuple[str, ...], words: list[str]) -> list[Change]:
     patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
-    for word in _in_full(said):
+    for word in words:
         key, _, text = word.partition("=")
-        resource, name, path, reader = _meaning(key, text)
+        resource, name, paths, reader = _meaning(key, text)
         value = _value(word, text, reader)
-        patch = patches.setdefault((resource, name), {})
-        for part in path[:-1]:
-            patch = patch.setdefault(part, {})
-        if path[-1] in patch:
-            raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
-        patch[path[-1]] = value
-    for (resource, _), whole in patches.items():
+        for path in paths:
+            patch = patches.setdefault((resource, name), {})
+            for part in path[:-1]:
+                patch = patch.setdefault(part, {})
+            if path[-1] in patch:
+                raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
+            patch[path[-1]] = value
+    for (resource, _), patch in patches.items():
         if resource == "disk":
-            complete(whole)
+            complete(patch)
+        elif resource == "network" and "latency" in patch:
+            patch["latency"] = _latency(patch["latency"])
     return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
 
 
-def _in_full(said: list[str]) -> list[str]:
-    """The words, those of a platform file as those of a link."""
-    found = []
-    for word in said:
-        key, _, text = word.partition("=")
-        found += [f"{one}={text}" for one in _OF_PLATFORMS.get(key, (key,))]
+def _latency(parts: dict[str, Any]) -> Any:
+    """A delay of which parts are given: `latency=max` takes all of it away, a jitter alone is uniform."""
+    if parts.get("mean_s") == "max":
+        if len(parts) > 1:
+            raise BadInput("latency=max: found a jitter beside it; expected one of them")
+        return "max"
+    found = {k: _NO_DELAY[k] if v == "max" else v for k, v in parts.items()}
+    if found.get("jitter_s"):
+        found.setdefault("distribution", "uniform")
+    elif parts.get("jitter_s") == "max":
+        found.setdefault("distribution", "constant")
     return found
 
 
-def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
+def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[tuple[str, ...], ...], Reader]:
     if key in _OF_NODES:
         resource, patched, reader = _OF_NODES[key]
-        return resource, None, (patched,), reader
+        return resource, None, ((patched,),), reader
+    if key in _OF_PLATFORMS:
+        paths, reader = _OF_PLATFORMS[key]
+        return "network", None, paths, reader
     kind, _, rest = key.partition(".")
     if kind == "disk" and "." in rest:
         name, _, feature = rest.partition(".")
         path = disk_keys.where(feature, text)
-        return "disk", name, path, lambda value: _said(disk_keys.value_of(key, value, feature))
+        return "disk", name, (path,), lambda value: _said(disk_keys.value_of(key, value, feature))
     if kind == "link" and rest:
         network, _, part = rest.rpartition(".")
         if part in _OF_LINKS:
             patched, reader = _OF_LINKS[part]
-            return "network", network or None, (patched,), reader
+            return "network", network or None, ((patched,),), reader
     known = [
         *_OF_NODES,
         *_OF_PLATFORMS,

@@ -21,12 +21,13 @@ from penstock.emulate.cluster.enter import Entrance, enter_argv
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
+from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
-from penstock.host.processes import Identity, start_ticks
+from penstock.host.processes import Identity, boot_id, start_ticks
 from penstock.profile.model import StorageProfile
 from penstock.spec.check_cluster import check_cluster, matching
 from penstock.spec.cluster import ClusterSpec, Event
@@ -193,9 +194,13 @@ class Cluster:
         found = registered()
         if name is None and len(found) == 1:
             name = next(iter(found))
+        if name is None and not found and (left := abandoned()):
+            raise BadInput("\n".join(failure.words for failure in left.values()))
         if name is None:
             names = ", ".join(found) or "none"
             raise BadInput(f"which cluster? There are {names}" if found else "no cluster is up")
+        if name not in found and (failure := abandoned().get(name)) is not None:
+            raise BadInput(failure.words)
         if name not in found:
             raise BadInput(f"no cluster {name} is up; there are {', '.join(found) or 'none'}")
         cluster = cls(name, found[name], outlive=True)
@@ -362,14 +367,30 @@ def registered() -> dict[str, Daemon]:
     return {f["cluster"]: connect("nodes", f["pid"], f["socket"]) for f in _register()}
 
 
+def abandoned() -> dict[str, Failure]:
+    """The clusters whose supervisor has died: nobody watches or changes them any more."""
+    live = registered()
+    return {
+        facts["cluster"]: Failure(
+            "supervisor",
+            f"{facts['cluster']}: its supervisor (process {facts['pid']}) has died; "
+            "`penstock undo` takes away what is left of the cluster",
+            facts["pid"],
+        )
+        for facts in _register(alive=False)
+        if facts["cluster"] not in live
+    }
+
+
 def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:
     """A supervisor of nodes."""
     module = "penstock.emulate.cluster.daemon"
     return start_daemon("nodes", {"outlive_owner": outlive}, journal, run=run, module=module)
 
 
-def _register() -> list[dict[str, Any]]:
-    """What the supervisors that run have written down of their clusters."""
+def _register(alive: bool = True) -> list[dict[str, Any]]:
+    """What the supervisors that run have written down of their clusters; or those that died since the host
+    was started."""
     found = []
     for path in sorted(runtime_dir().glob("cluster-*.json")):
         try:
@@ -377,7 +398,7 @@ def _register() -> list[dict[str, Any]]:
             holder = Identity(facts["boot_id"], facts["pid"], facts["start"])
         except (OSError, ValueError, KeyError):
             continue
-        if holder.alive:
+        if holder.alive == alive and holder.boot_id == boot_id():
             found.append(facts)
     return found
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.emulate.failure import Failure
 from penstock.emulate.network import Network
-from penstock.emulate.network.patch import patched
+from penstock.emulate.network.patch import each_way, patched
 from penstock.emulate.network.support import check_offered
 from penstock.emulate.network.traffic_shape import as_patch, shapes_of
 from penstock.errors import BadInput, PenstockError
@@ -102,8 +103,9 @@ class Links:
                 found = as_patch(shapes_of(link))
                 now = time.monotonic_ns()
                 times = {"planned_ns": planned_ns, "applied_ns": now, "verified_ns": now}
-                read = {k: found[k] for k in patch}
-                answers.append({**times, "asked": patch, "found": read, "error": ""})
+                ways = each_way(patch, self._network_spec(link.network))
+                read = {k: found[k] for k in ways}
+                answers.append({**times, "asked": ways, "found": read, "error": ""})
             else:
                 change = next(made)
                 answers.append(
@@ -125,9 +127,13 @@ class Links:
         if network not in of_node:
             names = ", ".join(of_node) or "none"
             raise BadInput(f"node {node}: found network {network!r}; expected {names}")
-        link = patched(of_node[network], patch)
-        check_offered(next(n for n in self._spec.networks if n.name == network), link)
+        spec = self._network_spec(network)
+        link = patched(of_node[network], each_way(patch, spec))
+        check_offered(spec, link)
         return link
+
+    def _network_spec(self, network: str | None) -> NetworkSpec:
+        return next(n for n in self._spec.networks if n.name == network)
 
     def detached(self, node: str) -> None:
         """The node's namespace is gone, and its interfaces with it; how they were is kept."""
@@ -161,6 +167,10 @@ class Links:
         if seen is None or self._network is None:
             return seen
         return {**seen, "asked": self._network.asked(node, network)}
+
+    def failures(self) -> list[Failure]:
+        """What carries the networks' frames no more."""
+        return [] if self._network is None else self._network.failures()
 
     def describe(self) -> list[dict[str, Any]]:
         """The networks that are up."""

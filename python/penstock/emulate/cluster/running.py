@@ -22,6 +22,7 @@ from penstock.emulate.cluster.links import Links
 from penstock.emulate.cluster.settings import Change, NodeSettings
 from penstock.emulate.cluster.sshd import Sshd
 from penstock.emulate.disks.live import LiveDisks
+from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError
 from penstock.host import system_calls
 from penstock.host.directories import make_directory, remove_directory
@@ -313,6 +314,10 @@ class LiveCluster:
                 )
                 lines.append(f"{address} {names}")
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
+
+    def failures(self) -> list[Failure]:
+        """What its nodes depend on and does not work."""
+        return [*self._links.failures(), *self._disks.failures(), *self._sshd.failures()]
 
     def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
         """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.cluster.enter import Entrance, enter_argv
+from penstock.emulate.failure import Failure
 from penstock.errors import PenstockError
 from penstock.spec.cluster import ClusterSpec
 
@@ -98,6 +99,14 @@ class Sshd:
             return {}
         options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         return {"key": str(self.key), "words": ["ssh", "-i", str(self.key), *options, "-l", "root"]}
+
+    def failures(self) -> list[Failure]:
+        """Servers that have ended while their nodes are up."""
+        ended = ((n, s) for n, s in self._running.items() if s.poll() is not None)
+        return [
+            Failure("ssh server", f"ssh server of node {node} has ended", server.pid)
+            for node, server in ended
+        ]
 
     def forget(self, node: str) -> None:
         """The node is gone, and its server with it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
@@ -28,7 +29,9 @@ def jain_index(shares: Sequence[float]) -> float | None:
 
 def cluster_status(held: LiveCluster) -> dict[str, Any]:
     """The status of a cluster in JSON values; shares of processors are means since each node started."""
-    nodes = [_node(held, node) for node in held.nodes.values()]
+    failures = held.failures()
+    served = not any(failure.part == "disk server" for failure in failures)
+    nodes = [_node(held, node, served) for node in held.nodes.values()]
     shares = [n["cpu_share"] for n in nodes if n["cpu_share"] and n["cpu_share"] >= _IDLE_SHARE]
     return {
         "cluster": held.spec.name,
@@ -37,10 +40,11 @@ def cluster_status(held: LiveCluster) -> dict[str, Any]:
         "nodes": nodes,
         "jain_index": jain_index(shares),
         "jain_nodes": len(shares),
+        "failures": [asdict(failure) for failure in failures],
     }
 
 
-def _node(held: LiveCluster, node: LiveNode) -> dict[str, Any]:
+def _node(held: LiveCluster, node: LiveNode, served: bool) -> dict[str, Any]:
     said: dict[str, Any] = {
         "name": node.name,
         "state": node.state,
@@ -65,6 +69,6 @@ def _node(held: LiveCluster, node: LiveNode) -> dict[str, Any]:
             "oom_kills": memory.get("oom_kills", 0),
             "processes": len(members(group.directories[-1:])),
         }
-    said["disks"] = held.disks.status(node.name)
+    said["disks"] = held.disks.status(node.name, counted=served)
     said["links"] = {name: held.links.status(node.name, name) for name in node.addresses}
     return said

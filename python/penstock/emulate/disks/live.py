@@ -13,8 +13,10 @@ from penstock.emulate.backends.base import Cause, limits_dict
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.disks.beginning import beginning
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
+from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, Values
+from penstock.host.mounts import mounts
 from penstock.spec.cluster import DiskSpec
 
 
@@ -63,9 +65,11 @@ class LiveDisk:
             "page": None if self.page is None else str(self.page),
         }
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, counted: bool = True) -> dict[str, Any]:
         """The same with its counters, and what is in force with the keys of a patch."""
         stats = None
+        if not counted:
+            return self.describe() | {"stats": None, "now": {}}
         with contextlib.suppress(PenstockError):
             stats = self.up.stats()
         return self.describe() | {"stats": stats, "now": self._in_force()}
@@ -174,9 +178,20 @@ class LiveDisks:
                         found.append({"node": node, "resource": "disk", "name": name, **event})
         return found
 
-    def status(self, node: str) -> dict[str, dict[str, Any]]:
-        """A node's disks with their counters."""
-        return {name: disk.status() for name, disk in self.of(node).items()}
+    def status(self, node: str, *, counted: bool = True) -> dict[str, dict[str, Any]]:
+        """A node's disks with their counters; unless `counted`, what serves them is not asked."""
+        return {name: disk.status(counted=counted) for name, disk in self.of(node).items()}
+
+    def failures(self) -> list[Failure]:
+        """Servers of disks that are dead or do not answer, and disks that are mounted no more."""
+        found = self._backends.failures()
+        points = {mount.point for mount in mounts()}
+        for node, disks in self._disks.items():
+            for name, disk in disks.items():
+                if str(disk.at) not in points:
+                    words = f"disk {name} of node {node}: nothing is mounted at {disk.at}"
+                    found.append(Failure("disk", words))
+        return found
 
     def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
         """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on.

@@ -203,6 +203,16 @@ def status(mount: Path | None = None) -> list[dict[str, Any]]:
     ]
 
 
+def check_server() -> None:
+    """Raises PenstockError where the server of the standing disks runs and does not answer."""
+    running = _running()
+    if running is not None and (fault := running.fault()) and running.alive:
+        raise PenstockError(
+            f"the disk server (process {running.pid}) {fault}: no file can be used of its disks; end it, "
+            "then `penstock undo` takes its mounts away"
+        )
+
+
 def dead() -> list[dict[str, Any]]:
     """Mounts of disks whose server has died: `mount`, and the `pid` that the server had.
 

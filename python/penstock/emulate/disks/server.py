@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Entry, Journal, Values
@@ -100,6 +101,14 @@ class DiskServer:
                 "disk", self._config, self._journal, self._dir / "disk-server.log", run=self._run
             )
         return self._daemon
+
+    def failures(self) -> list[Failure]:
+        """The server, where it is dead or does not answer: no file of its disks can be used."""
+        if self._daemon is None or not (fault := self._daemon.fault()):
+            return []
+        disks = ", ".join(self._disks) or "none"
+        words = f"disk server (process {self._daemon.pid}) {fault}: no file can be used of the disks {disks}"
+        return [Failure("disk server", words, self._daemon.pid)]
 
     def adopt(self, daemon: Daemon) -> None:
         """Serves by a server that runs already, and knows its disks from the journal."""

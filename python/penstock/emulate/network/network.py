@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.emulate.failure import Failure
 from penstock.emulate.network.addresses import Allotment, subnets
 from penstock.emulate.network.fabric import Fabric, host_subnets
-from penstock.emulate.network.patch import checked, impairs, patched
+from penstock.emulate.network.patch import checked, each_way, impairs, patched
 from penstock.emulate.network.port import Interface, Port, interface_name
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
@@ -229,9 +230,11 @@ class Network:
             wanted = []
             for node, network, patch in changes:
                 port = self._port(node, network)
-                link = patched(port.link, patch)
-                check_offered(self._network(port.interface.network).spec, link)
-                wanted.append((port, dict(patch), link))
+                spec = self._network(port.interface.network).spec
+                ways = each_way(patch, spec)
+                link = patched(port.link, ways)
+                check_offered(spec, link)
+                wanted.append((port, ways, link))
             applied = []
             for port, _, link in wanted:
                 self._ready_for(self._network(port.interface.network), link)
@@ -306,6 +309,16 @@ class Network:
     def relay_stats(self, reset: bool = False) -> dict[str, Any] | None:
         """What the relay says of itself: lateness, processor time, counters per port; None without one."""
         return None if self._relay is None else self._relay.stats(reset)
+
+    def failures(self) -> list[Failure]:
+        """The relay, where it is dead or does not answer: networks that it carries are without any frame."""
+        if self._relay is None or not (fault := self._relay.fault()):
+            return []
+        carried = [name for name, net in self._networks.items() if net.relayed]
+        words = (
+            f"relay (process {self._relay.pid}) {fault}: no frame passes on {', '.join(carried)}"
+        )
+        return [Failure("relay", words, self._relay.pid)]
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
         """Has the network carried by who can do what the link is asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.emulate.network.qdisc import MOST_BPS
 from penstock.errors import BadInput
-from penstock.spec.cluster import Delay, LinkSpec
+from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 RATES = ("out_bps", "in_bps")
 DELAYS = ("delay", "in_delay")
@@ -18,14 +18,47 @@ SHARES = tuple(
     for prefix in ("", "in_")
     for share in ("loss", "duplicate", "corrupt", "reorder")
 )
+#: keys of a patch that change both directions of a link
+BOTH_WAYS = ("bandwidth_bps", "latency")
 KEYS = (*RATES, *DELAYS, *SHARES)
 DISTRIBUTIONS = ("constant", "uniform", "normal", "pareto")
 #: a longer delay is taken for a mistake [s]
 MOST_DELAY_S = 60.0
 
 
+def each_way(patch: Mapping[str, Any], network: NetworkSpec) -> dict[str, Any]:
+    """A patch of a link in `network` without keys that change both directions (`BOTH_WAYS`).
+
+    `bandwidth_bps` and `latency` count both when a packet leaves the node and when one arrives, as in a
+    platform file. Raises BadInput where a direction is given beside them.
+    """
+    found = {k: v for k, v in patch.items() if k not in BOTH_WAYS}
+    for key, ways in (("bandwidth_bps", RATES), ("latency", DELAYS)):
+        if key not in patch:
+            continue
+        beside = [way for way in ways if way in found]
+        if beside:
+            raise BadInput(f"{key}: found {beside[0]} beside it; expected one of them")
+        leaving = arriving = patch[key]
+        if key == "latency" and network.link_delay_s:
+            leaving = _with_network_delay(patch[key], network.link_delay_s)
+        found |= dict(zip(ways, (leaving, arriving), strict=True))
+    return found
+
+
+def _with_network_delay(latency: Any, network_s: float) -> Any:
+    if latency is None or latency == "max":
+        return {"mean_s": network_s, "jitter_s": 0.0, "distribution": "constant"}
+    if not isinstance(latency, Mapping):
+        return _number("latency", latency) + network_s
+    if "mean_s" not in latency:
+        return latency
+    return {**latency, "mean_s": _number("latency.mean_s", latency["mean_s"]) + network_s}
+
+
 def check_patch(patch: Mapping[str, Any]) -> None:
     """Raises BadInput for keys that a link has not, and for values that make no sense by themselves."""
+    patch = each_way(patch, NetworkSpec())
     alone = {k: v for k, v in patch.items() if not k.endswith("reorder")}
     delayed = LinkSpec(delay=Delay(MOST_DELAY_S), in_delay=Delay(MOST_DELAY_S))
     patched(LinkSpec(), {k: v for k, v in alone.items() if not isinstance(v, Mapping)})
@@ -50,7 +83,9 @@ def patched(link: LinkSpec, patch: Mapping[str, Any]) -> LinkSpec:
         elif key in SHARES:
             changes[key] = 0.0 if off else _share(key, value)
         else:
-            raise BadInput(f"a link has no {key!r}; expected one of {', '.join(KEYS)}")
+            raise BadInput(
+                f"a link has no {key!r}; expected one of {', '.join((*BOTH_WAYS, *KEYS))}"
+            )
     return checked(replace(link, **changes))
 
 
@@ -75,7 +110,10 @@ def checked(link: LinkSpec) -> LinkSpec:
 
 def impairs(patch: Mapping[str, Any]) -> bool:
     """Whether a patch may make a link do more than limit bandwidth."""
-    return any(key not in RATES and value not in (None, "max", 0) for key, value in patch.items())
+    return any(
+        key not in (*RATES, "bandwidth_bps") and value not in (None, "max", 0)
+        for key, value in patch.items()
+    )
 
 
 def _number(key: str, value: Any) -> float:

@@ -25,6 +25,10 @@ class Relay:
     def pid(self) -> int:
         return self._daemon.pid
 
+    def fault(self) -> str:
+        """Why it carries nothing, in words; '' if it does."""
+        return self._daemon.fault()
+
     def add(self, network: int, port: int) -> None:
         """Relays what arrives at the link with index `port`."""
         self._daemon.call("port", network=network, port=port, ifindex=port)

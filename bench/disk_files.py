@@ -1,0 +1,198 @@
+"""What many files cost an emulated disk: renames, memory and descriptors of its server at a million of them.
+
+A file is known from the kernel's first look-up of it until the kernel forgets it. On each engine (a disk that
+takes no time, its bare directory beside it, and libfuse's `passthrough_ll` where it can be built) a few files
+are made and some renamed, then many more are made and as many renamed again, in rounds that alternate between
+engines. The growth of a rename is its cost among many files over that among few; on the disk it must be at
+most twice that of the bare directory. `passthrough_ll` has a descriptor for each known file and is measured
+at fewer. At the end a rename that also looks at every known file is planted, which must be above the bar;
+status 1 if it is not, or a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from bench.disk_ceiling import passed_through, passthrough
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.disks.server import DiskServer
+from penstock.host.journal import Journal
+
+FEW = 1_000
+MANY, QUICK = 1_000_000, 30_000
+#: files of one directory
+PER_DIRECTORY = 10_000
+#: renames of a round
+RENAMES = 300
+#: most that the growth of a rename may be, beside that of the bare directory
+GROWTH = 2.0
+#: most memory and descriptors of the server for its known files
+MEMORY_BYTES = 256.0
+DESCRIPTORS = 1_024
+#: libfuse's example keeps a descriptor for each file and searches them one by one
+MOST_PASSED_THROUGH = 10_000
+DISK, BARE, LIBFUSE, PLANTED = (
+    "emulated disk",
+    "bare directory",
+    "libfuse passthrough_ll",
+    "planted",
+)
+
+
+@dataclass
+class Engine:
+    """A directory with files that are renamed: `pid` of its server, `most` files that it can have."""
+
+    name: str
+    place: Path
+    pid: int | None = None
+    most: int = MANY
+    #: looks at every known file beside each rename
+    scan: Callable[[int], object] = lambda _: None
+    made: int = 0
+    #: by number of known files: seconds for each rename, and for that of a directory
+    renames_s: dict[int, list[float]] = field(default_factory=dict)
+    directories_s: dict[int, list[float]] = field(default_factory=dict)
+
+    def fill(self, count: int) -> None:
+        """Makes files until there are `count`, as far as it can."""
+        while self.made < min(count, self.most):
+            directory = self.place / f"d{self.made // PER_DIRECTORY}"
+            directory.mkdir(exist_ok=True)
+            last = min(min(count, self.most), (self.made // PER_DIRECTORY + 1) * PER_DIRECTORY)
+            for number in range(self.made, last):
+                os.close(os.open(directory / f"f{number}", os.O_CREAT | os.O_WRONLY))
+            self.made = last
+
+    def rename(self, known: int) -> None:
+        """One round: some files, then the directory that they are in, there and back."""
+        directory = self.place / "d0"
+        paths = [str(directory / f"f{number}") for number in range(RENAMES)]
+        for old, new in (("", ".new"), (".new", "")):
+            begin = time.perf_counter()
+            for path in paths:
+                os.rename(path + old, path + new)
+                self.scan(known)
+            took_s = time.perf_counter() - begin
+            self.renames_s.setdefault(known, []).append(took_s / RENAMES)
+            begin = time.perf_counter()
+            os.rename(directory, directory.with_name("moved"))
+            os.rename(directory.with_name("moved"), directory)
+            self.scan(known)
+            took_s = time.perf_counter() - begin
+            self.directories_s.setdefault(known, []).append(took_s / 2)
+
+    def growth(self, files: bool = True) -> float:
+        """Cost of a rename among the most files over that among the fewest."""
+        times = self.renames_s if files else self.directories_s
+        return statistics.median(times[max(times)]) / statistics.median(times[min(times)])
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is resident."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def scanning(table: bytearray, known: int) -> int:
+    """The work of a rename that looks at an entry for every known file."""
+    return table[: 64 * known].count(b"x")
+
+
+@contextlib.contextmanager
+def engines() -> Iterator[list[Engine]]:
+    with contextlib.ExitStack() as stack:
+        where = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-files-"))
+        base = Path(where)
+        for name in ("mount", "backing", "bare", "planted", "behind"):
+            (base / name).mkdir()
+        server = stack.enter_context(DiskServer(Journal(), base / "state"))
+        disk = server.add(
+            "files", base / "mount", base / "backing", INSTANT_PROFILE, calibrate=False
+        )
+        made = [Engine(DISK, disk.mount, server.daemon.pid), Engine(BARE, base / "bare")]
+        program = passthrough(base)
+        if program is None:
+            print("no passthrough_ll: libfuse3-dev, cc or pkg-config is missing", file=sys.stderr)
+        else:
+            mount, pid = stack.enter_context(passed_through(program, base, base / "behind"))
+            made.append(Engine(LIBFUSE, mount, pid, MOST_PASSED_THROUGH))
+        table = bytearray(64 * MANY)
+        scan = Engine(PLANTED, base / "planted", scan=lambda known: scanning(table, known))
+        yield [*made, scan]
+
+
+def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
+    gc.disable()
+    with engines() as all_engines:
+        disk, bare = all_engines[:2]
+        planted = all_engines[-1]
+        assert disk.pid is not None
+        for known in (FEW, many):
+            for engine in all_engines:
+                # what is planted grows by its scan alone
+                engine.fill(FEW if engine is planted else known)
+                if known == FEW and engine is disk:
+                    before = resident_bytes(disk.pid)
+            for _ in range(rounds):
+                for engine in random.sample(all_engines, len(all_engines)):
+                    engine.rename(min(known, engine.most))
+        memory = (resident_bytes(disk.pid) - before) / (many - FEW)
+        held = descriptors(disk.pid)
+        rows = []
+        for engine in all_engines[:-1]:
+            for what, times in (("file", engine.renames_s), ("directory", engine.directories_s)):
+                for known, seconds in sorted(times.items()):
+                    case = f"rename of a {what}, {known:,} known files"
+                    rows.append(
+                        record.row(case, engine.name, "cost", [1e6 * s for s in seconds], "us")
+                    )
+        for what, files in (("file", True), ("directory", False)):
+            beside = disk.growth(files) / bare.growth(files)
+            case = f"growth of the rename of a {what} from {FEW:,} to {many:,} known files"
+            grown = record.row(case, DISK, "beside that of the bare directory", [beside], "times")
+            rows.append(record.at_most(grown, GROWTH))
+        case = f"{many:,} known files"
+        one = record.row(case, DISK, "server's memory for each", [memory], "B")
+        rows.append(record.at_most(one, MEMORY_BYTES))
+        opened = record.row(case, DISK, "server's descriptors", [held], "")
+        rows.append(record.at_most(opened, DESCRIPTORS))
+        found = planted.growth() / bare.growth() > GROWTH
+    return rows, {"a rename that looks at every known file": found}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} files; a minute")
+    parser.add_argument("--files", type=int, help=f"how many; default {MANY:,}")
+    parser.add_argument("--rounds", type=int, default=5, help="of renames, there and back")
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    asked = parser.parse_args()
+    many = asked.files or (QUICK if asked.quick else MANY)
+    if not FEW < many <= MANY:
+        parser.error(f"--files: found {many:,}; expected more than {FEW:,} and at most {MANY:,}")
+    rows, planted = measure(many, asked.rounds)
+    record.keep(asked.record, rows, planted)
+    return record.told(rows, planted, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

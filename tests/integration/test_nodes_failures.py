@@ -1,0 +1,84 @@
+"""What a live cluster depends on and no longer works is named by `nodes status`, with exit status 1."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from penstock.host.processes import start_ticks
+from tests.integration.node_ground import NODES, Ground, one_ground
+
+__all__ = ["one_ground"]  # a fixture
+pytestmark = NODES
+
+PLATFORM = """
+penstock_platform: 1
+name: gt
+hosts:
+  - {group: n, count: 1, disks: [{name: data, directory: files}]}
+  - {group: m, count: 1}
+network: {bandwidth: 1 Gbit/s}
+"""
+
+
+def process(ground: Ground, kind: str) -> int:
+    entries = ground.journal().open_entries()
+    (pid,) = {int(e.facts["pid"]) for e in entries if e.target == f"penstock-{kind}"}
+    return pid
+
+
+def end(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    while start_ticks(pid) is not None:
+        os.sched_yield()
+
+
+def status(ground: Ground, *words: str) -> tuple[int, str]:
+    done = ground.penstock("nodes", "status", *words)
+    return done.returncode, done.stdout
+
+
+def test_parts_that_have_died_are_named(ground: Ground) -> None:
+    platform = ground.where / "p.yaml"
+    platform.write_text(PLATFORM)
+    (ground.where / "files").mkdir()
+    assert ground.penstock("nodes", "up", str(platform)).returncode == 0
+    assert ground.penstock("nodes", "set", "m-0", "latency=5ms").returncode == 0
+    code, text = status(ground, "--json")
+    assert (code, json.loads(text)["failures"]) == (0, [])
+
+    relay, server = process(ground, "relay"), process(ground, "disk")
+    end(relay)
+    code, text = status(ground)
+    assert code == 1
+    assert f"gt: relay (process {relay}) has died: no frame passes on net" in text
+
+    os.kill(server, signal.SIGSTOP)
+    code, text = status(ground, "gt", "--json")
+    os.kill(server, signal.SIGCONT)
+    found = json.loads(text)["clusters"][0]["failures"]
+    assert (code, [(f["part"], f["pid"]) for f in found]) == (
+        1,
+        [("relay", relay), ("disk server", server)],
+    )
+    assert "does not answer" in found[1]["words"]
+    end(server)
+    code, text = status(ground, "gt")
+    assert code == 1
+    assert f"disk server (process {server}) has died: no file can be used" in text
+    assert "n-0.data" in text
+
+    supervisor = process(ground, "nodes")
+    end(supervisor)
+    code, text = status(ground)
+    assert code == 1
+    assert f"gt: its supervisor (process {supervisor}) has died" in text
+    assert "No node is up" not in text
+    code, text = status(ground, "gt", "--json")
+    (failure,) = json.loads(text)["failures"]
+    assert (code, failure["part"], failure["pid"]) == (1, "supervisor", supervisor)
+    refused = ground.penstock("nodes", "set", "m-0", "cpus=1")
+    assert (refused.returncode, "has died" in refused.stderr) == (2, True)
+    assert ground.penstock("undo").returncode == 0
+    assert status(ground) == (0, "No node is up.\n")
