@@ -23,7 +23,7 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
 from penstock.host.processes import Identity, start_ticks
@@ -110,6 +110,8 @@ class Cluster:
         self._described: dict[str, Any] = {}
         self._spec: ClusterSpec | None = None
         self._asking = threading.Lock()
+        #: of the journal, until the cluster is complete
+        self._entry: Entry | None = None
 
     @classmethod
     def up(
@@ -120,10 +122,13 @@ class Cluster:
         outlive: bool,
         progress: Progress | None = None,
         run: str | None = None,
+        complete: bool = True,
     ) -> Cluster:
         """Puts a cluster up, or nothing of it. With `outlive` it stays when this process ends.
 
-        Raises BadInput for what makes no sense, PenstockError where the host refuses.
+        Until then the journal has it as a change of this process, so that `penstock undo` takes it down where
+        this process dies; without `complete` it has it until `completed` is called. Raises BadInput for what
+        makes no sense, PenstockError where the host refuses.
         """
         check_cluster(spec)
         said = {"spec": to_json(spec)}
@@ -131,15 +136,20 @@ class Cluster:
             with _lock():
                 _check_free(spec.name)
                 daemon = _standing() or _started(journal, outlive=True)
+                entry = None
                 try:
+                    entry = _planned(journal, spec.name, daemon)
                     daemon.call("reserve", **said)
                 except BaseException:
+                    if entry is not None:
+                        journal.undone(entry)
                     _stop_if_idle(daemon, journal)
                     raise
         else:
             _check_free(spec.name)
-            daemon = _started(journal, outlive=False, run=run)
+            daemon, entry = _started(journal, outlive=False, run=run), None
         cluster = cls(spec.name, daemon, outlive=outlive)
+        cluster._entry = entry
         cluster._spec = spec
         try:
             if not outlive:
@@ -150,7 +160,20 @@ class Cluster:
         except BaseException as error:
             cluster._abandon(journal, interrupted=not isinstance(error, PenstockError))
             raise
+        if complete:
+            cluster.completed()
         return cluster
+
+    def completed(self) -> None:
+        """All that belongs to it is up: it stays from now on, whatever becomes of this process."""
+        if self._entry is not None:
+            Journal().undone(self._entry)
+            self._entry = None
+
+    def ending(self) -> None:
+        """It is no more complete: `penstock undo` takes it down where this process dies."""
+        if self._outlive and self._entry is None:
+            self._entry = _planned(Journal(), self.name, self._daemon)
 
     @classmethod
     def of_platform(
@@ -323,6 +346,7 @@ class Cluster:
 
     def down(self, progress: Progress | None = None) -> None:
         """Takes the cluster down, and ends the supervisor with its last one."""
+        self.ending()
         if not self._outlive:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
@@ -332,6 +356,10 @@ class Cluster:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
             _stop_if_idle(self._daemon, Journal())
+        journal = Journal()
+        for entry in [e for e in journal.open_entries() if _is_of(e, self.name)]:
+            journal.undone(entry)
+        self._entry = None
 
     def _ask(self, cmd: str, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:
         with self._asking:
@@ -349,6 +377,9 @@ class Cluster:
                     _stop_if_idle(self._daemon, journal)
             else:
                 stop_entirely(self._daemon, journal)
+            if self._entry is not None:
+                journal.undone(self._entry)
+                self._entry = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -360,6 +391,34 @@ class Cluster:
 def registered() -> dict[str, Daemon]:
     """The clusters that are up on this host, with who holds each."""
     return {f["cluster"]: connect("nodes", f["pid"], f["socket"]) for f in _register()}
+
+
+def incomplete() -> dict[str, Entry]:
+    """By name, the clusters whose command died before they were complete, or while it took them down."""
+    return {
+        entry.target: entry
+        for entry in Journal().open_entries()
+        if entry.kind == "cluster" and not entry.owner.alive
+    }
+
+
+def _planned(journal: Journal, name: str, daemon: Daemon) -> Entry:
+    """Writes down that a cluster is about to be made by a supervisor."""
+    supervisor = Identity.of(daemon.pid)
+    if supervisor is None:
+        raise PenstockError(f"penstock-nodes ({daemon.pid}) has died")
+    about = {
+        "pid": supervisor.pid,
+        "start": supervisor.start,
+        "socket": str(daemon.socket_path),
+    }
+    return journal.plan("cluster", name, run=name, new=about)
+
+
+def _is_of(entry: Entry, name: str) -> bool:
+    """True for what the journal has of a cluster by a process that died, or by this one."""
+    mine = entry.owner == Identity.own() or not entry.owner.alive
+    return entry.kind == "cluster" and entry.target == name and mine
 
 
 def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:
