@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, FRAME, seeding_platform
 from penstock.campaign.seeding.homogeneity import Homogeneity, homogeneity
-from penstock.campaign.seeding.trials import NARROW, SIZES, Trials, link, measure, needed
+from penstock.campaign.seeding.trials import NARROW, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured as Interval
 from penstock.host.loopback import interval
@@ -26,8 +27,6 @@ from penstock.store.store import ready
 
 Note = Callable[[str], None]
 _LEAST_RATE = 1.0
-#: links without a rate get this many times what was measured, which holds nothing back
-_FAR_ABOVE = 2.0
 #: an interval of few and uneven times may reach below nothing; no operation takes less than this of its mean
 _LEAST_OF_MEAN = 0.05
 
@@ -105,25 +104,20 @@ class NetworkValues:
     """What programs get of the network, as parameters of the model beside the rates and latencies that the
     links are given: those stay as they are, so that a seeded platform is put up as the one that was measured.
 
-    `payload` is the share of the links' rate, `latency_s` what is added to the links' latency. `unlimited` is
-    the rate to be given to links that have none, far above what was measured; None where they have one.
+    `payload` is the share of the links' rate, `latency_s` what is added to the links' latency.
     """
 
     payload: Interval
     latency_s: Interval
     loopback_bps: Interval
-    unlimited: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """The values by their path in a platform file."""
-        values = {
+        return {
             "network.payload": self.payload.mean,
             "network.loopback": _rate(self.loopback_bps.mean),
             "protocol.latency": _time(self.latency_s.mean),
         }
-        if self.unlimited is not None:
-            values["network.bandwidth"] = self.unlimited
-        return values
 
 
 def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
@@ -133,18 +127,13 @@ def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
         next(n for n in cluster_spec(small).nodes if n.name.startswith(group)).links[0]
         for group in ("client", "storage")
     )
-    given = [rate for rate in (client.out_bps, server.in_bps) if rate is not None]
-    unlimited = None if given else _rate(_FAR_ABOVE * seen.network_bps.mean)
-    nominal_bps = min(given) if given else _FAR_ABOVE * seen.network_bps.mean
-    rated = small if given else small.with_values({"network.bandwidth": unlimited})
-    lowered = rated.with_values({"network.loopback": _rate(seen.loopback_bps.mean)}).lower()
-    own_s = parse_duration(rated.file.protocol.latency)
-    given_s = lowered["fabric"]["latency_s"] - own_s
+    nominal_bps = min(r for r in (client.out_bps, server.in_bps, math.inf) if r is not None)
+    lowered = small.with_values({"network.loopback": _rate(seen.loopback_bps.mean)}).lower()
+    given_s = lowered["fabric"]["latency_s"] - parse_duration(small.file.protocol.latency)
     return NetworkValues(
         _changed(seen.network_bps, lambda bps: min(1.0, bps / nominal_bps)),
         _changed(seen.latency_s, lambda seconds: max(0.0, seconds - given_s)),
         seen.loopback_bps,
-        unlimited,
     )
 
 
@@ -226,10 +215,11 @@ def _document(
 
     def service(which: str) -> dict[str, Any]:
         found: list[Linear] = [getattr(s, which) for s in (services, *ends)]
-        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which}  # local ones win
+        # local ones win
+        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
         return {
-            "overhead": fitted([s.overhead_s for s in found], of[SIZES[0]], _time),
-            "per_byte": fitted([s.per_byte_s for s in found], of[SIZES[-1]], _per_mib),
+            "overhead": fitted([s.overhead_s for s in found], of[min(of)], _time),
+            "per_byte": fitted([s.per_byte_s for s in found], of[max(of)], _per_mib),
         }
 
     for group in document["hosts"]:
@@ -244,8 +234,6 @@ def _document(
     network = document.setdefault("network", {})
     if not isinstance(network, dict):
         network = document["network"] = {}
-    if found_network.unlimited is not None:
-        network["bandwidth"] = found_network.unlimited
     network["payload"] = mean(found_network.payload, lambda share: round(share, 6))
     network["loopback"] = mean(seen.loopback_bps, _rate)
     document["protocol"] = {
