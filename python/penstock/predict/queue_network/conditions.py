@@ -107,7 +107,9 @@ def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]
 
 def small_operations(workload: Workload) -> tuple[int, int]:
     """Reads and writes that move less than SMALL_BYTES, and how many there are in all."""
-    sizes = [o.size_bytes for t in workload.tasks for o in t.operations if o.op in ("read", "write")]
+    sizes = [
+        o.size_bytes for t in workload.tasks for o in t.operations if o.op in ("read", "write")
+    ]
     return sum(size < SMALL_BYTES for size in sizes), len(sizes)
 
 
