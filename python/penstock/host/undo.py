@@ -246,16 +246,17 @@ def _cluster(entry: Entry) -> tuple[str, str]:
         return "gone", ""  # what it made is in entries of its own
     daemon = connect("nodes", supervisor.pid, about["socket"])
     try:
-        if entry.target not in daemon.call("ping")["clusters"]:
-            return "gone", ""
-        with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
-            daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
-        if entry.target in daemon.call("ping")["clusters"]:
+        known = entry.target in daemon.call("ping")["clusters"]
+        if known:
+            with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
+                daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
+        left = daemon.call("ping")["clusters"]
+        if entry.target in left:
             raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
-        if not daemon.call("ping")["clusters"]:
+        if not left:
             daemon.call("shutdown")
             daemon.gone(_SUPERVISOR_ENDS_S)
-        return "undone", ""
+        return ("undone", "") if known else ("gone", "")
     finally:
         daemon.hang_up()
 

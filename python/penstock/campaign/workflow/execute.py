@@ -433,7 +433,8 @@ class _Agent:
     def _listen(self, answers: queue.Queue[tuple[str, Row]]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            answers.put((self._node.name, json.loads(line)))
+            if line.endswith(b"\n"):  # else it died while it wrote
+                answers.put((self._node.name, json.loads(line)))
         if not self._closed:
             how = "the process that starts its tasks has died; its tasks died with it"
             answers.put((self._node.name, {"task": "", "error": how}))
