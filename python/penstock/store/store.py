@@ -464,7 +464,7 @@ def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
 
     `support` may have rows of one value, such as `placement random`, which go before the parameter's own.
     """
-    support, found = engine.support(), {}
+    support, found = engine.support(), dict[str, str]()
     for key, value in spec.parameters.items():
         own = support.get(f"{key} {value}", support.get(key, refused("unknown to it")))
         if own.how == "refused":

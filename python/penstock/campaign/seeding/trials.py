@@ -79,9 +79,15 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
     def run(workload: Workload, *, by_data: bool = False) -> Executed:
         at = dict.fromkeys(places.values(), 1)
         groups = {node: node for node in places.values()}
-        # `guarded` watches the servers all the time
-        options = {"by_data": by_data, "located": False, "watched": False}
-        return execute(workload, store, slots=at, groups=groups, **options)
+        return execute(
+            workload,
+            store,
+            slots=at,
+            groups=groups,
+            by_data=by_data,
+            located=False,
+            watched=False,  # `guarded` watches the servers all the time
+        )
 
     while True:
         before = busy_ticks()
