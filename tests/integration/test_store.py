@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from penstock.host.undo import undo
 from tests.integration.node_ground import NODES, Ground
 
 pytestmark = NODES
-#: kills of `store up`, each at a moment of its own
-KILLS = int(os.environ.get("PENSTOCK_STORE_KILLS", "3"))
 
 PLATFORM = """
 penstock_platform: 1
@@ -76,8 +73,25 @@ def a_ground() -> Iterator[Ground]:
     shutil.rmtree(where)
 
 
-@pytest.mark.parametrize("moment", range(KILLS))
-def test_killed_at_any_moment_it_is_undone(moment: int) -> None:
+def nodes_are_made(ground: Ground) -> bool:
+    return any(ground.where.glob("run/cluster-gt-kill*"))
+
+
+def servers_start(ground: Ground) -> bool:
+    return any(ground.where.glob("state-passable/clusters/gt-kill-*/store.json"))
+
+
+def a_client_has_mounted(_: Ground) -> bool:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, groups = ((process / one).read_text() for one in ("comm", "cgroup"))
+            if name.strip() == "mfsmount" and "penstock-gt-kill-" in groups:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("moment", [nodes_are_made, servers_start, a_client_has_mounted])
+def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> None:
     with a_ground() as ground:
         file = written(ground, "moosefs", "gt-kill")
         child = subprocess.Popen(
@@ -88,11 +102,24 @@ def test_killed_at_any_moment_it_is_undone(moment: int) -> None:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        time.sleep(random.Random(moment).uniform(0.3, 5.0))
+        until = time.monotonic() + 120
+        while not moment(ground):
+            assert child.poll() is None, "it came to its end before"
+            assert time.monotonic() < until
+            time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        # what stands on purpose, half a store as well as a whole one, is taken where all is asked for
-        penstock(ground, "undo", "--all")
+        status = subprocess.run(
+            [sys.executable, "-m", "penstock", "store", "status"],
+            env=ground.environment,
+            capture_output=True,
+            text=True,
+        )
+        said = status.stdout + status.stderr
+        assert "the store gt-kill is not complete" in said, said
+        assert "`penstock undo` takes it down" in said
+        done = penstock(ground, "undo")
+        assert "cluster    gt-kill" in done, done
         clean(ground)
 
 

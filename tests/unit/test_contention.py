@@ -119,6 +119,56 @@ def test_one_request_is_no_mode() -> None:
     assert (found.delayed, found.of, found.multiples) == (2, 22, [1, 3])
 
 
+CONNECT = Expected("client", "open", "connect_time", 1e-4)
+
+
+def connected(*later: float) -> list[Row]:
+    """Connects that take 0.1 ms, of which some took longer."""
+    made = [r for t in TRIALS for r in rows(CONNECT, near(1e-4, t), t)]
+    for row, more in zip(made, later, strict=False):
+        row["value"] += more
+    return made
+
+
+def opened(*later: float) -> list[Row]:
+    made = [r for t in TRIALS for r in rows(OPEN, near(0.01, t), t)]
+    for row, more in zip(made[::10], itertools.cycle(later), strict=False):
+        row["value"] += more
+    return made
+
+
+def test_whole_seconds_are_no_connects_where_connects_are_normal() -> None:
+    """Opens that wait 3 s for something else, beside the times of their connects."""
+    server = Expected("manager", "open", "server_time", 0.01)
+    fast = [r for t in TRIALS for r in rows(server, near(0.01, t), t, node="m")]
+    assert codes(opened(3.0) + fast + connected(), OPEN, server) == ["whole-second-delay"]
+    slow = connected(*[1.0] * 5)
+    assert codes(opened(1.0) + fast + slow, OPEN, server) == ["connect-retry"]
+
+
+def test_whole_seconds_say_nothing_where_no_server_was_measured() -> None:
+    assert codes(delayed((1.01,)), WRITE) == []
+
+
+def test_a_request_of_more_bytes_is_no_connect_that_was_tried_again() -> None:
+    """Five reads of 2.5 MB and one five times as large in each run: 1 s longer, and as long for each byte."""
+    read = Expected("client", "read", "client_time", 0.3)
+    makespan = Expected("workflow", "run", "makespan", 1.0)
+    storage = Expected("storage", "read", "server_time", 0.02)
+    per_mib = Expected("storage", "remote read", "transfer_time", 0.1)
+    made = [
+        row
+        for t in TRIALS
+        for row in (
+            *rows(read, [*near(0.26, t, 5), 1.26], t),
+            *rows(makespan, [1.6 + 0.001 * t], t),
+            *rows(storage, near(0.02, t, 6), t),
+            *rows(per_mib, near(0.1, t, 6), t, node="s0"),
+        )
+    ]
+    assert codes(made, read, makespan, storage) == []
+
+
 # ---------------------------------------------------------------- hot spots
 
 

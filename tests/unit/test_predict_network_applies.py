@@ -11,10 +11,11 @@ import pytest
 
 from penstock.platform.profiles import read_profile
 from penstock.predict.queue_network.applies import Applies, Conditions, Reason, Used, judge
-from penstock.predict.queue_network.conditions import history, profiled_range
+from penstock.predict.queue_network.conditions import history, profiled_range, small_operations
 from penstock.predict.queue_network.unequal import Rates
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
+from penstock.workload.workflow import Operation, Task, Workload
 
 LATENCY = np.array([0.9e6, 1e6, 1.1e6])
 ONCE = np.ones(3)
@@ -34,6 +35,15 @@ def manager(share: float) -> list[dict[str, Any]]:
     return [{"kind": "manager", "host": "m-0", "utilisation": share}]
 
 
+def test_operations_on_small_files_are_counted() -> None:
+    sizes = [1024, 1024, 65536, 0]
+    steps = [Operation("write", f"f{i}", 0, size) for i, size in enumerate(sizes)]
+    steps += [Operation("open", "f0"), Operation("compute", seconds=1.0)]
+    found = small_operations(Workload("w", (), (Task("t", tuple(steps)),)))
+    assert found == (3, 4)
+    assert judge(Conditions(small=(2, 4))).verdict == "ok"
+
+
 def test_nothing_to_say() -> None:
     assert judge(GOOD) == Applies("ok", ())
 
@@ -44,6 +54,13 @@ def test_nothing_to_say() -> None:
         ({"stations": manager(0.91)}, "manager-saturated", "outside"),
         ({"stations": manager(0.8)}, "manager-busy", "caution"),
         ({"stages": [{"tasks": 5, "task_mean_s": 1.9}]}, "short-tasks", "caution"),
+        ({"small": (51, 100)}, "small-operations", "caution"),
+        # tasks that are short because their operations are small have that for a reason
+        (
+            {"small": (5000, 5000), "stages": [{"tasks": 3, "task_mean_s": 1.7}]},
+            "small-operations",
+            "caution",
+        ),
         ({"used": [Used("chunk", 1 << 23, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "caution"),
         ({"used": [Used("chunk", 1 << 25, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "outside"),
         ({"used": [Used("chunk", 1 << 12, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "outside"),

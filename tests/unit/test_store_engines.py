@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import pytest
 
 from penstock.errors import BadInput
+from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import StoreSpec
 from penstock.store.glusterfs import _bricks, _sets
@@ -26,6 +28,11 @@ def roles(storage: int) -> Roles:
         ("glusterfs", {"replication": "chain"}, "expected client"),
         ("glusterfs", {"placement": "local"}, "expected striped or random"),
         ("glusterfs", {"replicas": 5}, "expected at most 4"),
+        ("moosefs", {"replication": "parallel"}, "expected chain"),
+        ("moosefs", {"replication": "client", "replicas": 2}, "expected chain"),
+        ("moosefs", {"placement": "scatter"}, "expected balanced"),
+        ("moosefs", {"placement": "collocate"}, "expected balanced"),
+        ("moosefs", {"placement": "local"}, "expected balanced"),
         ("hdfs", {"chunk": 1000}, "expected whole 512 bytes, 65536 or more"),
         ("hdfs", {"replication": "parallel"}, "expected chain"),
         ("hdfs", {"placement": "striped"}, "expected local"),
@@ -42,6 +49,29 @@ def test_what_no_store_of_an_engine_is_is_refused(
 def test_what_it_can_be_is_not(engine: str) -> None:
     spec = StoreSpec(engine, {"chunk": 8 << 20, "replicas": 2})
     assert check(STORE_ENGINES.load(engine)(), spec, roles(4)) == []
+
+
+#: of every setting of a platform file that says how copies are sent, and where chunks go
+WAYS = {
+    "replication": ("chain", "parallel", "client"),
+    "placement": (
+        *("striped", "round_robin", "local", "collocate", "scatter", "random", "balanced"),
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["moosefs", "glusterfs", "hdfs", "cephfs"])
+@pytest.mark.parametrize("key", ["replication", "placement"])
+def test_what_an_engine_takes_is_what_its_model_assumes(engine: str, key: str) -> None:
+    """Of all ways to send copies and to place chunks, an engine takes the one that it has, and says so."""
+    model, taken = ready_store(None, engine)[key], []
+    for value in WAYS[key]:
+        with contextlib.suppress(BadInput):
+            spec = StoreSpec(engine, {key: value})
+            check(STORE_ENGINES.load(engine)(), spec, roles(4), strict=True)
+            taken.append(value)
+    assert model in taken
+    assert len(taken) < 3, f"{engine} takes {taken}"
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 4])

@@ -56,6 +56,31 @@ def test_tasks_wait_for_those_whose_files_they_read() -> None:
     assert queue.finished
 
 
+def test_a_task_that_is_not_to_begin_yet_takes_no_slot() -> None:
+    jobs = Workload(
+        "jobs",
+        (),
+        (
+            Task("late", (Operation("compute", seconds=1.0),), not_before_s=10.0),
+            Task("soon", (Operation("compute", seconds=1.0),), not_before_s=2.0),
+            Task("now", (Operation("compute", seconds=1.0),)),
+            Task("then", (Operation("compute", seconds=1.0),), after=("now",), not_before_s=5.0),
+        ),
+    )
+    queue = Scheduler(jobs, {"n-0": 1}, {"n-0": "n"}, by_data=False)
+    assert queue.next(0.0) == [(2, "n-0")]
+    queue.ended(2, "n-0")
+    assert queue.next(1.0) == []
+    assert queue.wakes_s == 2.0
+    assert queue.next(7.0) == [(1, "n-0")]
+    queue.ended(1, "n-0")
+    assert queue.next(8.0) == [(3, "n-0")]
+    assert queue.wakes_s == 10.0
+    staggered = Scheduler(jobs, {"n-0": 4}, {"n-0": "n"}, by_data=False, stagger_s=3.0)
+    assert staggered.next(2.5) == []
+    assert [number for number, _ in staggered.next(3.0)] == [1, 2]
+
+
 def test_a_task_goes_where_most_of_what_it_reads_lies() -> None:
     queue = scheduler(by_data=True)
     started = queue.next()

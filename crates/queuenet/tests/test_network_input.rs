@@ -449,3 +449,38 @@ fn a_long_row_of_empty_operations() {
         (0.0, 200_000)
     );
 }
+
+#[test]
+fn jobs_of_a_day_last_a_day() {
+    let tasks: Vec<Value> = (0..6000)
+        .map(|i| {
+            json!({"name": format!("t{i}"), "not_before_s": 20.0 * f64::from(i),
+                   "operations": [{"op": "compute", "seconds": 0.01}]})
+        })
+        .collect();
+    let day =
+        json!({"schema": "penstock/workload/1", "name": "day", "files": [], "tasks": tasks});
+    let found = outcome(&day, &network()).unwrap()["makespan_s"]
+        .as_f64()
+        .unwrap();
+    assert!((found - 20.0 * 5999.0).abs() < 1.0, "{found}");
+}
+
+#[test]
+fn many_long_tasks_side_by_side_are_no_long_run() {
+    let mut network = network();
+    for (host, slots) in [("/hosts/0/client/slots", 1000), ("/hosts/2/client/slots", 1000)] {
+        network = set(network, host, json!(slots));
+    }
+    let tasks: Vec<Value> = (0..2000)
+        .map(|i| {
+            json!({"name": format!("t{i}"), "launch": 0, "operations": [{"op": "compute", "seconds": 4e6}]})
+        })
+        .collect();
+    let jobs =
+        json!({"schema": "penstock/workload/1", "name": "jobs", "files": [], "tasks": tasks});
+    let found = outcome(&jobs, &network).unwrap()["makespan_s"]
+        .as_f64()
+        .unwrap();
+    assert!((found - 4e6).abs() < 1.0, "{found}");
+}

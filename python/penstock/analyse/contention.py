@@ -66,10 +66,24 @@ class Look:
         )
 
     def server_is_normal(self, operation: str) -> bool:
-        """Whether no row of a server's time for the operation (or for all of them) is SLOW or UNSTABLE."""
+        """True if a server's time for the operation (or for all) was judged, and is not SLOW or UNSTABLE."""
         servers = [row for row in self.rows if row.row.metric == SERVER_TIME]
         same = [row for row in servers if row.row.operation == operation] or servers
-        return not any(row.verdict in (SLOW, UNSTABLE) for row in same)
+        return bool(same) and not any(row.verdict in (SLOW, UNSTABLE) for row in same)
+
+    def connects(self, operation: str) -> np.ndarray[Any, Any]:
+        """Times of connecting for the operation, else of all operations [s]; empty if not measured."""
+        measured = self.measured.modules(CONNECT_TIME)
+        same = [one for one in measured if one[1] == operation] or measured
+        rows = [self.measured.of(*one, CONNECT_TIME)["value"].to_numpy(float) for one in same]
+        return np.concatenate(rows) if rows else np.empty(0)
+
+    def moves_bytes(self, operation: str) -> bool:
+        """True if the time of each byte was measured beside it: its requests are of several sizes."""
+        return any(
+            one == operation or one.endswith(f" {operation}")
+            for _, one in self.measured.modules(TRANSFER_TIME)
+        )
 
 
 def uneven_nodes(look: Look) -> list[Finding] | None:
@@ -153,8 +167,12 @@ def late_launches(look: Look) -> list[Finding] | None:
 
 
 def second_modes(look: Look) -> list[Finding] | None:
-    """Requests that took whole multiples of a second longer than the others, while servers took what they
-    should: connection requests that were dropped and sent again."""
+    """Requests that took whole multiples of a second longer than the others.
+
+    Where the times of connecting show it, connection requests were dropped and sent again. Times of whole
+    requests count where the servers' own time was judged and is normal, and requests are of one size; they
+    speak of connects only while times of connecting that were measured do not speak against it.
+    """
     seen = False
     found: list[Finding] = []
     for metric in (CONNECT_TIME, CLIENT_TIME):
@@ -163,35 +181,63 @@ def second_modes(look: Look) -> list[Finding] | None:
             if len(values) < 8:
                 continue
             seen = True
-            if not look.suffers(operation, SLOW, UNSTABLE) or not look.server_is_normal(operation):
+            if not look.suffers(operation, SLOW, UNSTABLE):
+                continue
+            whole = metric == CLIENT_TIME
+            if whole and (look.moves_bytes(operation) or not look.server_is_normal(operation)):
                 continue
             mode = second_mode(values)
             if mode is None or any(f.evidence["operation"] == operation for f in found):
                 continue
-            what = "connects" if metric == CONNECT_TIME else "requests"
-            said = (
-                f"{mode.delayed} of {mode.of} {what} of {module}/{operation} took {_seconds(mode)} longer "
-                "than the others, while the servers' own time is as it should be: connects are tried again"
-            )
-            found.append(
-                Finding(
-                    "connect-retry",
-                    "error",
-                    said,
-                    {
-                        "module": module,
-                        "operation": operation,
-                        "metric": metric,
-                        "delayed": mode.delayed,
-                        "requests": mode.of,
-                        "multiples": mode.multiples,
-                    },
-                    "A full listen backlog drops connection requests: accept sooner, give listen() a longer "
-                    "one (net.core.somaxconn), or keep connections open.",
-                    f"{mode.near} of {mode.delayed} within {_NEAR_S:g} s of a whole second",
-                )
-            )
+            connects = look.connects(operation)
+            normal = whole and len(connects) > 0 and second_mode(connects) is None
+            found.append(_delayed(module, operation, metric, mode, len(connects) > 0, normal))
     return found if seen else None
+
+
+def _delayed(
+    module: str, operation: str, metric: str, mode: Mode, measured: bool, normal: bool
+) -> Finding:
+    """The finding of a second mode; `measured`: so were the times of connecting, which may be `normal`."""
+    what = "connects" if metric == CONNECT_TIME else "requests"
+    said = (
+        f"{mode.delayed} of {mode.of} {what} of {module}/{operation} took {_seconds(mode)} longer than the "
+        "others"
+    )
+    if metric == CLIENT_TIME:
+        said += ", while the servers' own time is as it should be"
+    if normal:
+        code, said = (
+            "whole-second-delay",
+            f"{said}, and so are the connects: a time-out of another kind",
+        )
+        advice = (
+            "Look for a time-out of so many seconds in the client, its libraries and name service."
+        )
+    else:
+        code = "connect-retry"
+        said += ": connects are tried again" if measured else ": connects may be tried again"
+        advice = (
+            "A full listen backlog drops connection requests: accept sooner, give listen() a longer one "
+            "(net.core.somaxconn), or keep connections open."
+        )
+        if not measured:
+            advice += f" Times of connecting ({CONNECT_TIME}) would show whether it is that."
+    return Finding(
+        code,
+        "error" if measured and not normal else "warning",
+        said,
+        {
+            "module": module,
+            "operation": operation,
+            "metric": metric,
+            "delayed": mode.delayed,
+            "requests": mode.of,
+            "multiples": mode.multiples,
+        },
+        advice,
+        f"{mode.near} of {mode.delayed} within {_NEAR_S:g} s of a whole second",
+    )
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ CHECK = Document(
         what_if[].low | number | the row's unit | the measured interval's end, so scaled
         what_if[].high | number | the row's unit | the other one
         what_if[].share | number | | what the change takes away of it
-        causes[].code | text | | `uneven-nodes`, `launch-skew`, `connect-retry`, `hot-spot`, `uneven-placement`, `lock-contention`
+        causes[].code | text | | `uneven-nodes`, `launch-skew`, `connect-retry`, `whole-second-delay`, `hot-spot`, `uneven-placement`, `lock-contention`
         causes[].severity | text | | `warning` of what is no fault of the program, else `error`
         causes[].statement | text | | what was found
         causes[].evidence | object | | module, operation and the numbers behind it

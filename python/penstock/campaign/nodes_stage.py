@@ -100,7 +100,9 @@ class NodesStage(Stage):
         bare = replace(spec, events=())
         if resolved.store is None:
             return Cluster.up(bare, self._journal, outlive=False, run=run_id)
-        self._store = Store.up(bare, resolved.store.spec, resolved.store.roles, outlive=False)
+        spec, roles = resolved.store.spec, resolved.store.roles
+        # strict: a factor that the engine passes over would have no effect, and nobody would know why
+        self._store = Store.up(bare, spec, roles, outlive=False, strict=True)
         return self._store.cluster
 
     def _placed(

@@ -162,7 +162,9 @@ def locate(
 @app.command()
 def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
     """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
-    found = _found(store)
+    from penstock.store.store import Store
+
+    found = Store.find(store)
     about = found.status()
     if as_json:
         support = {k: s.to_dict() for k, s in found.support().items()}
@@ -170,6 +172,9 @@ def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> No
         return
     where = f"at {about['mount']}" if found.mounted else "not mounted"
     print(f"{about['store']}: {about['engine']} {where}")
+    if not about["complete"]:
+        print(about["trouble"])
+        return
     if "trouble" in about:
         print(f"it does not answer: {about['trouble']}")
     servers = plain_table(("node", "state"), ("used MiB", "of MiB"))
@@ -250,10 +255,10 @@ def down(
     as_json: bool = JSON,
 ) -> None:
     """Take the store and its nodes down; refused while a kept file is not verified outside."""
-    from penstock.store.store import changing
+    from penstock.store.store import Store, changing
 
     with changing():
-        found = _found(store)
+        found = Store.find(store)
         found.down(discard=discard)
     _said(as_json, {"down": found.name}, f"{found.name}: down")
 
@@ -268,9 +273,9 @@ def _watched(told: dict[str, Any]) -> str:
 
 
 def _found(name: str | None) -> Store:
-    from penstock.store.store import Store
+    from penstock.store.store import Store, require_complete
 
-    return Store.find(name)
+    return require_complete(Store.find(name))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -45,6 +45,7 @@ Kind = Literal[
     "netns",
     "recording",
     "command",
+    "cluster",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 

@@ -25,9 +25,11 @@ from penstock.state import runtime_dir
 #: what ends with a boot; directories and files stay
 _OF_THE_BOOT = set(KINDS) - {"directory", "file", "command"}
 
-#: processes first, then a study's own command, while what it was made on is still there, then what they
-#: hold; directories only when nothing is mounted in them any more
+#: clusters whose command died first, by their living supervisors; then processes, then a study's own command,
+#: while what it was made on is still there, then what they hold; directories only when nothing is mounted in
+#: them any more
 _ORDER = (
+    "cluster",
     "process",
     "cgroup",
     "recording",
@@ -41,6 +43,11 @@ _ORDER = (
     "file",
     "directory",
 )
+
+#: longest that a supervisor may take to take a cluster down [s]
+_CLUSTER_DOWN_S = 300.0
+#: and to end after its last one
+_SUPERVISOR_ENDS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,29 @@ def _recording(entry: Entry) -> tuple[str, str]:
     return "undone", ""
 
 
+def _cluster(entry: Entry) -> tuple[str, str]:
+    """Nodes, with the store on them, that were to outlive a command which died before they were complete."""
+    about = entry.new
+    supervisor = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
+    if not supervisor.alive:
+        return "gone", ""  # what it made is in entries of its own
+    daemon = connect("nodes", supervisor.pid, about["socket"])
+    try:
+        known = entry.target in daemon.call("ping")["clusters"]
+        if known:
+            with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
+                daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
+        left = daemon.call("ping")["clusters"]
+        if entry.target in left:
+            raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
+        if not left:
+            daemon.call("shutdown")
+            daemon.gone(_SUPERVISOR_ENDS_S)
+        return ("undone", "") if known else ("gone", "")
+    finally:
+        daemon.hang_up()
+
+
 def _setting(entry: Entry) -> tuple[str, str]:
     path = Path(entry.target)
     if not path.exists():
@@ -287,6 +317,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "loop": _loop,
     "netns": _netns,
     "recording": _recording,
+    "cluster": _cluster,
     "setting": _setting,
     "file": _file,
     "directory": _directory,

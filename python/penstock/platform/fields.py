@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -249,6 +250,9 @@ def parse_payload(value: float | str) -> float:
 def _payload(value: Any) -> Any:
     if value == "ethernet":
         return value
+    if isinstance(value, str):  # as an end of an estimate is written
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise expect("a number above 0 and at most 1, such as 0.95, or ethernet")
     return float(value)

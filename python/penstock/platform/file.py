@@ -256,6 +256,9 @@ class ProtocolFile(Part):
     frame: PositiveSize = Field("64KiB", description="Most bytes that are sent at once.")
     control: PlainSize = Field("1KiB", description="Size of a control message.")
     merge_frames: bool = Field(True, description="Frames of one message make one event.")
+    latency: Duration = Field(
+        "0s", description="Of a message between programs, beside the latency of the network."
+    )
 
 
 class SchedulerFile(Part):

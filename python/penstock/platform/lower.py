@@ -236,7 +236,9 @@ class Lowering:
             "schema": SCHEMA_ID,
             "hosts": [self._host(h) for h in self.hosts],
             "fabric": {
-                "latency_s": parse_duration(file.network.latency or "0s") + self._between(),
+                "latency_s": parse_duration(file.network.latency or "0s")
+                + self._between()
+                + parse_duration(file.protocol.latency),
                 "capacity_bps": self._bandwidth(file.network.fabric),
                 "rack_uplink_bps": self._bandwidth(file.network.rack_uplink),
                 "sharing": file.network.sharing,

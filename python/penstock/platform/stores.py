@@ -80,10 +80,19 @@ STORES: dict[str, dict[str, Any]] = {
 
 DEFAULT = "mosastore"
 
+#: copies of each chunk of a store that is put up, where the file does not say how many
+PUT_UP_REPLICAS = 1
+
 #: the ready store of an engine that can be put up, where the file does not say which it is like
 _OF_ENGINES = {"hdfs": "hdfs", "moosefs": "moosefs", "glusterfs": "gluster", "cephfs": "cephfs"}
 
 
 def ready_store(like: str | None, engine: str | None = None) -> dict[str, Any]:
-    """Values that hold where a file says none: those of `like`, of the engine's, else the default's."""
-    return STORES[like or _OF_ENGINES.get(engine or "", DEFAULT)]
+    """Values that hold where a file says none: those of `like`, of the engine's, else the default's.
+
+    An engine is put up with one copy of each chunk unless the file says more, so that is predicted.
+    """
+    known = _OF_ENGINES.get(engine or "")
+    if like is None and known is not None:
+        return {**STORES[known], "replicas": PUT_UP_REPLICAS}
+    return STORES[like or DEFAULT]

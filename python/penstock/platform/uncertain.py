@@ -139,7 +139,7 @@ def _in(text: Any, like: Amount) -> float:
     kinds = [a.unit.dimension if a.unit else "" for a in (other, like)]
     if kinds[0] != kinds[1]:
         raise ValueError("a value of the same kind")
-    if other.unit is None or like.unit is None:
+    if other.unit is None or like.unit is None or other.unit == like.unit:
         return other.number
     return other.number * other.unit.factor / like.unit.factor
 

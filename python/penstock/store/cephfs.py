@@ -53,6 +53,7 @@ _SUPPORT = {
     "placement": refused(
         "always random, by the hash of an object's name; a file has its directory's pool"
     ),
+    "placement random": native("by the hash of an object's name"),
     "cache": emulated("client_oc_size of each mount, not of a file"),
     "prefetch": emulated("client_readahead_max_bytes of each mount, not of a file"),
     "Replication": emulated("a pool of that size; only while the file is empty"),
@@ -65,6 +66,7 @@ _SUPPORT = {
     ),
     "DP local": emulated("a pool whose first copy is on the writer's node"),
     "DP collocation": emulated("a pool whose first copy is on the group's node"),
+    "DP host": emulated("a pool whose first copy is on that node"),
     "DP scatter": native("an object_size of that many chunks, stripe_count 1"),
 }
 
@@ -192,6 +194,10 @@ class CephFS:
             if node.name not in names:
                 return f"{node.name} stores nothing"
             first, among = names.index(node.name), list(range(len(names)))
+        elif value.kind == "host":
+            if value.host not in names:
+                return f"{value.host} is no storage node"
+            first, among = names.index(value.host), list(range(len(names)))
         else:
             groups: dict[str, int] = site.state.setdefault("groups", {})
             first = groups.setdefault(value.group, len(groups) % len(names))

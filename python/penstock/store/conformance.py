@@ -78,6 +78,8 @@ class _Trial:
             yield self._shown(f"Replication={copies}", "Replication", partial(self._copies, copies))
         yield self._shown("DP=local", "DP local", self._local)
         yield self._shown("DP=collocation", "DP collocation", self._collocated)
+        if "DP host" in self._support:
+            yield self._shown("DP=host", "DP host", self._on_host)
         yield self._shown("DP=scatter 4", "DP scatter", self._scattered)
         for width in (1, 2, len(self._store.roles.storage)):
             yield self._shown(f"StripeWidth={width}", "StripeWidth", partial(self._wide, width))
@@ -211,6 +213,15 @@ class _Trial:
             if said := self._located(path, 4 * MIB, 1):
                 return said
         return ""
+
+    def _on_host(self) -> str:
+        writer, wanted = self._both[0], self._both[-1]
+        if said := self._refusal(f"{FOLDER}/hosted", writer, {"DP": f"host {wanted}"}):
+            return said
+        shares = self._written("hosted", writer, 4 * MIB)
+        if self._holders(shares) != [wanted]:
+            return f"to be on {wanted}, it lies on {self._holders(shares) or 'no one node'}"
+        return self._located("hosted", 4 * MIB, 1)
 
     def _by_programs(self) -> str:
         """On two nodes in turn, by programs that know nothing of us."""

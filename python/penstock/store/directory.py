@@ -14,7 +14,7 @@ from penstock.store.engine import Site
 _WHY = "one directory of one host knows no chunks, copies or nodes"
 _HINTS = ("Replication", "ChunkSize", "StripeWidth", "CacheSize", "deduplication")
 _SUPPORT: dict[str, Support] = dict.fromkeys((*PARAMETERS, *_HINTS), refused(_WHY)) | {
-    f"DP {kind}": refused(_WHY) for kind in ("local", "collocation", "scatter")
+    f"DP {kind}": refused(_WHY) for kind in ("local", "collocation", "scatter", "host")
 }
 _SUPPORT["setfattr"] = emulated("tags are looked at when a file is opened (store up --watch)")
 

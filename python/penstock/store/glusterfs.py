@@ -57,6 +57,7 @@ _SUPPORT = {
         "a tagged file is another one in its place, and who opens it has the first already"
     ),
     "DP local": emulated(_PLACED.format("the writer's node")),
+    "DP host": emulated(_PLACED.format("that node")),
     "DP collocation": emulated(_PLACED.format("the group")),
     "DP scatter": emulated(f"chunks that stay together are one shard: {_SHARDED}"),
 }
@@ -298,6 +299,9 @@ class GlusterFS:
         if value.kind == "local":
             mine = [n for n, nodes in enumerate(sets) if node.name in nodes]
             return (WHOLE, mine[0]) if mine else refused(f"{node.name} stores nothing")
+        if value.kind == "host":
+            there = [n for n, nodes in enumerate(sets) if value.host in nodes]
+            return (WHOLE, there[0]) if there else refused(f"{value.host} is no storage node")
         groups: dict[str, int] = site.state.setdefault("groups", {})
         return WHOLE, groups.setdefault(value.group, len(groups) % len(sets))
 

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -25,6 +25,9 @@ _APART_S = 0.2
 #: longest that an engine may take to know that a server of its own has gone [s]
 _KNOWN_WITHIN_S = 30.0
 
+#: what stands for all servers, where the engine does not answer
+ALL = frozenset({"*"})
+
 #: of a process: node, pid, start
 _Process = tuple[str, int, int]
 
@@ -35,29 +38,51 @@ def guarded(store: Store) -> Iterator[None]:
 
     PenstockError of the block without that is its own.
     """
+    lost: list[str] = []
+
+    def died(names: Sequence[str], _: Sequence[str]) -> None:
+        lost.extend(names)
+        _end_clients(store)
+
+    try:
+        with watched_servers(store, died):
+            yield
+    except PenstockError as error:
+        if lost:
+            raise PenstockError(f"the store died ({', '.join(lost)} has ended)") from error
+        raise
+
+
+@contextlib.contextmanager
+def watched_servers(
+    store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
+) -> Iterator[None]:
+    """Calls `died` with names of server processes that have ended, and the nodes where they were.
+
+    A process of a server's node counts where the engine misses a server after it has ended. `died` is called
+    in a thread of its own, with all that have died since the block began.
+    """
     names = _running(store)
     time.sleep(_APART_S)
     standing = {p: comm for p, comm in _running(store).items() if p in names}
-    over, lost = threading.Event(), list[str]()
+    over, lost, before = threading.Event(), dict[_Process, str](), servers_down(store)
 
     def look() -> None:
+        nonlocal before
         while not over.wait(_LOOK_EVERY_S):
             gone = [p for p in standing if start_ticks(p[1]) != p[2]]
-            if gone and _missed(store, over):
-                lost.extend(f"{node}: {standing[(node, pid, at)]}" for node, pid, at in gone)
-                _end_clients(store)
-                return
-            for process in gone:  # it was none of the servers
+            if gone and _missed(store, before, over):
+                before = servers_down(store)
+                lost.update({p: standing[p] for p in gone})
+                words = [f"{node}: {comm}" for (node, _, _), comm in lost.items()]
+                died(words, list(dict.fromkeys(node for node, _, _ in lost)))
+            for process in gone:  # else it was none of the servers
                 del standing[process]
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
         yield
-    except PenstockError as error:
-        if lost:
-            raise PenstockError(f"the store died ({', '.join(lost)} has ended)") from error
-        raise
     finally:
         over.set()
         watcher.join()
@@ -77,12 +102,20 @@ def _running(store: Store) -> dict[_Process, str]:
     return found
 
 
-def _missed(store: Store, over: threading.Event) -> bool:
-    """Whether the engine misses a server, as it does some time after one has gone."""
+def servers_down(store: Store) -> frozenset[str]:
+    """Nodes whose server the engine misses; ALL where the engine does not answer."""
+    said = store.status()
+    if "trouble" in said:
+        return ALL
+    return frozenset(str(s["node"]) for s in said["servers"] if not s["up"])
+
+
+def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
+    """True once the engine misses a server that it did not miss before, as it does some time after its
+    end."""
     until = time.monotonic() + _KNOWN_WITHIN_S
     while not over.is_set() and time.monotonic() < until:
-        said = store.status()
-        if "trouble" in said or not all(s["up"] for s in said["servers"]):
+        if servers_down(store) - before:
             return True
         over.wait(_LOOK_EVERY_S)
     return False

@@ -76,6 +76,7 @@ _SUPPORT = {
     "CacheSize": refused("a client keeps nothing of what it read"),
     "deduplication": refused("HDFS keeps no block once for two files"),
     "setfattr": refused("no node mounts it, so no program sets attributes there"),
+    "DP host": refused("a block goes to the writer's data node first, else anywhere"),
     "DP local": native("the first copy goes to the writer's data node"),
     "DP collocation": emulated(
         "written through the data node of the group, which keeps the first copy"
@@ -234,6 +235,8 @@ class HDFS:
             return _SUPPORT[key]
         if key not in ("ChunkSize", "DP"):
             return _SUPPORT.get(key, refused("HDFS knows nothing like it"))
+        if key == "DP" and value.kind == "host":
+            return _SUPPORT["DP host"]
         if not empty:
             return refused("what was written stays where it is")
         if key == "ChunkSize" or value.kind == "scatter":

@@ -95,11 +95,13 @@ def _flag(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a file's chunks are to go: `local`, `collocation` with a `group`, or `scatter` by `chunks`."""
+    """Where a file's chunks are to go: `local`, `collocation` with a `group`, `scatter` by `chunks`, or to
+    the node `host`."""
 
     kind: str
     group: str = ""
     chunks: int = 0
+    host: str = ""
 
 
 def _placement(text: str) -> Placement:
@@ -110,7 +112,9 @@ def _placement(text: str) -> Placement:
         return Placement("collocation", group=words[1])
     if len(words) == 2 and words[0] == "scatter" and words[1].isdigit() and int(words[1]) > 0:
         return Placement("scatter", chunks=int(words[1]))
-    raise ValueError("local, collocation GROUP, or scatter CHUNKS")
+    if len(words) == 2 and words[0] == "host":
+        return Placement("host", host=words[1])
+    raise ValueError("local, collocation GROUP, scatter CHUNKS, or host NODE")
 
 
 def _placed(value: Placement) -> dict[str, Any]:
@@ -119,6 +123,8 @@ def _placed(value: Placement) -> dict[str, Any]:
         return {"placement": "collocate", "group": value.group}
     if value.kind == "scatter":
         return {"placement": "scatter", "scatter": value.chunks}
+    if value.kind == "host":
+        return {"placement": "host", "host": value.host}
     return {"placement": "local"}
 
 

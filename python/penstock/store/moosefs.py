@@ -30,9 +30,7 @@ _SUPPORT = {
     "stripe": refused("a chunk is whole on its servers"),
     "replicas": native("the goal of the root directory (mfssetgoal)"),
     "replication": native("always a chain from server to server"),
-    "placement": emulated(
-        "storage classes with a label for each node; else by free space and load"
-    ),
+    "placement": native("always balanced: by free space and load of the servers"),
     "cache": emulated("an option of each mount, not of a file"),
     "prefetch": emulated("an option of each mount, not of a file"),
     "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
@@ -45,6 +43,7 @@ _SUPPORT = {
     ),
     "DP local": emulated("a storage class with the label of the writer's node"),
     "DP collocation": emulated("a storage class with the label of the group's node"),
+    "DP host": emulated("a storage class with the label of that node"),
     "DP scatter": refused(
         "chunks of 64 MiB go one by one; several in a row cannot be kept together"
     ),
@@ -67,10 +66,15 @@ class MooseFS:
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """A label is a letter, so there are 26 nodes of which a class can be made."""
+        """Values that it does not have; more nodes than labels, which are letters."""
         most = len(string.ascii_uppercase)
         if len(site.storage) > most:
             return f"found {len(site.storage)} storage nodes; expected at most {most} (labels are letters)"
+        parameters = site.spec.parameters
+        if (sends := parameters.get("replication", "chain")) != "chain":
+            return f"store.replication: found {sends}; expected chain, server to server"
+        if (places := parameters.get("placement", "balanced")) != "balanced":
+            return f"store.placement: found {places}; expected balanced, by free space and load"
         return ""
 
     def up(self, site: Site) -> None:
@@ -133,8 +137,6 @@ class MooseFS:
                 self._class(site, node, label, name)
             goal = str(parameters.get("replicas", 1))
             site.run(node, ["mfssetgoal", "-r", goal, site.mount], what="its number of copies")
-            if parameters.get("placement") == "local":
-                site.state["local"] = True
             site.state["prepared"] = True
 
     def _class(self, site: Site, node: RunningNode, labels: str, name: str) -> None:
@@ -168,6 +170,10 @@ class MooseFS:
             label = site.state["labels"].get(node.name)
             if label is None:
                 return refused(f"{node.name} stores nothing")
+        elif value.kind == "host":
+            label = site.state["labels"].get(value.host)
+            if label is None:
+                return refused(f"{value.host} is no storage node")
         else:
             label = self._of_group(site, value.group)
         self._set_class(site, node, path, label, self._goal(site, node, path))

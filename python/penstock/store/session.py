@@ -17,6 +17,8 @@ from penstock.errors import PenstockError
 
 _INSIDE = Path(__file__).with_name("inside.py")
 _PIECE = 1 << 16
+#: how often a request that waits looks whether its session was closed; longest wait for a killed program [s]
+_LOOK_EVERY_S, _END_WITHIN_S = 0.5, 5.0
 #: of JSON for the longest output that is read
 _MOST_REPLY = 256 << 20
 
@@ -54,6 +56,7 @@ class _Session:
     def __init__(self, name: str, words: list[str]) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._closed = False
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -86,8 +89,10 @@ class _Session:
         fd, text = self._process.stdout.fileno(), bytearray()
         while not text.endswith(b"\n"):
             left = until - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
+            if left <= 0 or self._closed:
                 raise ValueError("no answer in time")
+            if not select.select([fd], [], [], min(left, _LOOK_EVERY_S))[0]:
+                continue
             piece = self._process.stdout.read1(_PIECE)  # type: ignore[attr-defined]
             if not piece:
                 raise ValueError("it said nothing more")
@@ -97,11 +102,13 @@ class _Session:
         return bytes(text)
 
     def close(self) -> None:
-        """Ends it, whatever it does."""
+        """Ends it, whatever it does; one that waits in the kernel for a dead store ends with its mount."""
         assert self._process.stdin is not None
+        self._closed = True
         if self.alive:
             self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_WITHIN_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

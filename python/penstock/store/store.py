@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.emulate.cluster.cluster import Cluster, RunningNode, registered
+from penstock.emulate.cluster.cluster import Cluster, RunningNode, incomplete, registered
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.node_group import NodeGroup
@@ -75,9 +75,11 @@ class Store:
         """
         engine = ready(spec, roles, strict=strict)
         placed = with_privileges(cluster_spec, roles, engine)
-        cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress)
+        cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress, complete=False)
         try:
-            return cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
+            store = cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
+            cluster.completed()
+            return store
         except BaseException:
             with contextlib.suppress(PenstockError):
                 cluster.down()
@@ -139,6 +141,8 @@ class Store:
         known = {c.name: c for c in clusters if _path(c).exists()}
         if name is None and len(known) == 1:
             name = next(iter(known))
+        if name not in known and (half := [n for n in incomplete() if name in (None, n)]):
+            raise PenstockError(_incomplete(half[0]))
         if name not in known:
             names = ", ".join(known) or "none"
             wanted = f"no store {name} is up" if name else "which store?"
@@ -147,6 +151,11 @@ class Store:
         spec = StoreSpec(**{**facts["spec"], "kept": tuple(facts["spec"]["kept"])})
         roles = Roles(**{k: tuple(v) for k, v in facts["roles"].items()})
         return cls(known[name], spec, roles, facts["state"])
+
+    @property
+    def complete(self) -> bool:
+        """False where the command that put it up, or takes it down, has not come to its end."""
+        return self.state.get("phase") == "up" and self.name not in incomplete()
 
     def _keep(self) -> None:
         """Writes down what a later command needs, among the cluster's files: it goes with them."""
@@ -280,14 +289,18 @@ class Store:
     def status(self) -> dict[str, Any]:
         """Engine, nodes by role, which servers are up, room, support."""
         site = self._site()
+        complete = self.complete
         found: dict[str, Any] = {
             "store": self.name,
             "engine": self.spec.engine,
             "mount": self.spec.mount,
             "phase": self.state.get("phase"),
+            "complete": complete,
             "nodes": asdict(self.roles),
             "parameters": dict(self.spec.parameters),
         }
+        if not complete:
+            return found | {"servers": [], "trouble": _incomplete(self.name)}
         try:
             found |= self._engine.status(site)
         except PenstockError as error:
@@ -313,6 +326,9 @@ class Store:
         """
         from penstock.store.staging import unverified
 
+        if not self.complete:
+            self.cluster.down()
+            return
         if self.spec.kept:
             lost = unverified(self, discard)
             if lost:
@@ -321,6 +337,7 @@ class Store:
                     f"{some}: kept, and not verified outside of the store; `penstock store stage-out` "
                     "copies them, --discard PATTERN gives them up"
                 )
+        self.cluster.ending()
         self._end()
         self.cluster.down()
 
@@ -344,6 +361,16 @@ class Store:
         if "watch" in self.state:
             stop_watch(self.state.pop("watch"))
 
+    def release(self) -> None:
+        """Gives up requests to its nodes that are under way; later ones begin anew."""
+        self._sessions.close()
+
+    def abandon(self) -> None:
+        """Takes store and nodes down at once: for one whose servers may have died."""
+        self._watch_no_more()
+        self.cluster.down()
+        self._sessions.close()
+
     def stop(self) -> None:
         """Ends the store and leaves the nodes."""
         self._end()
@@ -352,9 +379,9 @@ class Store:
     def _forget(self) -> None:
         _path(self.cluster).unlink(missing_ok=True)
 
-    def run(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
+    def run(self, node: RunningNode, argv: Sequence[str], *, what: str, stdin: bytes = b"") -> str:
         """Runs a command in a node; gives what it printed. PenstockError with its last words if it fails."""
-        return self._site().run(node, argv, what=what)
+        return self._site().run(node, argv, what=what, stdin=stdin)
 
     def remember(self) -> None:
         """Writes down what has become of the store, for later commands."""
@@ -426,14 +453,24 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
     watch = support.get("setfattr", refused("unknown to it"))
     if spec.watched and watch.how == "refused":
         raise BadInput(f"{spec.engine}: found no way to watch for tags; {watch.why}")
-    refusals = [
-        f"store.{key}: {spec.engine} refuses it: {support.get(key, refused('unknown to it')).why}"
-        for key in parameters
-        if support.get(key, refused("")).how == "refused"
-    ]
+    refusals = list(refused_parameters(engine, spec).values())
     if strict and refusals:
         raise BadInput("\n".join(refusals))
     return refusals
+
+
+def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
+    """By parameter, what to say of it where the engine does not have it, or not with its value.
+
+    `support` may have rows of one value, such as `placement random`, which go before the parameter's own.
+    """
+    support, found = engine.support(), dict[str, str]()
+    for key, value in spec.parameters.items():
+        own = support.get(f"{key} {value}", support.get(key, refused("unknown to it")))
+        if own.how == "refused":
+            named = f" {value}" if isinstance(value, str) else ""
+            found[key] = f"store.{key}{named}: {spec.engine} refuses it: {own.why}"
+    return found
 
 
 def _planned(spec: StoreSpec, roles: Roles) -> Site:
@@ -479,17 +516,47 @@ def _path(cluster: Cluster) -> Path:
     return cluster.home / "store.json"
 
 
-def up_already(nodes: ClusterSpec, spec: StoreSpec, roles: Roles) -> Store | None:
+def _incomplete(name: str) -> str:
+    """What to say of a store that is not complete, and what to do about it."""
+    if name not in incomplete():
+        return (
+            f"the store {name} is not complete: another command is putting it up, or takes it down"
+        )
+    return (
+        f"the store {name} is not complete: the command that put it up, or took it down, was interrupted; "
+        "`penstock undo` takes it down, and `penstock store up` then puts it up anew"
+    )
+
+
+def require_complete(store: Store) -> Store:
+    """The store, if it is complete; PenstockError that says what to do."""
+    if not store.complete:
+        raise PenstockError(_incomplete(store.name))
+    return store
+
+
+def up_already(
+    nodes: ClusterSpec, spec: StoreSpec, roles: Roles, *, any_use: bool = False
+) -> Store | None:
     """The store that an earlier command put up of the same description. BadInput for another of that name.
 
-    What an earlier command could not bring to its end is taken down.
+    `any_use`: whichever of its files are kept, and whether it takes up hints that programs set. What an
+    earlier command could not bring to its end is taken down.
     """
-    if nodes.name not in registered() or not _path(Cluster.find(nodes.name)).exists():
+    if nodes.name not in registered():
+        return None
+    cluster = Cluster.find(nodes.name)
+    if nodes.name in incomplete():
+        cluster.down()
+        return None
+    if not _path(cluster).exists():
         return None
     store = Store.find(nodes.name)
-    if store.state.get("phase") != "up":
+    if not store.complete:
         store.cluster.down()
         return None
+    if any_use:
+        spec = replace(spec, kept=store.spec.kept, watched=store.spec.watched)
     if (store.spec, store.roles) != (spec, roles):
         raise BadInput(
             f"a store {nodes.name} is up that is another; `penstock store down` takes it down"

@@ -100,6 +100,8 @@ class Tagging:
             support = Support("native", "kept and given back; nobody gives it a meaning")
         elif (mapped := known.engines.get(self.site.spec.engine)) is not None:
             support = mapped(self.site, self.node, whole, value, empty)
+        elif key == "DP" and f"DP {value.kind}" not in self.engine.support():
+            support = refused(f"{self.site.spec.engine} knows no placement {value.kind}")
         else:
             support = self.engine.tag(self.site, self.node, whole, key, value, empty=empty)
         return Tagged(path, key, text, support)

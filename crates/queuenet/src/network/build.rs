@@ -162,7 +162,7 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
     let moved = workload.moved_bytes * replicas * (4.0 / rate + per_byte);
     let asked = requests * replicas * (per_request + control + 8.0 * latency);
     let waits = network.scheduler.wait_s.unwrap_or(0.0) * workload.tasks() as f64;
-    1.0 + 2.0 * (workload.compute_s / speed + moved + asked + launches + waits)
+    1.0 + workload.latest_s + 2.0 * (workload.compute_s / speed + moved + asked + launches + waits)
 }
 
 /// Most chunk requests of one run, and most frames.

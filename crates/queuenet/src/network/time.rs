@@ -4,15 +4,16 @@
 //! 10 Gbit/s, a frame of 64 KiB at 25 Gbit/s 20,971.52 ns, so that every one of millions would be off by up to 3e-5
 //! or 2e-4. Binary floating seconds keep 1e-6 but make two frames that meet at the same instant differ in the last
 //! bit, and then the order of arrivals depends on the order of additions. 64 bits of picoseconds are 213 days; a run
-//! that may last longer is counted in coarser ticks, down to nanoseconds (584 years), where that is nothing.
+//! that may last longer is counted in coarser ticks, down to 100 ns, where that is nothing. What a run may last is the
+//! sum of all that its tasks do: 60,000 tasks of a day on a thousand hosts may last 164 years, and last two months.
 
 /// Ticks since the start of a run.
 pub type Ticks = u64;
 
 /// Most ticks that a run may be expected to last: a third of what 64 bits hold.
 const MOST_TICKS: f64 = 6e18;
-/// Longest run in seconds at all.
-pub const HORIZON_S: f64 = 6e9;
+/// Longest sum of what the tasks of a run do, in seconds.
+pub const HORIZON_S: f64 = 6e11;
 
 /// How long a tick is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,7 +27,8 @@ impl Clock {
     #[must_use]
     pub fn for_run_of(bound_s: f64) -> Self {
         let fits = |per_s: &f64| bound_s * per_s < MOST_TICKS;
-        let per_s = [1e12, 1e11, 1e10].into_iter().find(fits).unwrap_or(1e9);
+        let finer = [1e12, 1e11, 1e10, 1e9, 1e8].into_iter().find(fits);
+        let per_s = finer.unwrap_or(1e7);
         Clock {
             per_s,
             per_ns: per_s / 1e9,
@@ -64,7 +66,11 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn to_ns(&self, ticks: Ticks) -> u64 {
-        ticks.div_ceil(self.per_ns as u64)
+        if self.per_ns >= 1.0 {
+            ticks.div_ceil(self.per_ns as u64)
+        } else {
+            ticks.saturating_mul((1.0 / self.per_ns).round() as u64)
+        }
     }
 }
 
@@ -83,5 +89,8 @@ mod tests {
         assert_eq!(coarse.ticks(1e9), 1_000_000_000_000_000_000);
         assert_eq!(coarse.to_ns(7), 7);
         assert!((coarse.seconds(1_500_000_000) - 1.5).abs() < 1e-12);
+        let coarsest = Clock::for_run_of(5e11);
+        assert_eq!(coarsest.ticks(1.0), 10_000_000);
+        assert_eq!(coarsest.to_ns(7), 700);
     }
 }

@@ -180,6 +180,8 @@ pub struct Workload {
     pub(super) placement: Placement,
     /// Upper bounds on what one run adds up to, for the choice of the clock.
     pub(super) compute_s: f64,
+    /// When the last task that must not begin before a time may begin: from then on nothing waits for the clock.
+    pub(super) latest_s: f64,
     pub(super) moved_bytes: f64,
 }
 
@@ -354,6 +356,7 @@ impl Builder {
         let mut times = Vec::new();
         let mut hints = Vec::new();
         let (mut compute_s, mut moved_bytes) = (0.0, 0.0);
+        let mut latest_s = 0.0f64;
         for (index, task) in text.tasks.iter().enumerate() {
             let place = format!("task \"{}\"", task.name);
             if task.operations.is_empty() {
@@ -370,7 +373,7 @@ impl Builder {
             let not_before_s = task.not_before_s.unwrap_or(0.0);
             at_least_zero(&format!("{place}: not_before_s"), not_before_s)
                 .map_err(SimulationError)?;
-            compute_s += not_before_s;
+            latest_s = latest_s.max(not_before_s);
             let begin = operations[0].len() as u32;
             for (i, operation) in task.operations.iter().enumerate() {
                 let place = format!("{place}: operations[{i}]");
@@ -466,6 +469,7 @@ impl Builder {
             successors,
             placement: Placement::default(),
             compute_s,
+            latest_s,
             moved_bytes,
         })
     }

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import copy
 import datetime
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, FRAME, seeding_platform
 from penstock.campaign.seeding.homogeneity import Homogeneity, homogeneity
-from penstock.campaign.seeding.trials import NARROW, SIZES, Trials, link, measure, needed
+from penstock.campaign.seeding.trials import NARROW, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured as Interval
 from penstock.host.loopback import interval
+from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
+from penstock.spec.units import parse_duration
 from penstock.store.deployment import deployment
 from penstock.store.guard import guarded
 from penstock.store.store import ready
 
 Note = Callable[[str], None]
-#: of the section `store`, what is the engine's and not the prediction's
 _LEAST_RATE = 1.0
 #: an interval of few and uneven times may reach below nothing; no operation takes less than this of its mean
 _LEAST_OF_MEAN = 0.05
@@ -97,18 +99,56 @@ def measure_store(
         return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
 
 
+@dataclass(frozen=True)
+class NetworkValues:
+    """What programs get of the network, as parameters of the model beside the rates and latencies that the
+    links are given: those stay as they are, so that a seeded platform is put up as the one that was measured.
+
+    `payload` is the share of the links' rate, `latency_s` what is added to the links' latency.
+    """
+
+    payload: Interval
+    latency_s: Interval
+    loopback_bps: Interval
+
+    def plain(self) -> dict[str, Any]:
+        """The values by their path in a platform file."""
+        return {
+            "network.payload": self.payload.mean,
+            "network.loopback": _rate(self.loopback_bps.mean),
+            "protocol.latency": _time(self.latency_s.mean),
+        }
+
+
+def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
+    """What was measured between a client and a storage node beside what their links were given."""
+    small = seeding_platform(platform)
+    client, server = (
+        next(n for n in cluster_spec(small).nodes if n.name.startswith(group)).links[0]
+        for group in ("client", "storage")
+    )
+    nominal_bps = min(r for r in (client.out_bps, server.in_bps, math.inf) if r is not None)
+    lowered = small.with_values({"network.loopback": _rate(seen.loopback_bps.mean)}).lower()
+    given_s = lowered["fabric"]["latency_s"] - parse_duration(small.file.protocol.latency)
+    return NetworkValues(
+        _changed(seen.network_bps, lambda bps: min(1.0, bps / nominal_bps)),
+        _changed(seen.latency_s, lambda seconds: max(0.0, seconds - given_s)),
+        seen.loopback_bps,
+    )
+
+
+def _changed(of: Interval, change: Callable[[float], float]) -> Interval:
+    """An interval on another scale."""
+    return replace(of, mean=change(of.mean), low=change(of.low), high=change(of.high))
+
+
 def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None = None) -> Seeded:
     """Service times with which the model of this platform takes as long, and the platform with them.
 
     `alike`: how its nodes compare, where that was measured.
     """
-    known = seeding_platform(platform).with_values(
-        {
-            "network.bandwidth": _rate(seen.network_bps.mean),
-            "network.loopback": _rate(seen.loopback_bps.mean),
-            "network.latency": _time(seen.latency_s.mean),
-        }
-    )
+    network = network_values(platform, seen)
+    known = seeding_platform(platform).with_values(network.plain())
     means = seen.trials.means()
     services = identify(known, {k: m.mean for k, m in means.items()})
     ends = [
@@ -130,7 +170,7 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
     ]
     cautions += seen.trials.dropped
     cautions += alike.cautions if alike is not None else []
-    document = _document(platform, seen, services, ends)
+    document = _document(platform, seen, network, services, ends)
     document["store"] = {**(document.get("store") or {}), "engine": seen.engine}
     if alike is not None:
         document["facts"]["seeding"]["alike"] = alike.to_dict()
@@ -138,7 +178,11 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
 
 
 def _document(
-    platform: Platform, seen: Measurements, services: Identified, ends: list[Identified]
+    platform: Platform,
+    seen: Measurements,
+    found_network: NetworkValues,
+    services: Identified,
+    ends: list[Identified],
 ) -> dict[str, Any]:
     """The platform's own file with what was measured in the place of what it said."""
     document = copy.deepcopy(platform.document)
@@ -151,7 +195,7 @@ def _document(
     }
 
     def estimate(
-        value: str, low: str, high: str, of: Interval, clamped: bool = False
+        value: Any, low: Any, high: Any, of: Interval, clamped: bool = False
     ) -> dict[str, Any]:
         found: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
         if not of.converged:
@@ -160,7 +204,7 @@ def _document(
             found["clamped"] = True
         return found
 
-    def mean(of: Interval, text: Callable[[float], str]) -> dict[str, Any]:
+    def mean(of: Interval, text: Callable[[float], Any]) -> dict[str, Any]:
         return estimate(text(of.mean), text(of.low), text(of.high), of)
 
     def fitted(
@@ -171,10 +215,11 @@ def _document(
 
     def service(which: str) -> dict[str, Any]:
         found: list[Linear] = [getattr(s, which) for s in (services, *ends)]
-        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which}  # local ones win
+        # local ones win
+        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
         return {
-            "overhead": fitted([s.overhead_s for s in found], of[SIZES[0]], _time),
-            "per_byte": fitted([s.per_byte_s for s in found], of[SIZES[-1]], _per_mib),
+            "overhead": fitted([s.overhead_s for s in found], of[min(of)], _time),
+            "per_byte": fitted([s.per_byte_s for s in found], of[max(of)], _per_mib),
         }
 
     for group in document["hosts"]:
@@ -189,11 +234,14 @@ def _document(
     network = document.setdefault("network", {})
     if not isinstance(network, dict):
         network = document["network"] = {}
-    said = platform.plain.get("network", {}).get("bandwidth")
-    network["bandwidth"] = mean(seen.network_bps, _rate)
+    network["payload"] = mean(found_network.payload, lambda share: round(share, 6))
     network["loopback"] = mean(seen.loopback_bps, _rate)
-    network["latency"] = mean(seen.latency_s, _time)
-    document["protocol"] = {"frame": FRAME, **(document.get("protocol") or {}), "control": CONTROL}
+    document["protocol"] = {
+        "frame": FRAME,
+        **(document.get("protocol") or {}),
+        "control": CONTROL,
+        "latency": mean(found_network.latency_s, _time),
+    }
     document["launch"] = {
         **(document.get("launch") or {}),
         "overhead": mean(interval(trials.launches_s), _time),
@@ -201,8 +249,6 @@ def _document(
         "locate": mean(interval(trials.locates_s), _time),
     }
     facts = document.setdefault("facts", {})
-    if said is not None:
-        facts["network_nominal"] = said
     facts["seeding"] = {
         **about,
         "engine": seen.engine,

@@ -22,9 +22,9 @@ from penstock.workload.workflow import File, Hints, Operation, Task, Workload
 
 #: the relative half width of a 95 % interval that is narrow enough
 NARROW = 0.05
-#: bytes of operations, and how many of each one round has
-SIZES = (64 * 1024, 4 * 2**20)
-_OF_EACH = {0: 6, SIZES[0]: 4, SIZES[1]: 2}
+#: bytes of operations, and how many of each one round has; the least shows what an operation takes by itself
+SIZES = (1024, 64 * 1024, 4 * 2**20)
+_OF_EACH = {0: 6, SIZES[0]: 4, SIZES[1]: 4, SIZES[2]: 2}
 _CHAIN = 6
 _FEWEST_ROUNDS = 3
 #: a round is dropped where the host's processors were busier than this
@@ -79,7 +79,15 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
     def run(workload: Workload, *, by_data: bool = False) -> Executed:
         at = dict.fromkeys(places.values(), 1)
         groups = {node: node for node in places.values()}
-        return execute(workload, store, slots=at, groups=groups, by_data=by_data, located=False)
+        return execute(
+            workload,
+            store,
+            slots=at,
+            groups=groups,
+            by_data=by_data,
+            located=False,
+            watched=False,  # `guarded` watches the servers all the time
+        )
 
     while True:
         before = busy_ticks()

@@ -1,42 +1,112 @@
-"""What runs on each client node: forks a process for each task, which does the task's operations for real.
+"""Run the tasks of one client node: fork a process for each, which does the task's operations for real.
 
 Started inside the node by its path, with the standard library alone. Reads tasks as JSON lines on stdin;
-writes a line for each that ends: times of CLOCK_MONOTONIC, which all nodes of a host share.
+writes a line for each that ends: times of CLOCK_MONOTONIC, which all nodes of a host share. A task whose
+process dies has a line too, which says how it died. At the end of stdin tasks that still run are killed.
 """
 
 import contextlib
-import fcntl
+import ctypes
 import json
 import os
+import select
 import signal
-import sys
 import time
 from typing import Any
 
 BLOCK = 1 << 20
+PR_SET_PDEATHSIG = 1
+#: longest that the status of a process which has closed its pipe is awaited [s]
+REAP_WITHIN_S = 2.0
+
+
+class Child:
+    """The process of one task, and what has come of its answer so far."""
+
+    def __init__(self, name: str, pid: int) -> None:
+        self.name, self.pid, self.text = name, pid, b""
+        self.begin_ns = time.monotonic_ns()
+
+    def answer(self) -> bytes:
+        """Its own answer, else one that says how the process died."""
+        how = ended(self.pid)
+        if self.text.endswith(b"\n"):
+            return self.text
+        died = {"task": self.name, "started_ns": self.begin_ns, "ended_ns": time.monotonic_ns()}
+        return json.dumps({**died, "operations": [], "error": how}).encode() + b"\n"
 
 
 def main() -> None:
     """Until stdin ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    lock = os.memfd_create("answers")
     content = os.urandom(BLOCK)
-    for line in sys.stdin:
-        task = json.loads(line)
-        if os.fork():
-            continue
-        answer = {"task": task["task"], "started_ns": time.monotonic_ns(), "operations": []}
-        try:
-            run(task, content, answer["operations"])
-            answer["error"] = ""
-        except OSError as error:
-            answer["error"] = f"{error.filename or task['task']}: {error.strerror}"
-        answer["ended_ns"] = time.monotonic_ns()
-        fcntl.lockf(lock, fcntl.LOCK_EX)
-        text = (json.dumps(answer) + "\n").encode()
-        while text:
-            text = text[os.write(1, text) :]
-        os._exit(0)
+    poller, children, rest = select.poll(), dict[int, Child](), b""
+    poller.register(0, select.POLLIN)
+    while True:
+        for fd, _ in poller.poll():
+            piece = os.read(fd, 1 << 16)
+            if fd in children:
+                children[fd].text += piece
+                if not piece:
+                    poller.unregister(fd)
+                    os.close(fd)
+                    put(1, children.pop(fd).answer())
+            elif piece:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    reads, child = start(json.loads(line), content)
+                    children[reads] = child
+                    poller.register(reads, select.POLLIN)
+            else:
+                for child in children.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
+                return
+
+
+def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
+    """Fork the process of a task; give the pipe that its answer comes by."""
+    reads, writes = os.pipe()
+    agent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(writes)
+        return reads, Child(task["task"], pid)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != agent:
+        os._exit(1)
+    time.sleep(task.get("launch_s", 0.0))
+    answer = {"task": task["task"], "started_ns": time.monotonic_ns(), "operations": []}
+    try:
+        run(task, content, answer["operations"])
+        answer["error"] = ""
+    except OSError as error:
+        answer["error"] = f"{error.filename or task['task']}: {error.strerror}"
+    except Exception as error:
+        answer["error"] = f"{type(error).__name__}: {error}"
+    answer["ended_ns"] = time.monotonic_ns()
+    put(writes, (json.dumps(answer) + "\n").encode())
+    os._exit(0)
+
+
+def ended(pid: int) -> str:
+    """How a process ended, in words."""
+    until = time.monotonic() + REAP_WITHIN_S
+    found, status = os.waitpid(pid, os.WNOHANG)
+    while not found and time.monotonic() < until:
+        time.sleep(0.005)
+        found, status = os.waitpid(pid, os.WNOHANG)
+    if found and os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"its process {pid} was killed by signal {number} ({signal.Signals(number).name})"
+    if found:
+        return f"its process {pid} ended with status {os.waitstatus_to_exitcode(status)}, without an answer"
+    return f"its process {pid} died"
+
+
+def put(fd: int, text: bytes) -> None:
+    """Write all of it."""
+    while text:
+        text = text[os.write(fd, text) :]
 
 
 def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) -> None:
@@ -59,11 +129,7 @@ def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
         with contextlib.closing(os.fdopen(fd, "rb", buffering=0)):
             read(fd, operation["offset_bytes"], operation["size_bytes"], path)
     elif op == "write":
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-        except FileExistsError:  # MooseFS says so where another client makes it at the same time
-            fd = os.open(path, os.O_WRONLY)
+        fd = opened(path)
         try:
             write(fd, operation["offset_bytes"], operation["size_bytes"], content)
             if not keep_cache:
@@ -71,6 +137,20 @@ def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
+    elif op == "set_xattr":
+        if not os.path.exists(path):
+            os.close(opened(path))
+        for name, value in operation["attributes"].items():
+            os.setxattr(path, name, value.encode())
+
+
+def opened(path: str) -> int:
+    """A file to be written, made with its directory where it is not there."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    except FileExistsError:  # MooseFS says so where another client makes it at the same time
+        return os.open(path, os.O_WRONLY)
 
 
 def read(fd: int, at: int, left: int, path: str) -> None:

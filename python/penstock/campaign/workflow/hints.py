@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
 
 from penstock.workload.workflow import File, Hints, Workload
+
+#: the hints that each tag stands for
+_HINTS_OF_TAGS = {
+    "DP": ("placement", "group", "scatter", "host"),
+    "Replication": ("replicas",),
+    "StripeWidth": ("stripe_width",),
+    "ChunkSize": ("chunk_bytes",),
+}
 
 
 def tags_of(hints: Hints | None) -> dict[str, str]:
@@ -19,6 +28,8 @@ def tags_of(hints: Hints | None) -> dict[str, str]:
         tags["DP"] = f"collocation {hints.group}"
     elif hints.placement == "scatter":
         tags["DP"] = f"scatter {hints.scatter}"
+    elif hints.host is not None:  # as a prediction has it, also without `placement: host`
+        tags["DP"] = f"host {hints.host}"
     if hints.replicas is not None:
         tags["Replication"] = str(hints.replicas)
     if hints.stripe_width is not None:
@@ -26,6 +37,29 @@ def tags_of(hints: Hints | None) -> dict[str, str]:
     if hints.chunk_bytes is not None:
         tags["ChunkSize"] = str(hints.chunk_bytes)
     return tags
+
+
+def without(workload: Workload, refused: Collection[tuple[str, str]]) -> Workload:
+    """The workload without the hints that a store refused: pairs of a file and the key of its tag."""
+    if not refused:
+        return workload
+
+    def left(name: str | None, hints: Hints | None) -> Hints | None:
+        if hints is None:
+            return None
+        keys = (key for file, key in refused if file == name)
+        gone = {hint: None for key in keys for hint in _HINTS_OF_TAGS.get(key, ())}
+        return replace(hints, **gone)
+
+    files = tuple(replace(f, hints=left(f.name, f.hints)) for f in workload.files)
+    tasks = tuple(
+        replace(
+            task,
+            operations=tuple(replace(o, hints=left(o.file, o.hints)) for o in task.operations),
+        )
+        for task in workload.tasks
+    )
+    return replace(workload, files=files, tasks=tasks, origin=None)
 
 
 def derived(workload: Workload, nodes: int) -> Workload:

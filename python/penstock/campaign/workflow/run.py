@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,22 @@ import pyarrow.parquet as pq
 
 from penstock.archive.schemas import described
 from penstock.campaign.workflow.energy import Readings, energy_of, metered
-from penstock.campaign.workflow.execute import Executed, execute, placement
-from penstock.campaign.workflow.hints import derived
+from penstock.campaign.workflow.execute import Executed, RunFailed, execute, placement
+from penstock.campaign.workflow.features import require_executable, uses_set_xattr
+from penstock.campaign.workflow.hints import derived, without
 from penstock.campaign.workflow.measured_rows import differences, measured_rows
 from penstock.campaign.workflow.suspects import Comparison, Suspect, suspects
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
+from penstock.platform.lower import time_of
+from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
 from penstock.store.deployment import deployment
 from penstock.store.files import Unmounted
-from penstock.store.store import Store, changing, check, up_already
+from penstock.store.guard import ALL, servers_down
+from penstock.store.store import Store, changing, check, refused_parameters, up_already
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder
@@ -52,6 +56,9 @@ class Result:
     real: list[tuple[str, float]] = field(default_factory=list)
     #: the values of the platform that would explain what differs, the best first
     suspected: list[Suspect] = field(default_factory=list)
+    #: what was measured of a run that did not come to its end, and why
+    broken: Executed | None = None
+    error: str = ""
 
     @property
     def makespans_s(self) -> list[float]:
@@ -103,6 +110,12 @@ class Result:
                     said.append(f"One value alone would explain most of it: {self.suspected[0]}.")
         said += self._energy_sentences()
         said += [f"warning: {one}" for one in self.refused]
+        if self.refused and self.prediction is not None:
+            said.append("The prediction is made without the hints that the store refused.")
+        for number, run in enumerate(self.runs):
+            if run.died:
+                died = ", ".join(run.died)
+                said.append(f"warning: run {number}: {died} died; every file had another copy")
         return said
 
     def _energy_sentences(self) -> list[str]:
@@ -127,10 +140,14 @@ class Result:
             "engine": self.engine,
             "makespan_s": self.makespans_s,
             "stages_s": self.stages(),
-            "tags": [t.to_dict() for t in self.runs[-1].tags],
+            "tags": [t.to_dict() for t in self.runs[-1].tags] if self.runs else [],
             "refused": self.refused,
-            "placement": placement(self.runs[-1]),
+            "placement": placement(self.runs[-1]) if self.runs else {},
         }
+        if self.error:
+            found["error"] = self.error
+        if died := {str(n): run.died for n, run in enumerate(self.runs) if run.died}:
+            found["died"] = died
         if self.prediction is not None:
             found["predicted"] = self.prediction.to_dict()
             found["suspected"] = [asdict(one) for one in self.suspected]
@@ -178,7 +195,9 @@ def run_workflow(
 ) -> Result:
     """Runs a workflow on the platform's store `repeat` times, with what is predicted of the platform.
 
-    Raises BadInput for files that make no sense, PenstockError where a task, a node or the store fails.
+    Raises BadInput for files that make no sense, and for what a prediction takes account of and a run would
+    not do (`features.FEATURES`); PenstockError where a task, a node or the store fails. What was measured
+    until then is in `out`, also where Ctrl-C ends it.
     """
     workload = read_workload(workflow)
     loaded = _loaded(platform, list(changes), engine, predicted)
@@ -187,49 +206,96 @@ def run_workflow(
         workload = replace(workload, files=files, origin=None)
     elif hints == "always":
         workload = derived(workload, sum("storage" in h.roles for h in loaded.hosts))
-    with store_of(loaded, engine, progress) as store:
-        slots = {h.name: h.slots for h in loaded.hosts if "client" in h.roles}
-        runs: list[Executed] = []
-        energy, real = [], []
-        for _ in range(repeat):
-            with (
-                metered(store.cluster)
-                if loaded.power
-                else contextlib.nullcontext(Readings()) as readings
-            ):
-                run = execute(
-                    workload,
-                    store,
-                    slots=slots,
-                    groups={h.name: h.group for h in loaded.hosts},
-                    by_data=loaded.file.scheduler.kind == "data_location",
-                    keep_cache=keep_cache,
-                    timeout_s=timeout_s,
-                    heard=None
-                    if progress is None
-                    else lambda done, of: progress("tasks", done, of),
-                )
-            runs.append(run)
-            drawn = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
-            energy += [] if drawn is None else [drawn]
-            real += [] if readings.real is None else [readings.real]
-        refused = sorted(
-            {
-                f"{t.path}: {t.key}={t.value}: {t.support.why}"
-                for r in runs
-                for t in r.tags
-                if t.support.how == "refused"
-            }
-        )
-        name = store.spec.engine
-    prediction = _prediction(workload, loaded) if predicted else None
-    suspected = suspects(loaded, [Comparison(workload, runs)]) if predicted and repeat > 1 else []
-    result = Result(
-        workload.name, loaded.name, name, runs, prediction, refused, energy, real, suspected
-    )
+    require_executable(workload, loaded)
+    result = Result(workload.name, loaded.name, deployment(loaded, engine)[1].engine, [])
+    broken: list[Executed] = []
+    try:
+        with store_of(loaded, engine, progress, watched=uses_set_xattr(workload)) as store:
+            parameters = refused_parameters(STORE_ENGINES.load(store.spec.engine)(), store.spec)
+            result.refused.extend([*parameters.values(), *_servers_down(store)])
+            slots = {h.name: h.slots for h in loaded.hosts if "client" in h.roles}
+            for _ in range(repeat):
+                with _meter(store, loaded) as readings:
+                    run = execute(
+                        workload,
+                        store,
+                        slots=slots,
+                        groups={h.name: h.group for h in loaded.hosts},
+                        by_data=loaded.file.scheduler.kind == "data_location",
+                        keep_cache=keep_cache,
+                        timeout_s=timeout_s,
+                        speeds={h.name: h.speed for h in loaded.hosts},
+                        stagger_s=time_of(loaded.file.launch.stagger),
+                        heard=None
+                        if progress is None
+                        else lambda done, of: progress("tasks", done, of),
+                        interrupted=broken.append,
+                    )
+                result.runs.append(run)
+                drawn = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
+                result.energy.extend([] if drawn is None else [drawn])
+                result.real.extend([] if readings.real is None else [readings.real])
+    except BaseException as error:
+        if isinstance(error, RunFailed):
+            broken.append(error.executed)
+        if out is not None and (result.runs or broken):
+            why = str(error) or type(error).__name__
+            keep(replace(result, broken=broken[0] if broken else None, error=why), out)
+        raise
+    refused = refused_tags(result.runs)
+    result.refused.extend(refused.values())
+    if predicted:
+        done = without(workload, refused)
+        put_up = _as_put_up(loaded, store.spec.engine, parameters)
+        result = replace(result, prediction=_prediction(done, put_up))
+        if repeat > 1:
+            runs = [Comparison(done, result.runs)]
+            result = replace(result, suspected=suspects(put_up, runs))
     if out is not None:
         keep(result, out)
     return result
+
+
+def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManager[Readings]:
+    """Reads the meters of a run where the platform says what its hosts draw."""
+    return metered(store.cluster) if platform.power else contextlib.nullcontext(Readings())
+
+
+def _servers_down(store: Store) -> list[str]:
+    """What is to be said of servers that are down; PenstockError where files cannot be complete."""
+    down = servers_down(store)
+    if not down:
+        return []
+    copies = int(store.spec.parameters.get("replicas", 1))
+    named = (
+        "the store does not answer"
+        if down == ALL
+        else f"servers are down: {', '.join(sorted(down))}"
+    )
+    if down == ALL or len(down) >= copies:
+        raise PenstockError(
+            f"{store.name}: {named}; `penstock store down`, then `up`, makes a complete one"
+        )
+    return [f"{store.name}: {named}; the prediction counts them"]
+
+
+def refused_tags(runs: Sequence[Executed]) -> dict[tuple[str, str], str]:
+    """By file and key of the tag: what to say of hints that the store refused."""
+    return {
+        (t.path, t.key): f"{t.path}: {t.key}={t.value}: {t.support.why}"
+        for run in runs
+        for t in run.tags
+        if t.support.how == "refused"
+    }
+
+
+def _as_put_up(platform: Platform, engine: str, refused: Collection[str]) -> Platform:
+    """The platform without the parameters that its store refused: with what the engine does instead."""
+    ready = ready_store(platform.file.store.like, engine)
+    values = {f"store.{key}": ready[key] for key in refused if key in ready}
+    nothing = {"cache": "0B", "prefetch": 0}
+    values |= {f"preprocess.{key}": nothing[key] for key in refused if key in nothing}
+    return platform.with_values(values) if values else platform
 
 
 def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool) -> Platform:
@@ -244,31 +310,38 @@ def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool)
 
 @contextlib.contextmanager
 def store_of(
-    platform: Platform, engine: str | None, progress: Progress | None = None
+    platform: Platform,
+    engine: str | None,
+    progress: Progress | None = None,
+    *,
+    watched: bool = False,
 ) -> Iterator[Store]:
-    """The store of a platform: one that is up, which stays; else one that is put up for the block."""
+    """The store of a platform: one that is up, which stays; else one that is put up for the block.
+
+    `watched`: it takes up hints that programs set. BadInput where one that is up does not.
+    """
     nodes, spec, roles = deployment(platform, engine)
     chosen = STORE_ENGINES.load(spec.engine)()
     if isinstance(chosen, Unmounted):
         expected = "one that nodes mount, as tasks read and write files"
         raise BadInput(f"store.engine: found {spec.engine}; expected {expected}")
     with changing():
-        store = up_already(nodes, spec, roles)
+        store = up_already(nodes, spec, roles, any_use=True)
     if store is not None:
+        if watched and not store.spec.watched:
+            expected = "one that takes up hints that programs set (`penstock store up --watch`)"
+            raise BadInput(f"set_xattr: found the store {store.name}; expected {expected}")
         yield store
         return
+    spec = replace(spec, watched=watched)
     check(chosen, spec, roles)
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store
     except BaseException:  # whatever it was, it is not hidden by what taking down says
         with contextlib.suppress(PenstockError):
-            _take_down(store)
+            store.abandon()
         raise
-    _take_down(store)
-
-
-def _take_down(store: Store) -> None:
     store.stop()
     store.cluster.down()
 
@@ -282,6 +355,7 @@ def _prediction(workload: Workload, platform: Platform) -> Prediction:
 def keep(result: Result, out: Path) -> None:
     """Writes result.json, measured.json, placement.json, and the tables of each run into `out`.
 
+    The tables of a run that did not come to its end are in `broken`, and result.json says why (`error`).
     And what `penstock check` holds against each other: predicted.json and measured.parquet.
     """
     if out.exists() and not out.is_dir():
@@ -296,10 +370,13 @@ def keep(result: Result, out: Path) -> None:
         if result.prediction is not None:
             text = json.dumps(result.prediction.to_dict(), indent=1)
             (folder / "predicted.json").write_text(text + "\n")
-        placed = json.dumps(placement(result.runs[-1]), indent=1)
-        (folder / "placement.json").write_text(placed + "\n")
-        for number, run in enumerate(result.runs):
-            place = folder / str(number)
+        if result.runs:
+            placed = json.dumps(placement(result.runs[-1]), indent=1)
+            (folder / "placement.json").write_text(placed + "\n")
+        named = [(str(number), run) for number, run in enumerate(result.runs)]
+        named += [("broken", result.broken)] if result.broken is not None else []
+        for name_of_run, run in named:
+            place = folder / name_of_run
             place.mkdir()
             for name, table in (
                 ("workflow_tasks", run.tasks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from penstock.workload.workflow import Task, Workload
 class Scheduler:
     """Ready tasks and idle slots, in order. `hosts` are names to slots, `groups` names to group.
 
+    A task is ready when those that it waits for have ended, and not before its `not_before_s`; `stagger_s`
+    is the same for all tasks without predecessors. Until then it takes no slot.
     `by_data`: a task goes to the idle host that holds most of the bytes that it reads, of those that can
     be known (`extents`); else to the first idle host. Ties go to the host that stands first.
     """
@@ -21,25 +24,44 @@ class Scheduler:
     hosts: Mapping[str, int]
     groups: Mapping[str, str]
     by_data: bool
+    stagger_s: float = 0.0
     extents: dict[str, Sequence[Extent]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tasks = self.workload.tasks
-        self._waiting = {i: set(d) for i, d in enumerate(self.workload.dependencies)}
         self._idle = dict(self.hosts)
+        #: how many tasks each still waits for, and who waits for it
+        self._missing = [len(d) for d in self.workload.dependencies]
+        self._waiters: list[list[int]] = [[] for _ in tasks]
+        for number, needed in enumerate(self.workload.dependencies):
+            for one in needed:
+                self._waiters[one].append(number)
         self._ready: list[int] = []
+        #: tasks that are not to begin yet: when, and their number
+        self._later: list[tuple[float, int]] = []
         self._left = len(tasks)
-        self._release()
+        for number, missing in enumerate(self._missing):
+            if not missing:
+                self._release(number, max(self.stagger_s, tasks[number].not_before_s))
 
     @property
     def finished(self) -> bool:
         """Whether every task has ended."""
         return self._left == 0
 
-    def next(self) -> list[tuple[int, str]]:
-        """Tasks that begin now and the host of each, in the order of the queue."""
+    @property
+    def wakes_s(self) -> float | None:
+        """When the next task becomes ready by itself, in seconds of the run; None if none does."""
+        return self._later[0][0] if self._later else None
+
+    def next(self, now_s: float = 0.0) -> list[tuple[int, str]]:
+        """Tasks that begin `now_s` seconds into the run and the host of each, in the order of the queue."""
+        while self._later and self._later[0][0] <= now_s:
+            self._ready.append(heapq.heappop(self._later)[1])
         started = []
         for number in list(self._ready):
+            if not any(self._idle.values()):
+                break
             host = self._host(self.workload.tasks[number])
             if host is None:
                 continue
@@ -52,13 +74,15 @@ class Scheduler:
         """A task has ended: its slot is free, and who waited for it may be ready."""
         self._idle[host] += 1
         self._left -= 1
-        for waits in self._waiting.values():
-            waits.discard(number)
-        self._release()
+        for waiter in self._waiters[number]:
+            self._missing[waiter] -= 1
+            if not self._missing[waiter]:
+                self._release(waiter, self.workload.tasks[waiter].not_before_s)
 
-    def _release(self) -> None:
-        for number in [i for i, waits in self._waiting.items() if not waits]:
-            del self._waiting[number]
+    def _release(self, number: int, not_before_s: float) -> None:
+        if not_before_s > 0:
+            heapq.heappush(self._later, (not_before_s, number))
+        else:
             self._ready.append(number)
 
     def _host(self, task: Task) -> str | None:

@@ -24,7 +24,7 @@ from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
 from penstock.host.processes import Identity, boot_id, start_ticks
@@ -111,6 +111,8 @@ class Cluster:
         self._described: dict[str, Any] = {}
         self._spec: ClusterSpec | None = None
         self._asking = threading.Lock()
+        #: of the journal, until the cluster is complete
+        self._entry: Entry | None = None
 
     @classmethod
     def up(
@@ -121,10 +123,13 @@ class Cluster:
         outlive: bool,
         progress: Progress | None = None,
         run: str | None = None,
+        complete: bool = True,
     ) -> Cluster:
         """Puts a cluster up, or nothing of it. With `outlive` it stays when this process ends.
 
-        Raises BadInput for what makes no sense, PenstockError where the host refuses.
+        Until then the journal has it as a change of this process, so that `penstock undo` takes it down where
+        this process dies; without `complete` it has it until `completed` is called. Raises BadInput for what
+        makes no sense, PenstockError where the host refuses.
         """
         check_cluster(spec)
         said = {"spec": to_json(spec)}
@@ -132,15 +137,20 @@ class Cluster:
             with _lock():
                 _check_free(spec.name)
                 daemon = _standing() or _started(journal, outlive=True)
+                entry = None
                 try:
+                    entry = _planned(journal, spec.name, daemon)
                     daemon.call("reserve", **said)
                 except BaseException:
+                    if entry is not None:
+                        journal.undone(entry)
                     _stop_if_idle(daemon, journal)
                     raise
         else:
             _check_free(spec.name)
-            daemon = _started(journal, outlive=False, run=run)
+            daemon, entry = _started(journal, outlive=False, run=run), None
         cluster = cls(spec.name, daemon, outlive=outlive)
+        cluster._entry = entry
         cluster._spec = spec
         try:
             if not outlive:
@@ -151,7 +161,20 @@ class Cluster:
         except BaseException as error:
             cluster._abandon(journal, interrupted=not isinstance(error, PenstockError))
             raise
+        if complete:
+            cluster.completed()
         return cluster
+
+    def completed(self) -> None:
+        """All that belongs to it is up: it stays from now on, whatever becomes of this process."""
+        if self._entry is not None:
+            Journal().undone(self._entry)
+            self._entry = None
+
+    def ending(self) -> None:
+        """It is no more complete: `penstock undo` takes it down where this process dies."""
+        if self._outlive and self._entry is None:
+            self._entry = _planned(Journal(), self.name, self._daemon)
 
     @classmethod
     def of_platform(
@@ -328,6 +351,7 @@ class Cluster:
 
     def down(self, progress: Progress | None = None) -> None:
         """Takes the cluster down, and ends the supervisor with its last one."""
+        self.ending()
         if not self._outlive:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
@@ -337,6 +361,10 @@ class Cluster:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
             _stop_if_idle(self._daemon, Journal())
+        journal = Journal()
+        for entry in [e for e in journal.open_entries() if _is_of(e, self.name)]:
+            journal.undone(entry)
+        self._entry = None
 
     def _ask(self, cmd: str, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:
         with self._asking:
@@ -354,6 +382,9 @@ class Cluster:
                     _stop_if_idle(self._daemon, journal)
             else:
                 stop_entirely(self._daemon, journal)
+            if self._entry is not None:
+                journal.undone(self._entry)
+                self._entry = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -380,6 +411,34 @@ def abandoned() -> dict[str, Failure]:
         for facts in _register(alive=False)
         if facts["cluster"] not in live
     }
+
+
+def incomplete() -> dict[str, Entry]:
+    """By name, the clusters whose command died before they were complete, or while it took them down."""
+    return {
+        entry.target: entry
+        for entry in Journal().open_entries()
+        if entry.kind == "cluster" and not entry.owner.alive
+    }
+
+
+def _planned(journal: Journal, name: str, daemon: Daemon) -> Entry:
+    """Writes down that a cluster is about to be made by a supervisor."""
+    supervisor = Identity.of(daemon.pid)
+    if supervisor is None:
+        raise PenstockError(f"penstock-nodes ({daemon.pid}) has died")
+    about = {
+        "pid": supervisor.pid,
+        "start": supervisor.start,
+        "socket": str(daemon.socket_path),
+    }
+    return journal.plan("cluster", name, run=name, new=about)
+
+
+def _is_of(entry: Entry, name: str) -> bool:
+    """True for what the journal has of a cluster by a process that died, or by this one."""
+    mine = entry.owner == Identity.own() or not entry.owner.alive
+    return entry.kind == "cluster" and entry.target == name and mine
 
 
 def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:

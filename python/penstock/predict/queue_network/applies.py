@@ -23,6 +23,8 @@ MANAGER_SATURATED = 0.9
 MANAGER_BUSY = 0.7
 #: shorter tasks are sensitive to any variation of the platform (25 % error in the source, Costa 2014)
 SHORT_TASK_S = 2.0
+#: of smaller reads and writes, moving the bytes is not what they take [bytes]
+SMALL_BYTES = 64 * 1024
 #: how far beyond a measured range a line through the measurements is still a guess worth giving
 FAR_BEYOND = 4.0
 #: a device whose random requests cost this many times its sequential ones depends on its history
@@ -90,6 +92,8 @@ class Conditions:
     ruled_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: operations of the workload that are not simulated → how many
     unmodelled: Mapping[str, int] = field(default_factory=dict)
+    #: reads and writes of the workload that move less than SMALL_BYTES, and how many there are in all
+    small: tuple[int, int] = (0, 0)
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     #: rates of the hosts over which the store spreads data
@@ -140,7 +144,12 @@ def _manager(c: Conditions) -> list[Reason]:
 
 
 def _short_tasks(c: Conditions) -> list[Reason]:
-    """Weighted median of the stages' mean task times: half of the tasks belong to stages that are shorter."""
+    """Weighted median of the stages' mean task times: half of the tasks belong to stages that are shorter.
+
+    Not of tasks that are short because what they move is: that is a reason of its own.
+    """
+    if _mostly_small(c):
+        return []
     stages = sorted((float(s["task_mean_s"]), int(s["tasks"])) for s in c.stages if s["tasks"])
     total, seen = sum(n for _, n in stages), 0
     for seconds, tasks in stages:
@@ -154,6 +163,24 @@ def _short_tasks(c: Conditions) -> list[Reason]:
             )
             return [Reason("short-tasks", "caution", text)]
     return []
+
+
+def _mostly_small(c: Conditions) -> bool:
+    """True if most reads and writes are too small for moving bytes to be what they take."""
+    small, of = c.small
+    return 2 * small > of
+
+
+def _small_operations(c: Conditions) -> list[Reason]:
+    if not _mostly_small(c):
+        return []
+    small, of = c.small
+    text = (
+        f"{small:,} of {of:,} reads and writes move less than {quantities.size(SMALL_BYTES)}: creating, "
+        "opening and asking the manager is most of what they take, and the model has one service time for "
+        "all of that (a real run took 2.2 times as long)"
+    )
+    return [Reason("small-operations", "caution", text)]
 
 
 def _range(c: Conditions) -> list[Reason]:
@@ -307,6 +334,7 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _unequal,
     _history,
     _ruled_out,
+    _small_operations,
     _short_tasks,
     _uniform,
     _notes,

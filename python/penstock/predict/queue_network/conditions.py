@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.platform.emulation import not_predicted
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.applies import Conditions, Used
+from penstock.predict.queue_network.applies import SMALL_BYTES, Conditions, Used
 from penstock.predict.queue_network.uncertainty import measured_badly
 from penstock.predict.queue_network.unequal import spread_rates
 from penstock.profile.model import StorageProfile, ruled_out
@@ -43,6 +43,7 @@ def conditions(
         history=history(profiles.values(), int(chunk)),
         ruled_out={name: off for name, p in profiles.items() if (off := ruled_out(p))},
         unmodelled=unmodelled(workload),
+        small=small_operations(workload),
         stored=stored(network, hosts),
         spread=spread_rates(workload, network, stages, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
@@ -102,6 +103,14 @@ def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]
         for h in hosts
         if capacity.get(h["name"])
     }
+
+
+def small_operations(workload: Workload) -> tuple[int, int]:
+    """Reads and writes that move less than SMALL_BYTES, and how many there are in all."""
+    sizes = [
+        o.size_bytes for t in workload.tasks for o in t.operations if o.op in ("read", "write")
+    ]
+    return sum(size < SMALL_BYTES for size in sizes), len(sizes)
 
 
 def unmodelled(workload: Workload) -> dict[str, int]:

@@ -1,0 +1,103 @@
+"""What runs tasks on a client node: answers of tasks that end, fail, or whose process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.campaign.workflow.execute import AGENT
+
+Agent = subprocess.Popen[str]
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    words = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
+        yield made
+        if made.stdin is not None and not made.stdin.closed:
+            made.stdin.close()
+
+
+def send(agent: Agent, name: str, *operations: dict[str, Any], **more: Any) -> None:
+    assert agent.stdin is not None
+    line = {"task": name, "operations": operations, "keep_cache": True, **more}
+    agent.stdin.write(json.dumps(line) + "\n")
+    agent.stdin.flush()
+
+
+def answer(agent: Agent) -> dict[str, Any]:
+    assert agent.stdout is not None
+    return dict(json.loads(agent.stdout.readline()))
+
+
+def compute(seconds: float) -> dict[str, Any]:
+    return {"op": "compute", "seconds": seconds}
+
+
+def child_of(pid: int) -> int:
+    """The first process that a process has forked."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    while not (found := children.read_text().split()):
+        pass
+    return int(found[0])
+
+
+def test_a_killed_task_has_an_answer_that_says_so(agent: Agent) -> None:
+    send(agent, "long", compute(600))
+    os.kill(child_of(agent.pid), signal.SIGKILL)
+    said = answer(agent)
+    assert said["task"] == "long"
+    assert "was killed by signal 9 (SIGKILL)" in said["error"]
+    send(agent, "next", compute(0))  # the agent goes on
+    assert answer(agent)["error"] == ""
+
+
+def test_tasks_that_fail_say_why(agent: Agent, tmp_path: Path) -> None:
+    missing = {"op": "read", "path": str(tmp_path / "none"), "offset_bytes": 0, "size_bytes": 1}
+    send(agent, "reads", missing)
+    assert "No such file" in answer(agent)["error"]
+    send(agent, "odd", {"op": "compute"})
+    assert answer(agent)["error"] == "KeyError: 'seconds'"
+
+
+def test_a_launch_comes_before_the_task(agent: Agent) -> None:
+    send(agent, "late", compute(0.01), launch_s=0.2)
+    send(agent, "soon", compute(0.01))
+    first, second = answer(agent), answer(agent)
+    assert (first["task"], second["task"]) == ("soon", "late")
+    assert second["started_ns"] - first["started_ns"] > 100_000_000
+
+
+def test_hints_are_set_by_the_task(agent: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "f"
+    attributes = {"user.penstock.DP": "local"}
+    try:
+        os.setxattr(tmp_path, "user.penstock.try", b"x")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    steps = [{"op": "set_xattr", "path": str(path), "attributes": attributes}]
+    steps.append({"op": "write", "path": str(path), "offset_bytes": 0, "size_bytes": 10})
+    send(agent, "tags", *steps)
+    said = answer(agent)
+    assert said["error"] == ""
+    assert [row[0] for row in said["operations"]] == [0, 1]
+    assert os.getxattr(path, "user.penstock.DP") == b"local"
+    assert path.stat().st_size == 10
+
+
+def test_the_end_of_its_input_ends_tasks_too(agent: Agent) -> None:
+    send(agent, "long", compute(600))
+    pid = os.pidfd_open(child_of(agent.pid))
+    assert agent.stdin is not None
+    agent.stdin.close()
+    assert agent.wait(timeout=60) == 0
+    os.close(pid)
