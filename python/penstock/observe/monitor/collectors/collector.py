@@ -172,11 +172,16 @@ class Intake:
         in_order: bool = True,
         unit: Callable[[str], str] = no_unit,
         interval_ns: int | None = None,
+        begin_late: bool = False,
     ) -> None:
-        """`interval_ns`: how often a point of each series is due that is read here, where that is known."""
+        """`interval_ns`: how often a point of each series is due that is read here, where that is known.
+
+        `begin_late`: a series that was not in the first message begins when it comes, and misses nothing
+        before.
+        """
         self.receipt = Receipt(source)
         self._sink, self._in_order, self._unit = sink, in_order, unit
-        self._interval_ns = interval_ns
+        self._interval_ns, self._begin_late = interval_ns, begin_late
         self._made_ns = time.time_ns()
         #: while a poll goes on, t0 and interval of all of them [s of the event loop]
         self.polling: tuple[float, float] | None = None
@@ -342,17 +347,21 @@ class Intake:
         else:
             self.receipt.received -= number
 
-    def _of_series(self, names: Sequence[tuple[str, str]]) -> list[Account]:
-        if self._interval_ns is None:
+    def _of_series(
+        self, names: Sequence[tuple[str, str]], since_ns: int | None = None
+    ) -> list[Account]:
+        if self._interval_ns is None and since_ns is None:
             return []
         printable = [(m, s) for m, s in names if m.isprintable() and s.isprintable()]
-        return [Account(m, s, self._interval_ns) for m, s in printable]
+        return [Account(m, s, self._interval_ns, since_ns=since_ns) for m, s in printable]
 
     def _new_accounts(self) -> list[Account]:
         """Of series that came for the first time."""
-        if self._interval_ns is None or self._reader.known == self._known:
+        if self._reader.known == self._known:
             return []
-        new = self._of_series(self._reader.known_from(self._known))
+        late = self._begin_late and self._known > 0
+        since_ns = time.time_ns() if late else None
+        new = self._of_series(self._reader.known_from(self._known), since_ns)
         self._known = self._reader.known
         self._accounts |= {(a.metric, a.labels): a for a in new}
         return new

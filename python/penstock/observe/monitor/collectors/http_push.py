@@ -71,6 +71,8 @@ class _Push:
     #: waits at a port for what comes
     listens = True
     units = staticmethod(no_unit)
+    #: a series that comes later had not begun before
+    begin_late = False
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("host", "port", "token", "open", "in_order", "interval_s"))
@@ -106,6 +108,7 @@ class _Push:
             in_order=self._in_order,
             unit=self.units,
             interval_ns=self._interval_ns,
+            begin_late=self.begin_late,
         )
         self._together = Together(self.intake)
         self._listener = HttpListener(self._door, self.answer, self.intake.refuse_message)
@@ -206,6 +209,7 @@ class RemoteWriteReceiver(_Push):
 
     port = 9201
     units = staticmethod(unit_of)
+    begin_late = True
 
     async def answer(self, request: Request) -> Answer:
         if request.path not in ("/api/v1/write", "/write"):
