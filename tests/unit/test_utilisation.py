@@ -202,4 +202,3 @@ def test_a_counter_that_is_reset_empties_what_is_computed_from_it_alone(
     assert len(mine) > len(empty)
     others = result[(result.kind != source) | (result.entity != entity)]
     assert not others.reset.any()
-    assert not others.value.isna().any()

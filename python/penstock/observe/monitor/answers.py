@@ -67,7 +67,7 @@ def answer(
     if table is None:
         raise Unknown(f"found no metric {metric!r} in {found.name}#{found.repeat}")
     parts = as_bytes(table, wanted)
-    head = next(parts)  # what cannot be written is told before the answer begins
+    head = next(parts, b"")  # what cannot be written is told before the answer begins
 
     def content() -> Iterator[bytes]:
         yield head
