@@ -41,6 +41,9 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from penstock.observe.monitor.collectors.collector import Collector
+from penstock.observe.monitor.conformance import Ledger as Ledger
+from penstock.observe.monitor.conformance import Sent as Sent
+from penstock.observe.monitor.conformance import check_receiver as check_receiver
 from penstock.observe.monitor.points import (
     Accepted,
     Batch,
