@@ -208,7 +208,7 @@ def _explain(gaps: list[Gap], number: int, life: Life) -> int:
         return min(gap["start_utc_ns"] - life.start_ns, life.end_ns - gap["end_utc_ns"])
 
     for gap in sorted((g for g in gaps if g["kind"] == "lost"), key=from_an_end):
-        taken = min(left, gap["missing"])
+        taken: int = min(left, gap["missing"])
         gap["missing"] -= taken
         left -= taken
     return number - left

@@ -23,6 +23,7 @@ from penstock.observe.monitor.points import (
     Batch,
     Closed,
     Event,
+    EventKind,
     Full,
     Held,
     Sink,
@@ -373,9 +374,10 @@ class Intake:
         detail = f": {said}"[:_LONGEST_SAID] if said else ""
         points = self.receipt.refused - self._refused_told
         messages = self.receipt.refused_messages - self._messages_told
+        kinds: dict[EventKind, Counter[str]] = {"refused": points, "refused-messages": messages}
         return [
             Event(kind, now, now, detail=why + detail, count=n)
-            for kind, new in (("refused", points), ("refused-messages", messages))
+            for kind, new in kinds.items()
             for why, n in sorted(new.items())
             if why != "duplicate"
         ]
