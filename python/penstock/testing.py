@@ -41,7 +41,17 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from penstock.observe.monitor.collectors.collector import Collector
-from penstock.observe.monitor.points import Accepted, Batch, Closed, checked, points
+from penstock.observe.monitor.conformance import Ledger as Ledger
+from penstock.observe.monitor.conformance import Sent as Sent
+from penstock.observe.monitor.conformance import check_receiver as check_receiver
+from penstock.observe.monitor.points import (
+    Accepted,
+    Batch,
+    Closed,
+    checked,
+    points,
+    with_values,
+)
 from penstock.observe.monitor.servers.reader import ServerReader
 from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.foreign.bundle import write_recording
@@ -301,10 +311,10 @@ class MemorySink:
         return 1 + max((n for s, n in self.batches if s == source), default=-1)
 
     def points(self, *sources: str) -> pa.Table:
-        """Of these sources, or of all."""
+        """Of these sources, or of all; without those that came without a value."""
         with self._lock:
             kept = [
-                batch.points
+                with_values(batch.points)
                 for (source, _), batch in sorted(self.batches.items())
                 if source in sources or not sources
             ]

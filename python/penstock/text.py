@@ -231,3 +231,27 @@ def shortened(name: str, most: int = 60) -> str:
     if len(name) <= most:
         return name
     return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
+def outside_words(points: int, by_ns: int | None) -> str:
+    """Points that are outside of the experiment, and why that may be: `12 points outside the experiment,
+    …`."""
+    said = f"{counted(points, 'point')} outside the experiment"
+    if by_ns is None:
+        return said
+    where = "after" if by_ns > 0 else "before"
+    why = (
+        "the sender's clock is ahead"
+        if by_ns > 0
+        else "older points, or the sender's clock is behind"
+    )
+    return f"{said}, about {_about(abs(by_ns))} {where} it: {why}"
+
+
+def _about(ns: int) -> str:
+    """A time to two digits: `1 h`, `2.5 min`."""
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if ns >= 0.95 * unit * 1e9:
+            number = ns / 1e9 / unit
+            return f"{number:.2g} {name}" if number < 99 else f"{number:.0f} {name}"
+    return duration(ns)

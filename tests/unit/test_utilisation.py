@@ -162,3 +162,43 @@ def test_a_record_without_a_name_is_refused(tmp_path: Path) -> None:
     spool = spooled(tmp_path, ["user"], [(5, 1, 1.0)])
     with pytest.raises(PenstockError, match="does not name series 1"):
         read_samples(spool)
+
+
+#: of each counter, what is computed from it
+COMPUTED = {
+    ("disk", "io_time"): {"busy", "busy_of_time"},
+    ("disk", "queue_time"): {"queue_depth"},
+    ("disk", "read_bytes"): {"read_rate"},
+    ("disk", "writes"): {"write_operations"},
+    ("network", "received_bytes"): {"receive_rate", "used", "used_in"},
+    ("network", "sent_bytes"): {"send_rate", "used", "used_out"},
+    ("emulated_disk", "busy"): {"busy"},
+    ("emulated_disk", "written_bytes"): {"write_rate"},
+}
+
+
+@pytest.mark.parametrize(("source", "counter"), COMPUTED)
+def test_a_counter_that_is_reset_empties_what_is_computed_from_it_alone(
+    source: str, counter: str
+) -> None:
+    """Breaks where one counter of an interface takes the other's rate with it."""
+    counters = {
+        "disk": ["io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes"],
+        "network": ["sent_bytes", "received_bytes"],
+        "emulated_disk": ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"],
+    }
+    entity = {"disk": "vda", "network": "eth0", "emulated_disk": "data"}[source]
+    rows = [r for r in oracle_samples(1e6) if (r[1], r[2]) != (source, entity)]
+    for second in (0, 1):
+        t = 5_000_000_000 + second * 1_000_000_000
+        for name in counters[source]:
+            back = second and name == counter
+            rows.append((t, source, entity, name, "B", 10.0 if back else 1e6 + second, True))
+    result = utilisation(table(rows), hz=100, link_bps={"eth0": GIGABIT}).to_pandas()
+    mine = result[(result.kind == source) & (result.entity == entity)]
+    empty = COMPUTED[source, counter]
+    assert set(mine[mine.value.isna()].metric) == empty
+    assert set(mine[mine.reset].metric) == empty
+    assert len(mine) > len(empty)
+    others = result[(result.kind != source) | (result.entity != entity)]
+    assert not others.reset.any()

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use penstock_points::exposition::OfTarget;
 use penstock_points::remote_write::Sent;
-use penstock_points::{exposition, graphite, line_protocol, pickle, remote_write, Batch, Reader};
+use penstock_points::{
+    exposition, graphite, line_protocol, pickle, remote_write, remote_write2, Batch, Reader,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 /// Reads what one source sends. Each method reads one message and gives its `refused` by reason, `told`, pairs of line
-/// and what was wrong there, and how many `points` it had. ValueError where the message as a whole is none: nothing of
-/// it is kept. `take` gives the points of all messages since the last as columns: a dictionary of bytes `metric`,
+/// and what was wrong there, how many `points` it had, how many `valueless` ones, which are among the refused and have
+/// a NaN in the columns, and how many `exemplars`. ValueError where the message as a whole is none: nothing of it is
+/// kept. `take` gives the points of all messages since the last as columns: a dictionary of bytes `metric`,
 /// `labels` (int32, places in the lists `metrics` and `label_sets`), `utc_ns`, `bits` (int64) and `kind` (uint8: float,
 /// integer, text, boolean) and the list `texts`.
 #[pyclass]
@@ -61,7 +65,9 @@ impl PointReader {
         message(py, &mut self.0, |reader| pickle::read(reader, data, now_ns))
     }
 
-    /// What an exporter shows; each series with the labels `added`.
+    /// What an exporter shows; each series with the labels `added`, which win over its own unless `honor_labels`.
+    #[pyo3(signature = (text, now_ns, open_metrics, own_times, added, honor_labels=false))]
+    #[allow(clippy::too_many_arguments)]
     fn exposition<'py>(
         &mut self,
         py: Python<'py>,
@@ -70,11 +76,16 @@ impl PointReader {
         open_metrics: bool,
         own_times: bool,
         added: BTreeMap<String, String>,
+        honor_labels: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let added = added.into_iter().collect::<Vec<_>>();
+        let of = OfTarget {
+            added: &added,
+            honor_labels,
+            own_times,
+        };
         message(py, &mut self.0, |reader| {
-            exposition::read(reader, text, now_ns, open_metrics, own_times, &added);
-            Ok(())
+            exposition::read(reader, text, now_ns, open_metrics, &of)
         })
     }
 
@@ -86,6 +97,17 @@ impl PointReader {
     ) -> PyResult<Bound<'py, PyDict>> {
         self::message(py, &mut self.0, |reader| {
             remote_write::read(reader, message)
+        })
+    }
+
+    /// A Request of Prometheus' remote write 2.0, out of its compression.
+    fn remote_write2<'py>(
+        &mut self,
+        py: Python<'py>,
+        message: &[u8],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self::message(py, &mut self.0, |reader| {
+            remote_write2::read(reader, message)
         })
     }
 
@@ -120,13 +142,18 @@ fn message<'py>(
         }
         read
     });
-    let (refused, told) = reader.take_refused();
+    let counted = reader.take_counted();
     read.map_err(PyValueError::new_err)?;
     let found = PyDict::new(py);
-    let refused: Vec<(&str, u64)> = refused.iter().map(|(why, n)| (why.name(), *n)).collect();
+    let refused = counted.refused.iter();
+    let refused: Vec<(&str, u64)> = refused.map(|(why, n)| (why.name(), *n)).collect();
+    let after = reader.here();
+    let valueless = after.valueless - before.valueless;
     found.set_item("refused", refused)?;
-    found.set_item("told", told)?;
-    found.set_item("points", reader.mark().points - before.points)?;
+    found.set_item("told", counted.told)?;
+    found.set_item("points", after.points - before.points - valueless)?;
+    found.set_item("valueless", valueless)?;
+    found.set_item("exemplars", counted.exemplars)?;
     Ok(found)
 }
 

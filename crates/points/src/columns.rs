@@ -17,6 +17,10 @@ pub const MOST_TEXT: usize = 10_000;
 pub const MOST_LINE: usize = 1 << 16;
 /// Refused lines of which it is said what was wrong.
 const MOST_TOLD: usize = 10;
+/// The bits of Prometheus' staleness marker, a NaN.
+pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
+/// Bits of the NaN that stands for any other value that is not finite, and that no program makes.
+pub const NO_VALUE_BITS: u64 = 0x7ff0_0000_0000_0003;
 
 /// Why a point is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,9 +29,15 @@ pub enum Refusal {
     Malformed,
     /// Its value is no finite number.
     NotFinite,
+    /// Prometheus' staleness marker: its series ends here.
+    Stale,
+    /// A native histogram, which has no single value.
+    Histogram,
+    /// Its time is the newest of its series once more, with another value.
+    Conflict,
     /// Its time is before the newest of its series.
     Backwards,
-    /// Its time is the newest of its series once more.
+    /// Its time and value are the newest of its series once more.
     Duplicate,
     /// A name, its labels, a text or its line is longer than is taken, or it has too many labels.
     TooLong,
@@ -41,6 +51,9 @@ impl Refusal {
         match self {
             Refusal::Malformed => "malformed",
             Refusal::NotFinite => "not finite",
+            Refusal::Stale => "stale",
+            Refusal::Histogram => "native histogram",
+            Refusal::Conflict => "conflicting",
             Refusal::Backwards => "backwards",
             Refusal::Duplicate => "duplicate",
             Refusal::TooLong => "too long",
@@ -81,6 +94,11 @@ pub struct Batch {
     pub bits: Vec<i64>,
     /// Values of the points that are texts, in their order.
     pub texts: Vec<String>,
+    /// How many of the points have no value: a NaN stands for what was refused as not finite or stale, so that the
+    /// reader's user knows that something came at this time.
+    pub valueless: usize,
+    /// Exemplars that came with the points; none is stored.
+    pub exemplars: u64,
     /// How many were left out, and why.
     pub refused: BTreeMap<Refusal, u64>,
     /// Of the first of them the line, from 1, and what was wrong there.
@@ -90,7 +108,12 @@ pub struct Batch {
 impl Batch {
     /// Leaves out what stands in a line.
     pub fn refuse(&mut self, line: usize, why: Refusal, what: &str) {
-        *self.refused.entry(why).or_default() += 1;
+        self.refuse_all(line, why, what, 1);
+    }
+
+    /// Leaves out several points of a line.
+    pub fn refuse_all(&mut self, line: usize, why: Refusal, what: &str, points: u64) {
+        *self.refused.entry(why).or_default() += points;
         if self.told.len() < MOST_TOLD {
             self.told.push((line, what.to_owned()));
         }
@@ -101,6 +124,8 @@ struct Known {
     metric: u32,
     labels: u32,
     newest_ns: i64,
+    /// Fingerprint of the value at that time.
+    newest: u64,
 }
 
 /// Texts by number.
@@ -139,7 +164,20 @@ impl Texts {
 pub struct Mark {
     /// Points that are in it.
     pub points: usize,
+    /// How many of them have no value.
+    pub valueless: usize,
     texts: usize,
+}
+
+/// What was counted since the last call, beside the points.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Points that were refused, by reason.
+    pub refused: BTreeMap<Refusal, u64>,
+    /// Of the first of them the line, from 1, and what was wrong there.
+    pub told: Vec<(usize, String)>,
+    /// Exemplars, of which none is stored.
+    pub exemplars: u64,
 }
 
 /// What a reader makes of the spelling of a series that it has not seen: metric and labels.
@@ -157,11 +195,14 @@ pub struct Reader {
     label_sets: Texts,
     batches: u64,
     batch: Batch,
+    /// series, time and value that were newest before each point since the last mark
+    before: Vec<(u32, i64, u64)>,
 }
 
 impl Reader {
     /// A reader that knows no series yet, and will know `most_series` at most. Where `in_order` is set, a point
-    /// whose time is not after the newest of its series is refused.
+    /// whose time is before the newest of its series is refused; one of the same time replaces it where its protocol
+    /// says so.
     pub fn new(most_series: usize, in_order: bool) -> Self {
         Reader {
             most_series,
@@ -173,6 +214,7 @@ impl Reader {
             label_sets: Texts::default(),
             batches: 1,
             batch: Batch::default(),
+            before: Vec::new(),
         }
     }
 
@@ -192,16 +234,28 @@ impl Reader {
     }
 
     /// How far the batch has come, for `back_to`.
-    pub fn mark(&self) -> Mark {
+    pub fn mark(&mut self) -> Mark {
+        self.before.clear();
+        self.here()
+    }
+
+    /// As `mark`, for counting alone.
+    pub fn here(&self) -> Mark {
         Mark {
             points: self.batch.utc_ns.len(),
+            valueless: self.batch.valueless,
             texts: self.batch.texts.len(),
         }
     }
 
-    /// Leaves out the points of the batch that came after a mark of it.
+    /// Leaves out the points of the batch that came after the last mark of it: sent again, they are new.
     pub fn back_to(&mut self, mark: Mark) {
+        while let Some((series, newest_ns, newest)) = self.before.pop() {
+            let known = &mut self.series[series as usize];
+            (known.newest_ns, known.newest) = (newest_ns, newest);
+        }
         let batch = &mut self.batch;
+        batch.valueless = mark.valueless;
         batch.metric.truncate(mark.points);
         batch.labels.truncate(mark.points);
         batch.utc_ns.truncate(mark.points);
@@ -210,13 +264,14 @@ impl Reader {
         batch.texts.truncate(mark.texts);
     }
 
-    /// What was refused since the last call; the points stay in the batch.
-    pub fn take_refused(&mut self) -> (BTreeMap<Refusal, u64>, Vec<(usize, String)>) {
+    /// What was counted since the last call; the points stay in the batch.
+    pub fn take_counted(&mut self) -> Counted {
         let batch = &mut self.batch;
-        (
-            std::mem::take(&mut batch.refused),
-            std::mem::take(&mut batch.told),
-        )
+        Counted {
+            refused: std::mem::take(&mut batch.refused),
+            told: std::mem::take(&mut batch.told),
+            exemplars: std::mem::take(&mut batch.exemplars),
+        }
     }
 
     /// What was read since the last call.
@@ -228,6 +283,16 @@ impl Reader {
     /// Leaves out what stands in a line.
     pub(crate) fn refuse(&mut self, line: usize, why: Refusal, what: &str) {
         self.batch.refuse(line, why, what);
+    }
+
+    /// Leaves out several points of a line.
+    pub(crate) fn refuse_all(&mut self, line: usize, why: Refusal, what: &str, points: u64) {
+        self.batch.refuse_all(line, why, what, points);
+    }
+
+    /// Counts exemplars.
+    pub(crate) fn exemplars(&mut self, count: u64) {
+        self.batch.exemplars += count;
     }
 
     /// The series that `spelling` names; `meaning` says what it means where it is new.
@@ -279,6 +344,7 @@ impl Reader {
                     metric: pair.0,
                     labels: pair.1,
                     newest_ns: i64::MIN,
+                    newest: 0,
                 });
                 self.known.insert(pair, number);
                 number
@@ -292,20 +358,45 @@ impl Reader {
         Ok(number)
     }
 
-    /// Takes a point of a line, or refuses it.
+    /// Takes a point of a line, or refuses it: also one with another value for the newest time of its series.
     #[inline]
     pub(crate) fn point(&mut self, line: usize, series: u32, utc_ns: i64, value: Value<'_>) {
+        self.take_point(line, series, utc_ns, value, false);
+    }
+
+    /// As `point`, where a later value for a time replaces the one before, as in InfluxDB and Carbon.
+    #[inline]
+    pub(crate) fn latest(&mut self, line: usize, series: u32, utc_ns: i64, value: Value<'_>) {
+        self.take_point(line, series, utc_ns, value, true);
+    }
+
+    #[inline]
+    fn take_point(
+        &mut self,
+        line: usize,
+        series: u32,
+        utc_ns: i64,
+        value: Value<'_>,
+        replaces: bool,
+    ) {
         let known = &mut self.series[series as usize];
+        let newest = fingerprint(value);
         if self.in_order && utc_ns <= known.newest_ns {
-            let (why, what) = if utc_ns == known.newest_ns {
-                (
-                    Refusal::Duplicate,
-                    "a second value of its series for one time",
-                )
+            let wrong = if utc_ns < known.newest_ns {
+                Some((Refusal::Backwards, "a time before the newest of its series"))
+            } else if newest == known.newest {
+                Some((Refusal::Duplicate, "a point that came before"))
+            } else if !replaces {
+                Some((
+                    Refusal::Conflict,
+                    "a second, different value of its series for one time",
+                ))
             } else {
-                (Refusal::Backwards, "a time before the newest of its series")
+                None
             };
-            return self.batch.refuse(line, why, what);
+            if let Some((why, what)) = wrong {
+                return self.batch.refuse(line, why, what);
+            }
         }
         if self.batch.utc_ns.len() >= MOST_POINTS {
             let what = "more points than a batch may have";
@@ -313,9 +404,16 @@ impl Reader {
         }
         let (kind, bits) = match value {
             Value::Float(value) if value.is_finite() => (0, value.to_bits() as i64),
-            Value::Float(_) => {
-                let what = "a value that is no finite number";
-                return self.batch.refuse(line, Refusal::NotFinite, what);
+            Value::Float(value) => {
+                let stale = value.to_bits() == STALE_BITS;
+                let (why, what) = if stale {
+                    (Refusal::Stale, "a staleness marker, by which a series ends")
+                } else {
+                    (Refusal::NotFinite, "a value that is no finite number")
+                };
+                self.batch.refuse(line, why, what);
+                self.batch.valueless += 1;
+                (0, if stale { STALE_BITS } else { NO_VALUE_BITS } as i64)
             }
             Value::Integer(value) => (1, value),
             Value::Text(text) => {
@@ -328,7 +426,10 @@ impl Reader {
             }
             Value::Boolean(value) => (3, i64::from(value)),
         };
-        known.newest_ns = known.newest_ns.max(utc_ns);
+        self.before.push((series, known.newest_ns, known.newest));
+        if utc_ns >= known.newest_ns {
+            (known.newest_ns, known.newest) = (utc_ns, newest);
+        }
         let (metric, labels) = (known.metric, known.labels);
         let batch = &mut self.batch;
         let metric = self.metrics.place(metric, self.batches, &mut batch.metrics);
@@ -340,5 +441,19 @@ impl Reader {
         batch.utc_ns.push(utc_ns);
         batch.kind.push(kind);
         batch.bits.push(bits);
+    }
+}
+
+/// By which two values of one series are told to be the same.
+fn fingerprint(value: Value<'_>) -> u64 {
+    match value {
+        Value::Float(value) => value.to_bits(),
+        Value::Integer(value) => value as u64,
+        Value::Boolean(value) => u64::from(value),
+        Value::Text(text) => {
+            let mut hash = std::hash::DefaultHasher::new();
+            std::hash::Hasher::write(&mut hash, text.as_bytes());
+            std::hash::Hasher::finish(&hash)
+        }
     }
 }

@@ -14,20 +14,29 @@ fn malformed(what: &str) -> Wrong {
     (Refusal::Malformed, what.to_owned())
 }
 
-/// Reads what one target showed at `now_ns`; each series has `added` labels as well, which win over its own.
+/// What belongs to a target: labels of its series, and which wins where both have one.
+pub struct OfTarget<'a> {
+    /// Labels of all of its series.
+    pub added: &'a [(String, String)],
+    /// A label of the target's own wins over one that is added; else it becomes `exported_…`.
+    pub honor_labels: bool,
+    /// A time of its own is kept: seconds in OpenMetrics, milliseconds otherwise.
+    pub own_times: bool,
+}
+
+/// Reads what one target showed at `now_ns`.
 ///
-/// A time of its own, which is in seconds in OpenMetrics and in milliseconds otherwise, is kept where `own_times`.
+/// The error says that it breaks off: OpenMetrics has to end with `# EOF`.
 pub fn read(
     reader: &mut Reader,
     text: &[u8],
     now_ns: i64,
     open_metrics: bool,
-    own_times: bool,
-    added: &[(String, String)],
-) {
+    of: &OfTarget<'_>,
+) -> Result<(), String> {
     // targets show the same names: what is added tells their series apart
-    let mut spelling = Vec::new();
-    for (name, value) in added {
+    let mut spelling = vec![u8::from(of.honor_labels)];
+    for (name, value) in of.added {
         for text in [name, value] {
             spelling.extend((text.len() as u64).to_le_bytes());
             spelling.extend(text.as_bytes());
@@ -37,23 +46,33 @@ pub fn read(
         added: spelling.len(),
         bytes: spelling,
     };
+    let mut ended = false;
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line == b"# EOF" && open_metrics {
-            break;
+            ended = true;
+            continue;
         }
         if line.is_empty() || line[0] == b'#' {
             continue;
         }
         let number = number + 1;
-        match sample(reader, line, open_metrics, added, &mut spelling) {
+        if ended {
+            reader.refuse(number, Refusal::Malformed, "a line behind # EOF");
+            continue;
+        }
+        match sample(reader, line, open_metrics, of, &mut spelling) {
             Ok((series, value, time)) => {
-                let utc_ns = time.filter(|_| own_times).unwrap_or(now_ns);
+                let utc_ns = time.filter(|_| of.own_times).unwrap_or(now_ns);
                 reader.point(number, series, utc_ns, Value::Float(value));
             }
             Err((why, what)) => reader.refuse(number, why, &what),
         }
     }
+    if open_metrics && !ended {
+        return Err("OpenMetrics that break off: no # EOF at the end".into());
+    }
+    Ok(())
 }
 
 /// What is added to the labels, and behind it what stands in a line.
@@ -74,7 +93,7 @@ fn sample(
     reader: &mut Reader,
     line: &[u8],
     open_metrics: bool,
-    added: &[(String, String)],
+    of: &OfTarget<'_>,
     spelling: &mut Spelling,
 ) -> Result<(u32, f64, Option<i64>), Wrong> {
     if line.len() > MOST_LINE {
@@ -124,7 +143,7 @@ fn sample(
         meaning(
             &line[..name_end],
             labelled.then(|| &line[labels_from..key_end]),
-            added,
+            of,
         )
     })?;
     Ok((series, value, time))
@@ -150,7 +169,7 @@ fn is_name(text: &str, colons: bool) -> bool {
     text.chars().next().is_some_and(first) && text.chars().all(|c| first(c) || c.is_ascii_digit())
 }
 
-fn meaning(name: &[u8], labels: Option<&[u8]>, added: &[(String, String)]) -> Spelled {
+fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
     let utf8 = |text| std::str::from_utf8(text).map_err(|_| malformed("a name that is not UTF-8"));
     let name = utf8(name)?;
     if !is_name(name, true) {
@@ -182,10 +201,32 @@ fn meaning(name: &[u8], labels: Option<&[u8]>, added: &[(String, String)]) -> Sp
             return Err(malformed("something behind a label's value"));
         }
     }
-    // an empty label is one that is not there
-    found.retain(|_, value| !value.is_empty());
-    found.extend(added.iter().cloned());
-    Ok((name.to_owned(), found))
+    Ok((name.to_owned(), together(found, of)))
+}
+
+/// Labels of a series with those of its target, as Prometheus puts them together.
+fn together(mut own: BTreeMap<String, String>, of: &OfTarget<'_>) -> BTreeMap<String, String> {
+    let mut exported = Vec::new();
+    for (name, value) in of.added {
+        // an empty label is one that is not there, but for `honor_labels`: then it takes the target's away
+        let theirs = own.get(name).filter(|v| of.honor_labels || !v.is_empty());
+        match theirs {
+            Some(_) if of.honor_labels => continue,
+            Some(theirs) => exported.push((name, theirs.clone())),
+            None => {}
+        }
+        own.insert(name.clone(), value.clone());
+    }
+    exported.sort_by_key(|(name, _)| name.len());
+    for (name, value) in exported {
+        let mut name = format!("exported_{name}");
+        while own.get(&name).is_some_and(|v| !v.is_empty()) {
+            name.insert_str(0, "exported_");
+        }
+        own.insert(name, value);
+    }
+    own.retain(|_, value| !value.is_empty());
+    own
 }
 
 /// A text in quotes, and what stands behind it.
@@ -214,13 +255,21 @@ fn quoted(text: &str) -> Result<(String, &str), Wrong> {
 mod tests {
     use super::*;
 
+    fn target(added: &[(String, String)]) -> OfTarget<'_> {
+        OfTarget {
+            added,
+            honor_labels: false,
+            own_times: true,
+        }
+    }
+
     #[test]
     fn samples_labels_and_what_is_wrong() {
         let text = b"# HELP a b\n# TYPE a counter\na{x=\"1\",y=\"a\\\"b}\\n\\\\\",} 3 1700000000123\nb 4\nc {z=\"\"} +Inf\n\
                      d{x=\"1\" 3\ne\nf{x=1} 2\ng{x=\"1\",x=\"2\"} 2\n1h 2\ni 1 2 3\nj x\nk NaN\nl 1e3";
         let mut reader = Reader::new(10, true);
         let added = [("instance".to_owned(), "n-0".to_owned())];
-        read(&mut reader, text, 5, false, true, &added);
+        read(&mut reader, text, 5, false, &target(&added)).unwrap();
         let batch = reader.take();
         assert_eq!(
             batch
@@ -228,13 +277,14 @@ mod tests {
                 .iter()
                 .map(AsRef::as_ref)
                 .collect::<Vec<&str>>(),
-            ["a", "b", "l"]
+            ["a", "b", "c", "k", "l"]
         );
         assert_eq!(
             &*batch.label_sets[0],
             "{\"instance\":\"n-0\",\"x\":\"1\",\"y\":\"a\\\"b}\\n\\\\\"}"
         );
-        assert_eq!(batch.utc_ns, [1_700_000_000_123_000_000, 5, 5]);
+        assert_eq!(batch.utc_ns, [1_700_000_000_123_000_000, 5, 5, 5, 5]);
+        assert_eq!(batch.valueless, 2);
         assert_eq!(batch.refused[&Refusal::Malformed], 7);
         assert_eq!(batch.refused[&Refusal::NotFinite], 2);
     }
@@ -242,9 +292,9 @@ mod tests {
     #[test]
     fn targets_that_show_the_same_have_series_of_their_own() {
         let mut reader = Reader::new(10, true);
-        for target in ["n-0", "n-1", "n-0"] {
-            let added = [("instance".to_owned(), target.to_owned())];
-            read(&mut reader, b"a 1\nb 2\n", 5, false, false, &added);
+        for name in ["n-0", "n-1", "n-0"] {
+            let added = [("instance".to_owned(), name.to_owned())];
+            read(&mut reader, b"a 1\nb 2\n", 5, false, &target(&added)).unwrap();
         }
         let batch = reader.take();
         assert_eq!(batch.labels, [0, 0, 1, 1]);
@@ -261,12 +311,60 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_its_own_are_exported_or_honoured() {
+        let of = |honor_labels, own: &[(&str, &str)]| {
+            let added = [("instance".into(), "t".into()), ("job".into(), "j".into())];
+            let target = OfTarget {
+                added: &added,
+                honor_labels,
+                own_times: false,
+            };
+            let own = own.iter().map(|(n, v)| (n.to_string(), v.to_string()));
+            serde_json::to_string(&together(own.collect(), &target)).unwrap()
+        };
+        let shown = [("exported_instance", "x"), ("instance", "a"), ("job", "b")];
+        assert_eq!(
+            of(false, &shown),
+            r#"{"exported_exported_instance":"a","exported_instance":"x","exported_job":"b","instance":"t","job":"j"}"#
+        );
+        assert_eq!(
+            of(true, &shown),
+            r#"{"exported_instance":"x","instance":"a","job":"b"}"#
+        );
+        assert_eq!(of(true, &[("instance", "")]), r#"{"job":"j"}"#);
+        assert_eq!(
+            of(false, &[("instance", "")]),
+            r#"{"instance":"t","job":"j"}"#
+        );
+    }
+
+    #[test]
     fn open_metrics_has_seconds_exemplars_and_an_end() {
         let text = b"a_bucket{le=\"1\"} 17 1700000000.5 # {id=\"x\"} 0.3 170\nb 2 # {id=\"y\"} 1\n# EOF\nc 1\n";
         let mut reader = Reader::new(10, true);
-        read(&mut reader, text, 5, true, true, &[]);
+        read(&mut reader, text, 5, true, &target(&[])).unwrap();
         let batch = reader.take();
         assert_eq!(batch.utc_ns, [1_700_000_000_500_000_000, 5]);
+        assert_eq!(batch.refused[&Refusal::Malformed], 1, "{:?}", batch.told);
+        for end in 0..text.len() - 11 {
+            let mut reader = Reader::new(10, true);
+            assert!(
+                read(&mut reader, &text[..end], 5, true, &target(&[])).is_err(),
+                "{end}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_breaks_off_may_come_again() {
+        let mut reader = Reader::new(10, true);
+        let before = reader.mark();
+        assert!(read(&mut reader, b"a 1\na 1\n", 5, true, &target(&[])).is_err());
+        reader.back_to(before);
+        reader.take();
+        read(&mut reader, b"a 1\n# EOF", 5, true, &target(&[])).unwrap();
+        let batch = reader.take();
+        assert_eq!(batch.utc_ns, [5]);
         assert!(batch.refused.is_empty(), "{:?}", batch.told);
     }
 }

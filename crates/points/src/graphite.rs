@@ -67,7 +67,7 @@ pub(crate) fn point(
 ) -> Result<(), (Refusal, String)> {
     let utc_ns = if utc_ns == -SECOND_NS { now_ns } else { utc_ns };
     let series = reader.series(path, || meaning(path))?;
-    reader.point(number, series, utc_ns, Value::Float(value));
+    reader.latest(number, series, utc_ns, Value::Float(value));
     Ok(())
 }
 
@@ -105,9 +105,11 @@ mod tests {
                 1_700_000_000_000_000_000,
                 1_700_000_000_250_000_000,
                 42,
+                1_700_000_001_000_000_000,
                 1_700_000_000_000_000_000
             ]
         );
+        assert_eq!(batch.valueless, 1);
         assert_eq!(
             batch
                 .label_sets

@@ -17,6 +17,7 @@ pub mod line_protocol;
 mod number;
 pub mod pickle;
 pub mod remote_write;
+pub mod remote_write2;
 mod wire;
 
-pub use columns::{Batch, Reader, Refusal, Value, MOST_SERIES};
+pub use columns::{Batch, Counted, Reader, Refusal, Value, MOST_SERIES};

@@ -36,9 +36,17 @@ pub fn read(reader: &mut Reader, text: &[u8], now_ns: i64, unit_ns: i64) {
                 line += memchr::memchr_iter(b'\n', &rest[..used.saturating_sub(1)]).count();
                 at += used;
             }
-            Err((why, what)) => {
-                reader.refuse(line, why, &what);
-                at += end + 1;
+            Err((mut why, mut what)) => {
+                // no field of it is taken: each of them was a point
+                let (length, fields) = extent(&rest[indent..]);
+                if length > MOST_LINE {
+                    why = Refusal::TooLong;
+                    what = format!("a line of more than {MOST_LINE} bytes");
+                }
+                reader.refuse_all(line, why, &what, fields);
+                let used = indent + length;
+                line += memchr::memchr_iter(b'\n', &rest[..used.saturating_sub(1)]).count();
+                at += used;
             }
         }
     }
@@ -61,10 +69,7 @@ fn read_line(
     let time = skip(text, fields_end, b' ');
     let end = memchr::memchr(b'\n', &text[time..]).map_or(text.len(), |n| time + n);
     if end == MOST_LINE {
-        return Err((
-            Refusal::TooLong,
-            format!("a line of {MOST_LINE} bytes or more"),
-        ));
+        return Err(malformed("a line that is cut"));
     }
     let stamp = text[time..end].trim_ascii();
     let utc_ns = if stamp.is_empty() {
@@ -107,9 +112,47 @@ fn read_line(
             Found::Plain(value) => *value,
             Found::Text(text) => Value::Text(text),
         };
-        reader.point(line, *series, utc_ns, value);
+        reader.latest(line, *series, utc_ns, value);
     }
     Ok((end + 1).min(text.len().max(1)))
+}
+
+/// How many bytes a line takes that was not read, with its end, and how many fields seem to be in it, one at least.
+fn extent(text: &[u8]) -> (usize, u64) {
+    let physical = memchr::memchr(b'\n', text).map_or(text.len(), |n| n + 1);
+    let Some(key_end) = up_to(text, 0, b" ") else {
+        return (physical, 1);
+    };
+    let from = skip(text, key_end, b' ');
+    let (end, fields) = match end_of_fields(text, from) {
+        Ok(fields_end) => (
+            memchr::memchr(b'\n', &text[fields_end..]).map_or(text.len(), |n| fields_end + n + 1),
+            &text[from..fields_end],
+        ),
+        // a text that does not end would take all lines behind it
+        Err(_) => (physical, &text[from.min(physical)..physical]),
+    };
+    let (mut count, mut quoted, mut in_value, mut at) = (0, false, false, 0);
+    let mut empty = true;
+    while at < fields.len() {
+        match fields[at] {
+            b'\\' => at += 1,
+            b'"' if quoted => quoted = false,
+            b'"' if in_value => quoted = true,
+            _ if quoted => {}
+            b'=' => in_value = true,
+            b',' => {
+                count += u64::from(!empty);
+                (in_value, empty) = (false, true);
+                at += 1;
+                continue;
+            }
+            _ => {}
+        }
+        empty = false;
+        at += 1;
+    }
+    (end, (count + u64::from(!empty)).max(1))
 }
 
 /// Where one of `ends` stands that no backslash is before, on this line; None where there is none.
@@ -192,15 +235,19 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
     let value = match word {
         b"t" | b"T" | b"true" | b"True" | b"TRUE" => Value::Boolean(true),
         b"f" | b"F" | b"false" | b"False" | b"FALSE" => Value::Boolean(false),
-        [digits @ .., b'i' | b'u'] => Value::Integer(
-            std::str::from_utf8(digits)
-                .ok()
-                .and_then(|digits| digits.parse().ok())
-                .ok_or_else(no_value)?,
-        ),
+        [digits @ .., b'i'] => Value::Integer(whole(digits).ok_or_else(no_value)?),
+        [digits @ .., b'u'] => {
+            let value: u64 = whole(digits).ok_or_else(no_value)?;
+            // above 2^63 as the nearest float: points have no unsigned integers
+            i64::try_from(value).map_or(Value::Float(value as f64), Value::Integer)
+        }
         _ => Value::Float(number::float(word).ok_or_else(no_value)?),
     };
     Ok((Found::Plain(value), end))
+}
+
+fn whole<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Metric and labels of a measurement with its tags, and of a field.
@@ -346,6 +393,8 @@ mod tests {
             "m a=1 x",
             "m a=1 1.5",
             "m a=99999999999999999999i",
+            "m a=99999999999999999999u",
+            "m a=-1u",
             "m a=\"x",
             "m a=1 99999999999999999999",
             "m a=\"x\"y",
@@ -353,9 +402,9 @@ mod tests {
         ];
         for line in wrong {
             let batch = of(&format!("{line}\nok value=1\n"));
-            assert_eq!(
-                batch.refused.get(&Refusal::Malformed),
-                Some(&1),
+            let fields = batch.refused.get(&Refusal::Malformed).copied();
+            assert!(
+                fields == Some(1 + u64::from(line.contains(",b="))),
                 "{line}: {:?}",
                 batch.told
             );
@@ -375,9 +424,42 @@ mod tests {
     }
 
     #[test]
+    fn unsigned_numbers_are_whole_as_far_as_they_fit() {
+        let batch = of("m a=9223372036854775807u,b=18446744073709551615u,c=0u 1");
+        assert_eq!(batch.kind, [1, 0, 1]);
+        assert_eq!(batch.bits[0], i64::MAX);
+        assert_eq!(f64::from_bits(batch.bits[1] as u64), 2_f64.powi(64));
+        assert!(batch.refused.is_empty(), "{:?}", batch.told);
+    }
+
+    #[test]
+    fn every_field_of_a_line_that_is_refused_counts() {
+        for (line, fields) in [
+            ("m a=1,b=x,c=3", 3),
+            ("m a=1,b=\"x, y\",c=z 5", 3),
+            ("m a=x,b=\"\nm value=1 5\n\" 6", 2),
+            ("m a=1,b=2 never", 2),
+            ("m", 1),
+            ("m a=1,", 1),
+            ("m,t= a=1,b=2", 2),
+        ] {
+            let batch = of(&format!("{line}\nok value=1\n"));
+            assert_eq!(batch.refused[&Refusal::Malformed], fields, "{line}");
+            assert_eq!(batch.utc_ns, [7], "{line}");
+        }
+        let long = format!("m a=\"{}\",b=1\nok value=1\n", "x".repeat(70_000));
+        let batch = of(&long);
+        assert_eq!(
+            (batch.refused[&Refusal::TooLong], batch.utc_ns.len()),
+            (2, 1)
+        );
+    }
+
+    #[test]
     fn time_may_not_go_backwards_and_series_are_bounded() {
-        let batch = of("m value=1 5\nm value=2 5\nm value=3 4\nm value=4 6\n");
-        assert_eq!(batch.utc_ns, [5, 6]);
+        let batch = of("m value=1 5\nm value=1 5\nm value=2 5\nm value=3 4\nm value=4 6\n");
+        // as in InfluxDB a later value replaces the one before
+        assert_eq!(batch.utc_ns, [5, 5, 6]);
         assert_eq!(batch.refused[&Refusal::Duplicate], 1);
         assert_eq!(batch.refused[&Refusal::Backwards], 1);
         let many: String = (0..150).map(|n| format!("m,n={n} value=1 1\n")).collect();

@@ -5,6 +5,38 @@ pub fn float(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// A whole number of any size in two's complement, the lowest byte first, as the nearest float.
+pub fn float_of_bytes(bytes: &[u8]) -> f64 {
+    let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    let mut carry = negative;
+    let mut magnitude: Vec<u8> = bytes.to_vec();
+    if negative {
+        for byte in &mut magnitude {
+            let (sum, over) = (!*byte).overflowing_add(u8::from(carry));
+            (*byte, carry) = (sum, over);
+        }
+    }
+    if carry {
+        magnitude.push(1);
+    }
+    while magnitude.last() == Some(&0) {
+        magnitude.pop();
+    }
+    // 128 bits are enough to round 53 rightly, if the lowest of them says whether anything is below
+    let shift = magnitude.len().saturating_sub(16);
+    let mut high = magnitude[shift..]
+        .iter()
+        .rev()
+        .fold(0_u128, |sum, &byte| sum << 8 | u128::from(byte));
+    high |= u128::from(magnitude[..shift].iter().any(|&byte| byte != 0));
+    let value = high as f64 * 2_f64.powi(i32::try_from(8 * shift).unwrap_or(i32::MAX));
+    if negative {
+        -value
+    } else {
+        value
+    }
+}
+
 /// Seconds, or other units of `unit_ns`, as nanoseconds; decimals are exact as far as nanoseconds go.
 pub fn time_ns(text: &[u8], unit_ns: i64) -> Option<i64> {
     let (negative, digits) = match text.first()? {
@@ -37,6 +69,28 @@ fn digits_of(text: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_numbers_of_any_size_are_rounded_once() {
+        assert_eq!(float_of_bytes(&[]), 0.0);
+        assert_eq!(float_of_bytes(&[0xff]), -1.0);
+        assert_eq!(
+            float_of_bytes(&[0, 0, 0, 0, 0, 0, 0, 0x80, 0]),
+            2_f64.powi(63)
+        );
+        assert_eq!(
+            float_of_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0x80]),
+            -2_f64.powi(71)
+        );
+        // half of the last place, and one more far below: rounded up
+        let mut bytes = vec![0; 30];
+        (bytes[0], bytes[22], bytes[29]) = (1, 0x08, 1);
+        let unit = 2_f64.powi(8 * 29);
+        assert_eq!(float_of_bytes(&bytes), unit * (1.0 + f64::EPSILON));
+        bytes[0] = 0;
+        assert_eq!(float_of_bytes(&bytes), unit);
+        assert!(float_of_bytes(&[1; 200]).is_infinite());
+    }
 
     #[test]
     fn decimals_of_a_second_are_exact() {

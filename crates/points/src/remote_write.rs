@@ -1,11 +1,14 @@
 //! Prometheus remote write 1.0: a `WriteRequest` in protocol buffers, in both directions. Snappy is the caller's.
 //!
 //! ```text
-//! WriteRequest { repeated TimeSeries timeseries = 1; }
-//! TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+//! WriteRequest { repeated TimeSeries timeseries = 1; repeated Metadata metadata = 3; }
+//! TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; repeated Exemplar exemplars = 3;
+//!                repeated Histogram histograms = 4; }
 //! Label        { string name = 1; string value = 2; }
 //! Sample       { double value = 1; int64 timestamp = 2; }        // milliseconds
 //! ```
+//!
+//! Native histograms are refused and counted, exemplars counted.
 //!
 //! Source: "Prometheus Remote-Write 1.0 specification".
 
@@ -19,12 +22,16 @@ const NAME: &str = "__name__";
 const MOST_SERIES_BYTES: usize = 1 << 16;
 const MS_NS: i64 = 1_000_000;
 
-/// Reads a message. The error says why it is none; what came before that is kept.
+/// Reads a message. The error says why it is none.
 pub fn read(reader: &mut Reader, message: &[u8]) -> Result<(), String> {
     let mut spelling = Vec::new();
     for (number, field) in Fields(message).enumerate() {
-        if let (1, Field::Bytes(series)) = field? {
-            one_series(reader, number + 1, series, &mut spelling)?;
+        match field? {
+            (1, Field::Bytes(series)) => one_series(reader, number + 1, series, &mut spelling)?,
+            (4 | 5, Field::Bytes(_)) => {
+                return Err("a message of remote write 2.0 under the content type of 1.0".into())
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -42,37 +49,74 @@ fn one_series(
             put_bytes(spelling, 1, label);
         }
     }
-    let series = if spelling.len() > MOST_SERIES_BYTES {
-        Err((
-            Refusal::TooLong,
-            format!("labels of more than {MOST_SERIES_BYTES} bytes"),
-        ))
-    } else {
-        reader.series(spelling, || meaning(spelling))
-    };
+    let series = known(reader, spelling, || meaning(spelling));
     for field in Fields(message) {
-        if let (2, Field::Bytes(sample)) = field? {
-            let (mut value, mut time_ms) = (0.0, 0);
-            for part in Fields(sample) {
-                match part? {
-                    (1, Field::Fixed64(bits)) => value = f64::from_bits(bits),
-                    (2, Field::Varint(ms)) => time_ms = ms as i64,
-                    _ => {}
-                }
-            }
-            match (&series, time_ms.checked_mul(MS_NS)) {
-                (Ok(series), Some(ns)) => reader.point(number, *series, ns, Value::Float(value)),
-                (Err((why, what)), _) => reader.refuse(number, *why, what),
-                (_, None) => reader.refuse(number, Refusal::Malformed, "a time out of range"),
-            }
+        match field? {
+            (2, Field::Bytes(part)) => sample(reader, number, &series, part)?,
+            (3, Field::Bytes(_)) => reader.exemplars(1),
+            (4, Field::Bytes(_)) => histogram(reader, number, &series),
+            _ => {}
         }
     }
     Ok(())
 }
 
+/// The number of a series, or why it is none.
+pub(crate) type Series = Result<u32, (Refusal, String)>;
+
+/// The series that is spelled so.
+pub(crate) fn known(
+    reader: &mut Reader,
+    spelling: &[u8],
+    meaning: impl FnOnce() -> Spelled,
+) -> Series {
+    if spelling.len() > MOST_SERIES_BYTES {
+        return Err((
+            Refusal::TooLong,
+            format!("labels of more than {MOST_SERIES_BYTES} bytes"),
+        ));
+    }
+    reader.series(spelling, meaning)
+}
+
+/// One sample of a series: value and time [ms], alike in both versions.
+pub(crate) fn sample(
+    reader: &mut Reader,
+    number: usize,
+    series: &Series,
+    message: &[u8],
+) -> Result<(), String> {
+    let (mut value, mut time_ms) = (0.0, 0);
+    for part in Fields(message) {
+        match part? {
+            (1, Field::Fixed64(bits)) => value = f64::from_bits(bits),
+            (2, Field::Varint(ms)) => time_ms = ms as i64,
+            _ => {}
+        }
+    }
+    match (series, time_ms.checked_mul(MS_NS)) {
+        (Ok(series), Some(ns)) => reader.point(number, *series, ns, Value::Float(value)),
+        (Err((why, what)), _) => reader.refuse(number, *why, what),
+        (_, None) => reader.refuse(number, Refusal::Malformed, "a time out of range"),
+    }
+    Ok(())
+}
+
+/// A native histogram, which is refused.
+pub(crate) fn histogram(reader: &mut Reader, number: usize, series: &Series) {
+    match series {
+        Ok(_) => reader.refuse(
+            number,
+            Refusal::Histogram,
+            "a native histogram, which is not stored; classic histograms are",
+        ),
+        Err((why, what)) => reader.refuse(number, *why, what),
+    }
+}
+
 fn meaning(spelling: &[u8]) -> Spelled {
     let malformed = |what: String| (Refusal::Malformed, what);
-    let mut labels = BTreeMap::new();
+    let mut found = Vec::new();
     for label in Fields(spelling) {
         let (mut name, mut value) = (&b""[..], &b""[..]);
         if let (1, Field::Bytes(label)) = label.map_err(malformed)? {
@@ -84,19 +128,29 @@ fn meaning(spelling: &[u8]) -> Spelled {
                 }
             }
         }
+        found.push((name, value));
+    }
+    of_labels(&found)
+}
+
+/// Metric and labels of a series by its labels with `__name__`.
+pub(crate) fn of_labels(found: &[(&[u8], &[u8])]) -> Spelled {
+    let malformed = |what: &str| (Refusal::Malformed, what.to_owned());
+    let mut labels = BTreeMap::new();
+    for (name, value) in found {
         let text = |bytes: &[u8]| {
             let text = std::str::from_utf8(bytes).map(str::to_owned);
-            text.map_err(|_| malformed("a label that is not UTF-8".into()))
+            text.map_err(|_| malformed("a label that is not UTF-8"))
         };
         if name.is_empty() {
-            return Err(malformed("a label without a name".into()));
+            return Err(malformed("a label without a name"));
         }
         if labels.insert(text(name)?, text(value)?).is_some() {
-            return Err(malformed("a label that stands twice".into()));
+            return Err(malformed("a label that stands twice"));
         }
     }
     let metric = labels.remove(NAME);
-    let metric = metric.ok_or_else(|| malformed("a series without the label __name__".into()))?;
+    let metric = metric.ok_or_else(|| malformed("a series without the label __name__"))?;
     labels.retain(|_, value| !value.is_empty());
     Ok((metric, labels))
 }
@@ -141,6 +195,50 @@ pub fn write(message: &mut Vec<u8>, series: &Sent<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_stored_is_counted() {
+        let mut series = Vec::new();
+        put_bytes(&mut series, 1, b"\x0a\x08__name__\x12\x01m");
+        put_bytes(&mut series, 2, b"\x10\x05");
+        put_bytes(&mut series, 3, b"");
+        put_bytes(&mut series, 4, b"");
+        put_bytes(&mut series, 4, b"");
+        let mut message = Vec::new();
+        put_bytes(&mut message, 1, &series);
+        put_bytes(&mut message, 3, b"metadata");
+        let mut reader = Reader::new(10, true);
+        read(&mut reader, &message).unwrap();
+        let batch = reader.take();
+        assert_eq!(batch.utc_ns, [5_000_000]);
+        assert_eq!(batch.refused[&Refusal::Histogram], 2);
+        assert_eq!(batch.exemplars, 1);
+        put_bytes(&mut message, 5, b"");
+        assert!(read(&mut Reader::new(10, true), &message).is_err());
+    }
+
+    #[test]
+    fn staleness_markers_are_told_apart_from_what_is_no_number() {
+        let mut message = Vec::new();
+        let stale = f64::from_bits(crate::columns::STALE_BITS);
+        let samples = [(1, 1.0), (2, f64::NAN), (3, f64::INFINITY), (4, stale)];
+        write(
+            &mut message,
+            &Sent {
+                metric: "m",
+                labels: &BTreeMap::new(),
+                samples: &samples,
+            },
+        );
+        let mut reader = Reader::new(10, true);
+        read(&mut reader, &message).unwrap();
+        let batch = reader.take();
+        assert_eq!((batch.utc_ns.len(), batch.valueless), (4, 3));
+        assert_eq!(batch.refused[&Refusal::NotFinite], 2);
+        assert_eq!(batch.refused[&Refusal::Stale], 1);
+        assert_eq!(batch.bits[3] as u64, crate::columns::STALE_BITS);
+        assert!(f64::from_bits(batch.bits[2] as u64).is_nan());
+    }
 
     #[test]
     fn what_is_written_is_read() {

@@ -59,7 +59,8 @@ impl<'a> Fields<'a> {
         Ok(found)
     }
 
-    fn varint(&mut self) -> Result<u64, String> {
+    /// Reads a number, as in a packed field.
+    pub fn varint(&mut self) -> Result<u64, String> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
             let byte = self.take(1)?[0];

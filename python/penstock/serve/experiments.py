@@ -25,7 +25,7 @@ from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.observe.monitor import elsewhere
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED
+from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
 from penstock.observe.monitor.experiment import Experiment, Taken, Unknown
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.export import MEDIA
@@ -165,7 +165,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
         said = await _read(request, Start)
         who = who_asks(request)
 
-        def act() -> str:
+        def act() -> tuple[str, list[str]]:
             begun = store().start(
                 name,
                 who.user,
@@ -178,10 +178,12 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
                 facts=checked_facts(said.facts.model_dump(exclude_none=True)),
                 through=gathering.server,
             )
-            gathering.soon()
-            return f"Starting {begun.name}#{begun.repeat}\n"
+            silent = gathering.begun(begun)
+            return f"Starting {begun.name}#{begun.repeat}\n", silent
 
-        return PlainTextResponse(await _kept(act), 201)
+        words, silent = await _kept(act)
+        headers = {NOT_LISTENING: quote("; ".join(silent)[:2000])} if silent else {}
+        return PlainTextResponse(words, 201, headers)
 
     @api.put(
         "/{name:path}",

@@ -8,6 +8,8 @@ import importlib
 import io
 import json
 import pickle
+import struct
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +65,14 @@ _SHOWN = (
 
 _PICKLES = [
     pickle.dumps([("a.b", (1700000000 + n, n / 2)) for n in range(4)] + [["c", [1, "2"]]], protocol)
-    for protocol in range(5)
+    for protocol in range(6)
+]
+# what is no point: objects, sets, truth values, texts in escapes, numbers of more than 64 bits
+_PICKLES += [
+    pickle.dumps(
+        [("a\\é\n'", (1, True)), ("b", (2, {3: {4}})), ("c", (Decimal(1), 2**70)), None], protocol
+    )
+    for protocol in range(6)
 ]
 
 
@@ -145,6 +154,14 @@ def _remote_writes() -> list[bytes]:
     return [bytes(message)]
 
 
+def _remote_writes2() -> list[bytes]:
+    """A message of remote write 2.0: a sample, a histogram and an exemplar of `m{a="b"}`."""
+    symbols = b"".join(bytes([0x22, len(s)]) + s for s in (b"", b"__name__", b"m", b"a", b"b"))
+    sample = b"\x12\x0c\x09" + struct.pack("<d", 3.0) + b"\x10\xe8\x07"
+    series = b"\x0a\x04\x01\x02\x03\x04" + sample + b"\x1a\x00\x22\x00"
+    return [symbols + bytes([0x2A, len(series)]) + series]
+
+
 def targets() -> list[Target]:
     """Rows of this family."""
     return [
@@ -156,11 +173,15 @@ def targets() -> list[Target]:
             plain(
                 f"shown-metrics-{n}",
                 of.of_text(text),
-                _points("exposition", 5, bool(n), True, {"i": "n"}),
+                _points("exposition", 5, bool(n), True, {"i": "n", "x": "y"}, bool(n)),
+                ValueError,  # OpenMetrics that break off
             )
             for n, text in enumerate(_SHOWN)
         ),
         plain("remote-write", of.of_bytes(*_remote_writes()), _points("remote_write"), ValueError),
+        plain(
+            "remote-write-2", of.of_bytes(*_remote_writes2()), _points("remote_write2"), ValueError
+        ),
         plain(
             "remote-write-packed",
             of.of_bytes(*(snapped(one) for one in _remote_writes())),

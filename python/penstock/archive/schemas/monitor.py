@@ -73,11 +73,14 @@ TABLES = (
             interval_ns | i64 | ns | how often a point was due, null where that is irregular
             interval_from | text | | `told` by who sent it, `inferred` from the median spacing of ten points or more, or empty
             produced | i64 | | points that the program made, null where nobody counted
-            received | i64 | | points that came, also those that came twice
-            stored | i64 | | points in `points`
+            received | i64 | | points that came: `stored`, `outside`, `without_value` and `duplicate` together
+            stored | i64 | | points in `points` whose time is within the experiment
             expected | i64 | | points that should have come, null where that cannot be known
             late | i64 | | points that were taken or sent after their time
             duplicate | i64 | | points of a time or index that another replaced
+            without_value | i64 | | points that came without a value (NaN, infinities, staleness markers): none of them is in `points`, and nothing is missing at their times
+            outside | i64 | | points in `points` whose time is before the experiment's begin or after its end
+            outside_by_ns | i64 | ns | about how far these are from the experiment, above 0 after it, where its collector did not poll them around it: their clock is another one
             refused | i64 | | points of its source, of whichever series, that were none
             lost | i64 | | points that are missing in the gaps, not counting where it was switched off
             gaps | i64 | | holes of the series, in `gaps`
@@ -111,12 +114,12 @@ TABLES = (
         columns("""
             source | text | | the collector
             series_id | i64 | | the series, null for all of the source
-            kind | text | | `lost` (points are missing), `disabled` (it was switched off), `reset` (a counter went back), `restart` (the target, or the collector, began anew), `batches` (batches are missing), `starting` (the collector had not begun), `ending` (it was stopped), `refused` (points that were none)
+            kind | text | | `lost` (points are missing), `disabled` (it was switched off), `reset` (a counter went back), `restart` (the target, or the collector, began anew), `batches` (batches are missing), `starting` (the collector had not begun), `ending` (it was stopped), `stale` (its sender said that it ended), `refused` (points that were none), `refused-messages` (messages of which nothing was read)
             start_utc_ns | i64 | ns | from when, since 1970-01-01 UTC; null in a sequence
             end_utc_ns | i64 | ns | until when
             start_index | i64 | | the first that is missing of a sequence or of the batches
             end_index | i64 | | the last
-            missing | i64 | | how many points, or batches, are missing, or were refused
+            missing | i64 | | how many points, or batches, are missing; how many points or messages were refused
             detail | text | | what the collector said
         """),
     ),

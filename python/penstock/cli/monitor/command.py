@@ -263,11 +263,20 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
 
 
 def _show_collected(receipt: dict[str, Any]) -> None:
+    from penstock.text import outside_words
+
     for name, one in receipt.get("collectors", {}).items():
         told = one.get("told") or []
-        why = one.get("trouble") or (told[0] if told and one["verdict"] != "complete" else "")
+        why = [one["trouble"]] if one.get("trouble") else []
+        messages = one.get("refused_messages", {})
+        why += [f"{n} messages refused: {reason}" for reason, n in messages.items()]
+        why += [f"{n} points refused: {reason}" for reason, n in one.get("refused", {}).items()]
+        if one.get("outside_by_ns"):
+            why.append(outside_words(one["outside"], one["outside_by_ns"]))
+        if told and one["verdict"] != "complete":
+            why.append(told[0])
         said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
-        print(said + (f" ({why})" if why else ""))
+        print(said + (f" ({'; '.join(why)})" if why else ""))
 
 
 def _rules(texts: list[str]) -> list[Any]:

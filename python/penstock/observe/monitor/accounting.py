@@ -3,6 +3,10 @@
 A series of times is held against the interval that its source told, else against one that is inferred from
 its points; with neither it is `unknown` how complete it is. It is looked at from when its first point was due
 (`Account.since_ns`) to when its collector was stopped: the experiment's marks, where nobody told.
+
+A point outside of the experiment is not lost: it came, with a time that is not the experiment's. So is one
+that came without a value. What a source refused is no series' loss, as nobody can say which it would have
+been in.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ Gap = dict[str, Any]
 COMPLETE_SHARE = 0.99
 LONGEST_GAP = 5
 #: version of these rules
-RULES = 2
+RULES = 3
 #: a hole between two points is a gap from so many intervals on
 _GAP = 1.5
 #: points from which on an interval is inferred, the share of their spacings that must be near the median, and
@@ -46,6 +50,8 @@ class Life:
     since_ns: int
     until_ns: int
     off: Sequence[tuple[int, int, Event]] = ()
+    #: when its collector polled, though the experiment had not begun or had ended
+    polled: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, events: Sequence[Event], start_ns: int, end_ns: int) -> Life:
@@ -55,12 +61,21 @@ class Life:
             for e in events
             if e.kind in ("starting", "ending")
         )
-        since, until = start_ns, end_ns
+        first, last = start_ns, end_ns
         if told and told[0][1] == "starting":
-            since = max(start_ns, told[0][0])
+            first = told[0][0]
         if told and told[-1][1] == "ending":
-            until = min(end_ns, told[-1][0])
-        return cls(start_ns, end_ns, since, until, _stretches(events, end_ns))
+            last = told[-1][0]
+        since, until = max(start_ns, first), min(end_ns, last)
+        off = _stretches(events, end_ns)
+        return cls(start_ns, end_ns, since, until, off, (first, last))
+
+    def astray(self, places: Ints) -> Ints:
+        """Those of some times that are neither of the experiment nor of its collector's polls around it."""
+        first, last = self.polled or (self.start_ns, self.end_ns)
+        low = min(self.start_ns, first) - AWAY_NS
+        high = max(self.end_ns, last) + AWAY_NS
+        return places[(places < low) | (places > high)]
 
     def off_ns(self, low: int, high: int, account: Account) -> int:
         """How much of a stretch of time a series was switched off."""
@@ -70,11 +85,23 @@ class Life:
                 total += max(0, min(high, end) - max(low, start))
         return total
 
+    def off_kind(self, low: int, high: int, account: Account) -> str:
+        """`stale` where a series ended by itself in a stretch of time, else `disabled`."""
+        kinds = {
+            event.kind
+            for start, end, event in self.off
+            if min(high, end) > max(low, start)
+            and event.metric in (None, account.metric)
+            and event.labels in (None, account.labels)
+        }
+        return "stale" if kinds == {"stale"} else "disabled"
+
 
 @dataclass(frozen=True)
 class Judged:
     """Of one series: its interval and where that is from (`told`, `inferred`, or empty), its expected points,
-    those that are missing in its gaps, and the verdict."""
+    those that are missing in its gaps, and the verdict. `astray_ns`: about how far its times are from the
+    experiment, where they are of another clock: above 0 ahead of it."""
 
     interval_ns: int | None
     interval_from: str
@@ -83,6 +110,7 @@ class Judged:
     longest_gap_ns: int
     verdict: Verdict
     gaps: list[Gap] = field(default_factory=list)
+    astray_ns: int | None = None
 
 
 def worst(verdicts: Iterable[str]) -> Verdict:
@@ -93,7 +121,8 @@ def worst(verdicts: Iterable[str]) -> Verdict:
 
 
 def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int) -> Judged:
-    """A series by its places: indices, or times [ns]; `holes`: stretches of batches that never came."""
+    """A series by its places, indices or times [ns], with those of points without a value; `holes`: stretches
+    of batches that never came."""
     stored = len(places)
     if sequence:
         made = max(int(places[-1]) + 1, account.produced or 0)
@@ -102,47 +131,96 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
         said = verdict(stored, made, 0, None, holes)
         return Judged(account.interval_ns, _from(account), made, lost, 0, said, gaps)
     inside = places[(places >= life.start_ns) & (places <= life.end_ns)]
+    astray = life.astray(places)
     step, origin = account.interval_ns, _from(account)
     if step is None and account.expected is None and not account.free:
         step = inferred_interval(inside)
         origin = "inferred" if step else ""
-    if step is None:
-        return _without_interval(account, stored, len(inside), life, holes)
     told = account.expected
+    # what the collector polled before and after counts as its own count does
+    there = len(inside) if told is None else stored - len(astray)
+    if step is None:
+        gaps = _without_interval(account, there, life)
+        longest = 0
+    else:
+        gaps = _with_interval(account, inside, step, origin, life, there)
+        longest = max(
+            (
+                g["end_utc_ns"] - g["start_utc_ns"]
+                for g in gaps
+                if g["kind"] == "lost" and not g.get("detail")
+            ),
+            default=0,
+        )
+    lost = sum(g["missing"] for g in gaps if g["kind"] == "lost")
+    due = None if step is None and told is None else there + lost
+    said = verdict(there, due, longest, step, holes)
+    if stored and not len(inside):
+        said = "unusable"
+    ahead = int((astray > life.end_ns).sum())
+    if ahead and ahead > (1 - COMPLETE_SHARE) * stored:
+        # their clock is not that of the experiment, and so are the others' times not
+        said = worst((said, "partial"))
+    # what lies outside is not lost, too
+    spare = stored - len(inside) if told is None else len(astray)
+    explained = _explain(gaps, min(lost, spare), life)
+    gaps = [g for g in gaps if g["missing"] or g["kind"] in ("disabled", "stale")]
+    lost -= explained
+    expected = None if due is None else due - there + len(inside)
+    return Judged(
+        step, origin, expected, lost, longest if lost else 0, said, gaps, _astray_ns(astray, life)
+    )
+
+
+def _with_interval(
+    account: Account, inside: Ints, step: int, origin: str, life: Life, there: int
+) -> list[Gap]:
     begin = account.since_ns if account.since_ns is not None else life.since_ns
     end, away_ns = life.until_ns, AWAY_NS
     if origin == "inferred":
+        due_ns = max(life.start_ns, account.since_ns or life.start_ns)
         begin, end, away_ns = int(inside[0]), int(inside[-1]), LONGEST_GAP * step
-        away = [(life.start_ns, begin), (end + 1, life.end_ns)]
+        away = [(due_ns, begin), (end + 1, life.end_ns)]
     else:
         away = [(life.start_ns, life.since_ns), (life.until_ns, life.end_ns)]
     gaps = _of_times(inside, step, account, life, max(begin, life.start_ns), end)
     lacking = sum(g["missing"] for g in gaps)
     on = end - max(begin, life.start_ns) - life.off_ns(begin, end, account)
     short = max(0, on) // step - len(inside) - lacking
-    if told is not None:
-        _limit(gaps, max(0, told - stored))
-        short = max(0, told - stored) - sum(g["missing"] for g in gaps)
+    if account.expected is not None:
+        most = max(0, account.expected - there)
+        _limit(gaps, most)
+        short = most - sum(g["missing"] for g in gaps)
     elif short <= 1 + len(life.off):  # at an end of it, and of what was off, one may be due or not
         short = 0
     if short:
         gaps.append(_somewhere(begin, end, short))
     gaps += [g for g in (_away(a, b, step, account, life) for a, b in away if b - a > away_ns) if g]
-    gaps = [g for g in gaps if g["missing"] or g["kind"] == "disabled"]
-    lost = sum(g["missing"] for g in gaps if g["kind"] == "lost")
-    longest = max(
-        (
-            g["end_utc_ns"] - g["start_utc_ns"]
-            for g in gaps
-            if g["kind"] == "lost" and not g.get("detail")
-        ),
-        default=0,
-    )
-    there = stored if told is not None else len(inside)
-    said = verdict(there, there + lost, longest, step, holes)
-    if stored and not len(inside):
-        said = "unusable"
-    return Judged(step, origin, there + lost, lost, longest, said, gaps)
+    return gaps
+
+
+def _explain(gaps: list[Gap], number: int, life: Life) -> int:
+    """Takes so many points from what is missing, nearest to an end of the experiment first; gives how
+    many."""
+    left = number
+
+    def from_an_end(gap: Gap) -> int:
+        return min(gap["start_utc_ns"] - life.start_ns, life.end_ns - gap["end_utc_ns"])
+
+    for gap in sorted((g for g in gaps if g["kind"] == "lost"), key=from_an_end):
+        taken: int = min(left, gap["missing"])
+        gap["missing"] -= taken
+        left -= taken
+    return number - left
+
+
+def _astray_ns(astray: Ints, life: Life) -> int | None:
+    """About how far times are from the experiment: those that are on the side where most are."""
+    if not len(astray):
+        return None
+    after = astray[astray > life.end_ns]
+    most = after if 2 * len(after) >= len(astray) else astray[astray < life.start_ns]
+    return int(np.median(most)) - (life.start_ns + life.end_ns) // 2
 
 
 def inferred_interval(times: Ints) -> int | None:
@@ -172,14 +250,20 @@ def verdict(
     return "complete" if stored >= COMPLETE_SHARE * expected and short else "partial"
 
 
-def _without_interval(account: Account, stored: int, inside: int, life: Life, holes: int) -> Judged:
-    expected = account.expected
-    lost = max(0, (expected or 0) - stored)
-    said = verdict(stored, expected, 0, None, holes)
-    if stored and not inside:
-        said = "unusable"
-    gaps = [_somewhere(life.since_ns, life.until_ns, lost)] if lost else []
-    return Judged(None, "", expected, lost, 0, said, gaps)
+def _without_interval(account: Account, there: int, life: Life) -> list[Gap]:
+    lost = max(0, (account.expected or 0) - there)
+    return [_somewhere(life.since_ns, life.until_ns, lost)] if lost else []
+
+
+def of_refusals(received: int, refused: int, messages: int) -> Verdict:
+    """What refused points and messages make of a source: `complete` where at least 99 % of its points were
+    stored and no message was refused, as nobody knows what was in that."""
+    if not refused and not messages:
+        return "complete"
+    if not received:
+        return "unusable"
+    complete = not messages and received >= COMPLETE_SHARE * (received + refused)
+    return "complete" if complete else "partial"
 
 
 def _of_sequence(places: Ints, produced: int | None) -> list[Gap]:
@@ -209,13 +293,13 @@ def _of_times(
     found: list[Gap] = []
     for i in np.flatnonzero(spacing > _GAP * step):
         low, high = max(int(around[i]), begin), min(int(around[i + 1]), end)
-        was_off = life.off_ns(low, high, account)
+        was_off, kind_off = life.off_ns(low, high, account), life.off_kind(low, high, account)
         # on both sides of what was off a point may be one interval away
         missing = max(0, round((spacing[i] - was_off) / step) - (2 if was_off else 1))
         # one that came late, and the next in time again: nothing is missing
         if missing and i + 2 < len(spacing) and spacing[i + 1] < step / 2:
             missing -= 1
-        kind = "disabled" if was_off and missing == 0 else "lost"
+        kind = kind_off if was_off and missing == 0 else "lost"
         found.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
     return found
 

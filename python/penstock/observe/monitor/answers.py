@@ -17,7 +17,7 @@ from penstock.observe.monitor.door import CLOCK
 from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiment import Experiment, Unknown
 from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.export import MEDIA, as_bytes, joined
+from penstock.observe.monitor.export import MEDIA, as_bytes, empty, joined
 from penstock.observe.monitor.fetched import Receipt
 from penstock.observe.monitor.lacking import Verdict, verdict_of
 from penstock.observe.monitor.points import Batch
@@ -62,16 +62,19 @@ def answer(
         raise BadInput(f"found clocks {options['clocks']!r}; expected recorded or corrected")
     labels, origin_ns = options.get("labels"), found.start_ns
     table = joined(made, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
+    if table is None and asked is not None:  # the server answered: it has no series for this query
+        table = empty(axis or "timestamp")
     if table is None:
         raise Unknown(f"found no metric {metric!r} in {found.name}#{found.repeat}")
     parts = as_bytes(table, wanted)
-    head = next(parts)  # what cannot be written is told before the answer begins
+    head = next(parts, b"")  # what cannot be written is told before the answer begins
 
     def content() -> Iterator[bytes]:
         yield head
         yield from parts
 
-    refused = made.gaps.filter(pc.equal(made.gaps["kind"].cast(pa.string()), "refused")).to_pylist()
+    kinds = made.gaps["kind"].cast(pa.string())
+    refused = made.gaps.filter(pc.starts_with(kinds, "refused")).to_pylist()
     verdict = verdict_of(table.about, found.running, refused)
     return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict, asked)
 

@@ -29,7 +29,7 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
-from penstock.observe.monitor.accounting import verdict, worst
+from penstock.observe.monitor.accounting import of_refusals, verdict, worst
 from penstock.observe.monitor.collectors.configured import (
     Mistake,
     checked_of_run,
@@ -37,7 +37,7 @@ from penstock.observe.monitor.collectors.configured import (
     of_run,
     variable,
 )
-from penstock.observe.monitor.points import Batch
+from penstock.observe.monitor.points import NO_LOSS, Batch
 from penstock.observe.monitor.recorded import Recorded, recorded
 from penstock.observe.monitor.spool import Spool
 from penstock.observe.observer import Seen, Watched
@@ -231,8 +231,12 @@ def _account(
     verdicts = mine["verdict"].to_pylist()
     if due:
         verdicts.append(verdict(max(0, went), due, 0, None, 0))
-    # what is sent again is no loss
-    if trouble or set(receipt.get("refused", ())) - {"duplicate"}:
+    # what is sent again, or has no value, is no loss
+    refused = receipt.get("refused", {})
+    lost = sum(n for why, n in refused.items() if why not in NO_LOSS)
+    messages = sum(receipt.get("refused_messages", {}).values())
+    verdicts.append(of_refusals(int(receipt.get("stored", 0)), lost, messages))
+    if trouble:
         verdicts.append("partial" if mine.num_rows else "unusable")
     said: dict[str, Any] = {
         "type": kind,
@@ -241,6 +245,11 @@ def _account(
         "points": int(pc.sum(mine["stored"]).as_py() or 0),
         "lost": int(pc.sum(mine["lost"]).as_py() or 0),
     }
+    if outside := int(pc.sum(mine["outside"]).as_py() or 0):
+        said["outside"] = outside
+        by_ns = pc.approximate_median(mine["outside_by_ns"]).as_py()
+        if by_ns is not None:
+            said["outside_by_ns"] = round(by_ns)
     said |= {key: value for key, value in receipt.items() if value}
     empty = {} if mine.num_rows else {"empty": True}
     return said | empty | ({"trouble": trouble} if trouble else {})

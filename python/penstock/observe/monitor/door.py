@@ -37,12 +37,18 @@ if TYPE_CHECKING:
 
 #: header of an experiment's end: what of servers elsewhere could not be had, percent-encoded
 NOT_FETCHED = "X-Penstock-Not-Fetched"
+#: header of an answer: receivers that do not listen for an experiment that begins
+NOT_LISTENING = "X-Penstock-Not-Listening"
 #: how long a server may take to answer, in all [s]
 _ANSWER_S = 0.8
 #: what must be waited for (an experiment's end, its data), while the server answers others
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 #: how long a command that is to run in any case waits for a locked catalogue [s]
 LENIENT_WAIT_S = 5.0
+#: and an experiment's begin, for which its receivers are started
+_START_S = 10.0
+#: what a status is here; others are PenstockError
+_WRONG = {**dict.fromkeys((400, 404, 409, 422), BadInput), 503: Away}
 #: all exchanges by which clocks are compared [s]
 _CLOCK_S = 2.0
 
@@ -258,7 +264,10 @@ class Remote:
         said["tags"] = list(said.get("tags", ()))
         said.setdefault("repeat", True)
         newer = {"facts": for_server(said.pop("facts", {}))}
-        answer = self._ask_newer("POST", f"/exp/{_part(name)}", said, newer)
+        answer = self._ask_newer("POST", f"/exp/{_part(name)}", said, newer, wait_s=_START_S)
+        if NOT_LISTENING in answer.headers:
+            silent = unquote(answer.headers[NOT_LISTENING])
+            print(f"penstock: not listening: {silent}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
 
     def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:

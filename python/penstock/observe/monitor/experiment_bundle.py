@@ -13,8 +13,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import TAKEN
 from penstock.archive.schemas import TABLES
 from penstock.observe.monitor import fetched
+from penstock.observe.monitor.accounting import worst
 from penstock.observe.monitor.experiment import Experiment, Phase
-from penstock.observe.monitor.recorded import Recorded
+from penstock.observe.monitor.recorded import Recorded, refusals
 from penstock.writing import sync
 
 
@@ -93,7 +94,10 @@ def reason_of(state: str, exit_status: int | None, made: Recorded, missing: str 
         return missing
     rows = made.series.select(["metric", "verdict"]).to_pylist()
     bad = sorted({r["metric"] for r in rows if r["verdict"] not in TAKEN})
-    return f"its series are {made.verdict}: {', '.join(bad[:5])}"
+    of_series = worst(r["verdict"] for r in rows)
+    said = [f"its series are {of_series}: {', '.join(bad[:5])}"] if bad else []
+    said += [f"{s}: {one}" for s, one in refusals(made).items() if one.verdict not in TAKEN]
+    return "; ".join(said)
 
 
 def of_bundle(bundle: Bundle) -> Experiment:

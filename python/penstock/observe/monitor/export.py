@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.exposed import exposed
+from penstock.observe.monitor.points import values_of
 from penstock.observe.monitor.recorded import Recorded, labels_of
 
 Axis = Literal["timestamp", "duration", "sample"]
@@ -107,7 +108,7 @@ def joined(
     columns, about = {}, {}
     names = _names([row for row, _, _ in kept], labels)
     for name, (row, places, table) in zip(names, kept, strict=True):
-        values = table[row["type"]].combine_chunks()
+        values = values_of(table, row["type"]).combine_chunks()
         if len(places) != len(union):
             at = np.full(len(union), -1, np.int64)
             at[np.searchsorted(union, places)] = np.arange(len(places))
@@ -121,6 +122,11 @@ def joined(
     }
     origin = (start_ns if origin_ns is None else origin_ns) if axis == "duration" else 0
     return Joined(axis, union, origin, columns, about, totals)
+
+
+def empty(axis: Axis) -> Joined:
+    """A table without series and rows: its header is that of the first column."""
+    return Joined(axis, np.array([], np.int64), 0, {}, {}, {})
 
 
 def _parts(

@@ -14,8 +14,11 @@ from typing import Any
 from penstock.archive.completeness import TAKEN
 from penstock.errors import printable
 from penstock.observe.monitor.accounting import worst
+from penstock.text import outside_words
 
 COMPLETE, UNKNOWN = "complete", "unknown"
+#: by the kind of gap, what was refused
+_REFUSED = {"refused": "points", "refused-messages": "messages"}
 #: headers of an answer: of the experiment, the worst verdict of its series, what these lack
 STATE, VERDICT, LACKING = "X-Penstock-State", "X-Penstock-Verdict", "X-Penstock-Lacking"
 #: of a header, and of lines on stderr
@@ -30,7 +33,8 @@ class PartialData(UserWarning):
 class Lacking:
     """A series that is not complete; `expected`: points that there should be, None where nobody knows.
 
-    `inferred`: how often one was due goes by the points themselves.
+    `inferred`: how often one was due goes by the points themselves. `outside`: points whose time is not the
+    experiment's, about so far from it.
     """
 
     series: str
@@ -41,6 +45,8 @@ class Lacking:
     gaps: int
     longest_gap_ns: int
     inferred: bool = False
+    outside: int = 0
+    outside_by_ns: int | None = None
 
     def __str__(self) -> str:
         of = "" if self.expected is None else f" of {self.expected}"
@@ -51,9 +57,13 @@ class Lacking:
             said += f", the longest {self.longest_gap_ns / 1e9:.3g} s"
         elif self.verdict == UNKNOWN:
             said += "; its source told no interval, and its points show none"
-        elif self.expected is None and not self.lost:
+        elif self.expected is None and not self.lost and not self.outside:
             said += "; batches of it never came"
-        return said + (", by an interval that was inferred" if self.inferred else "")
+        if self.inferred:
+            said += ", by an interval that was inferred"
+        if self.outside:
+            said += f"; {outside_words(self.outside, self.outside_by_ns)}"
+        return said
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Verdict:
     """Of an answer: the worst of its series, whether it was taken while the experiment ran, what it lacks.
 
     `more`: series that are not complete, beside those of `lacking`. `refused`: what was refused of their
-    sources, a line for each.
+    sources, and points of complete series that are outside of the experiment, a line for each.
     """
 
     worst: str
@@ -128,15 +138,24 @@ def verdict_of(
             row["gaps"] or 0,
             row["longest_gap_ns"] or 0,
             row.get("interval_from") == "inferred",
+            row.get("outside") or 0,
+            row.get("outside_by_ns"),
         )
         for name, row in about.items()
         if row["verdict"] != COMPLETE
     ]
-    sources = {row["source"] for row in about.values() if row.get("refused")}
+    sources = {row["source"] for row in about.values()}
     refused = [
-        f"{printable(g['source'])}: {g['missing']} points refused, {printable(g['detail'])}"
+        f"{printable(g['source'])}: {g['missing']} {_REFUSED[g['kind']]} refused, {printable(g['detail'])}"
         for g in gaps
-        if g["kind"] == "refused" and g["source"] in sources
+        if g["kind"] in _REFUSED
+        and g["source"] in sources
+        and not g["detail"].startswith(("stale", "duplicate"))
+    ]
+    refused += [
+        f"{printable(name)}: {outside_words(row['outside'], row['outside_by_ns'])}"
+        for name, row in about.items()
+        if row["verdict"] == COMPLETE and row.get("outside") and row.get("outside_by_ns")
     ]
     return Verdict(worst(one.verdict for one in lacking), running, lacking, 0, refused)
 
@@ -158,4 +177,6 @@ def _rows(said: Any) -> Iterable[Mapping[str, Any]]:
     for row in said:
         for name in ("stored", "lost", "gaps", "longest_gap_ns"):
             int(row[name])
+        for name in ("outside", "outside_by_ns"):
+            int(row.get(name) or 0)
         yield row

@@ -109,8 +109,10 @@ def latencies_of(
                 reset: npt.NDArray[np.bool_] = np.any(counts < 0, axis=0)
                 use = (counts.sum(axis=0) > 0) | reset
                 for which, values in found.items():
-                    values = np.where(reset, np.nan, values)[use]
-                    yield Latency(device, f"{operation}_{of}{which}", now[use], values, reset[use])
+                    # the sum of times makes the mean alone
+                    back = reset | (spent_s < 0) if which == "mean" else reset
+                    values = np.where(back, np.nan, values)[use]
+                    yield Latency(device, f"{operation}_{of}{which}", now[use], values, back[use])
 
 
 def _of_intervals(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,12 +50,30 @@ MOST_LABELS = 4_000
 MOST_TEXT = 10_000
 
 EventKind = Literal[
-    "restart", "reset", "disabled", "enabled", "gap", "starting", "ending", "refused"
+    "restart",
+    "reset",
+    "disabled",
+    "enabled",
+    "gap",
+    "starting",
+    "ending",
+    "stale",
+    "refused",
+    "refused-messages",
 ]
+#: reasons of refused points that leave nothing missing: the point came before, or it has no value
+NO_LOSS = frozenset({"duplicate", "not finite", "stale"})
+#: the bits of Prometheus' staleness marker, a NaN that says that its series ended, and of the NaN that stands
+#: for another value that is not finite, as receivers mark it (`crates/points`)
+STALE_BITS, NO_VALUE_BITS = 0x7FF0000000000002, 0x7FF0000000000003
 
 
 class Closed(PenstockError):  # noqa: N818 - reads as what it is
     """The experiment takes nothing any more: it has ended. What is collected is to be dropped."""
+
+
+class Full(Closed):
+    """There is no room for more points of this run. What is collected is to be dropped."""
 
 
 class Held(Refused):
@@ -94,7 +113,9 @@ class Event:
 
     Without a metric it is one of all series of the source. `gap` and `disabled` may have an end. `starting`
     ends when the collector's first poll was due, `ending` begins when it was stopped: nothing is missing
-    before and after. `refused`: `count` points that were none, `detail` says why.
+    before and after. `stale`: a series ended by its sender's word, until its next point. `refused`: `count`
+    points that were not stored, `refused-messages`: messages, with nobody knows how many points; `detail`
+    begins with the reason.
     """
 
     kind: EventKind
@@ -110,7 +131,9 @@ class Event:
 class Batch:
     """Points of one source, the `number`-th of an experiment from 0 on; a retry bears the same number.
 
-    `points` has the columns of `POINTS`. `accounts` are the newest of each series, or none; the last of
+    `points` has the columns of `POINTS`. Of a point that came without a value, as a quantile of nothing or a
+    staleness marker, `float` has the bits `NO_VALUE_BITS` or `STALE_BITS`: it is no row of an experiment's
+    points, and nothing is missing at its time. `accounts` are the newest of each series, or none; the last of
     a series counts.
     """
 
@@ -200,12 +223,54 @@ def points(
 
 
 def numbers_of(table: pa.Table) -> pa.ChunkedArray:
-    """The values of points as floats, truth values as 0 and 1; null where they are texts."""
+    """The values of points as floats, truth values as 0 and 1; null where they are texts, or have none."""
+    none = without_value(table)
+    plain = table["float"]
+    if none.any():
+        plain = pc.if_else(pa.array(none), pa.scalar(None, pa.float64()), plain)
     found: pa.ChunkedArray = pc.coalesce(
-        table["float"],
+        plain,
         table["integer"].cast(pa.float64(), safe=False),
         table["boolean"].cast(pa.int8()).cast(pa.float64()),
     )
+    return found
+
+
+def without_value(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """True for points that came without a value."""
+    column = table["float"]
+    if column.null_count == len(column):
+        return np.zeros(len(column), bool)
+    bits = column.to_numpy(zero_copy_only=False).view(np.uint64)
+    found: npt.NDArray[np.bool_] = (bits == STALE_BITS) | (bits == NO_VALUE_BITS)
+    return found
+
+
+def with_values(table: pa.Table) -> pa.Table:
+    """The points that have a value."""
+    none = without_value(table)
+    return table.filter(pa.array(~none)) if none.any() else table
+
+
+def kind_of(table: pa.Table) -> str:
+    """The column of `VALUES` that has the values of a series: of several kinds of numbers `float`, `text`
+    where some are texts."""
+    there = [v for v in VALUES if table[v].null_count < table.num_rows]
+    if len(there) > 1:
+        return "text" if "text" in there else "float"
+    return there[0] if there else "float"
+
+
+def values_of(table: pa.Table, kind: str) -> pa.ChunkedArray:
+    """The values of a series as those of its kind, whichever columns they are in."""
+    found = table[kind]
+    if found.null_count == 0:
+        return found
+    if kind == "float":
+        return numbers_of(table)
+    if kind == "text":
+        others = [table[v].cast(pa.string()) for v in VALUES if v != "text"]
+        found = pc.coalesce(found, *others)
     return found
 
 

@@ -15,15 +15,34 @@ import pyarrow.compute as pc
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import verdict_of_run
 from penstock.archive.schemas import TABLES
-from penstock.observe.monitor.accounting import AWAY_NS, RULES, Life, Verdict, judge, worst
+from penstock.observe.monitor.accounting import (
+    AWAY_NS,
+    RULES,
+    Life,
+    Verdict,
+    judge,
+    of_refusals,
+    worst,
+)
 from penstock.observe.monitor.counters import falls
-from penstock.observe.monitor.points import VALUES, Account, Batch, Event
+from penstock.observe.monitor.points import (
+    NO_LOSS,
+    STALE_BITS,
+    Account,
+    Batch,
+    Event,
+    kind_of,
+    without_value,
+)
 
 Ints = npt.NDArray[np.int64]
 
 SERIES_SCHEMA = TABLES["series"].arrow
 POINTS_SCHEMA = TABLES["points"].arrow
 GAPS_SCHEMA = TABLES["gaps"].arrow
+#: kinds of rows of `gaps` of what a source refused
+_MESSAGES = ("refused-messages",)
+_REFUSED = ("refused", *_MESSAGES)
 #: gaps that are written down of one series; all are counted
 _MOST_GAPS = 10_000
 
@@ -38,13 +57,50 @@ class Recorded:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its series; complete where there are none."""
-        return worst(self.series["verdict"].to_pylist())
+        """The worst of its series, and of what its sources refused; complete where there is neither."""
+        of_sources = (one.verdict for one in refusals(self).values())
+        return worst([*self.series["verdict"].to_pylist(), *of_sources])
 
     @property
     def lost(self) -> int:
         """Points that are known to be missing."""
         return int(pc.sum(self.series["lost"]).as_py() or 0)
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """What a source refused, points and messages by reason, beside so many points that it received."""
+
+    received: int
+    points: Mapping[str, int]
+    messages: Mapping[str, int]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether that leaves the source complete: what has no value, or was there before, does."""
+        lost = sum(n for why, n in self.points.items() if why not in NO_LOSS)
+        return of_refusals(self.received, lost, sum(self.messages.values()))
+
+    def __str__(self) -> str:
+        points = [f"{n} points refused ({why})" for why, n in self.points.items()]
+        messages = [f"{n} messages refused ({why})" for why, n in self.messages.items()]
+        return ", ".join([*messages, *points])
+
+
+def refusals(made: Recorded) -> dict[str, Refusals]:
+    """Of each source that refused something."""
+    kinds = pc.is_in(made.gaps["kind"].cast(pa.string()), pa.array(_REFUSED))
+    found: dict[str, Refusals] = {}
+    for gap in made.gaps.filter(kinds).to_pylist():
+        if gap["source"] not in found:
+            mine = pc.equal(made.series["source"].cast(pa.string()), gap["source"])
+            received = pc.sum(made.series["received"].filter(mine)).as_py() or 0
+            found[gap["source"]] = Refusals(received, {}, {})
+        one = found[gap["source"]]
+        of: dict[str, int] = one.messages if gap["kind"] in _MESSAGES else one.points  # type: ignore[assignment]
+        reason = str(gap["detail"]).partition(": ")[0]
+        of[reason] = of.get(reason, 0) + (gap["missing"] or 0)
+    return found
 
 
 def recorded(
@@ -102,6 +158,10 @@ def _of_source(
     resets, restarts = falls(kept, places, edges, names, accounts, events)
     seen = [*events, *resets]
     refused = sum(e.count for e in events if e.kind == "refused")
+    valueless = without_value(kept)
+    utc_ns = np.asarray(pc.fill_null(kept["utc_ns"], start_ns).combine_chunks(), np.int64)
+    outside = (utc_ns < start_ns) | (utc_ns > end_ns)
+    ended = _ended_at(kept, valueless)
     rows: list[dict[str, Any]] = []
     units = kept["unit"].combine_chunks()
     for code, (metric, labels) in enumerate(names):
@@ -110,8 +170,11 @@ def _of_source(
         mine = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
         part = kept.slice(low, high - low)
         sequence = high > low and part["index"].null_count == 0
-        judged = judge(account, places[low:high], sequence, life, len(holes))
-        stored = high - low
+        stale = _stale(account, places, ended[(ended >= low) & (ended < high)], high, end_ns)
+        own = replace(life, off=[*life.off, *stale]) if stale else life
+        judged = judge(account, places[low:high], sequence, own, len(holes))
+        empty = int(valueless[low:high].sum())
+        astray = 0 if sequence else int((outside & ~valueless)[low:high].sum())
         rows.append(
             {
                 "series_id": first_id + code,
@@ -119,16 +182,19 @@ def _of_source(
                 "metric": metric,
                 "labels": labels,
                 "kind": "sequence" if sequence else "time",
-                "type": next((v for v in VALUES if part[v].null_count < stored), "float"),
-                "unit": units[low].as_py() if stored else "",
+                "type": kind_of(part),
+                "unit": units[low].as_py() if high > low else "",
                 "interval_ns": judged.interval_ns,
                 "interval_from": judged.interval_from,
                 "produced": account.produced,
-                "received": stored + int(repeated[code]),
-                "stored": stored,
+                "received": high - low + int(repeated[code]),
+                "stored": high - low - empty - astray,
                 "expected": judged.expected,
                 "late": account.late,
                 "duplicate": int(repeated[code]),
+                "without_value": empty,
+                "outside": astray,
+                "outside_by_ns": judged.astray_ns,
                 "refused": refused,
                 "lost": judged.lost,
                 "gaps": len(judged.gaps),
@@ -145,7 +211,7 @@ def _of_source(
         ]
     ids = {name: first_id + code for code, name in enumerate(names)}
     told = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
-    plain = [e for e in told if e.kind not in ("enabled", "disabled", "refused")]
+    plain = [e for e in told if e.kind not in ("enabled", "disabled", *_REFUSED)]
     first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
     if first is not None:  # all of the time before it
         plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
@@ -155,7 +221,27 @@ def _of_source(
         [pa.array(codes + first_id), *(kept[n] for n in POINTS_SCHEMA.names[1:])],
         schema=POINTS_SCHEMA,
     )
-    return rows, table, holes
+    return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, holes
+
+
+def _ended_at(kept: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
+    """Rows that are staleness markers."""
+    at = np.flatnonzero(valueless)
+    bits = kept["float"].take(pa.array(at)).to_numpy(zero_copy_only=False).view(np.uint64)
+    return at[bits == STALE_BITS].astype(np.int64)
+
+
+def _stale(
+    account: Account, places: Ints, ended: Ints, high: int, end_ns: int
+) -> list[tuple[int, int, Event]]:
+    """Stretches in which a series had ended: from a staleness marker to its next point."""
+    found = []
+    for at in ended.tolist():
+        start = int(places[at])
+        until = int(places[at + 1]) if at + 1 < high else max(end_ns, start)
+        event = Event("stale", start, until, account.metric, account.labels)
+        found.append((start, until, event))
+    return found
 
 
 def _accounts(batches: Sequence[Batch]) -> dict[tuple[str, str], Account]:
@@ -173,19 +259,19 @@ def _accounts(batches: Sequence[Batch]) -> dict[tuple[str, str], Account]:
 
 def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
     """What was refused, a row for each reason."""
-    by_reason: dict[str, list[Event]] = {}
-    for event in (e for e in events if e.kind == "refused"):
-        by_reason.setdefault(event.detail.partition(": ")[0], []).append(event)
+    by_reason: dict[tuple[str, str], list[Event]] = {}
+    for event in (e for e in events if e.kind in _REFUSED):
+        by_reason.setdefault((event.kind, event.detail.partition(": ")[0]), []).append(event)
     return [
         {
             "source": source,
-            "kind": "refused",
+            "kind": kind,
             "start_utc_ns": min(e.utc_ns for e in of),
             "end_utc_ns": max(e.end_utc_ns or e.utc_ns for e in of),
             "missing": sum(e.count for e in of),
             "detail": next((e.detail for e in of if e.detail != reason), reason),
         }
-        for reason, of in by_reason.items()
+        for (kind, reason), of in by_reason.items()
     ]
 
 
@@ -317,6 +403,7 @@ def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
 def _with_new_columns(series: pa.Table) -> pa.Table:
     """A table `series` that was written before it had all of its columns."""
     before: dict[str, Any] = {"interval_from": "", "refused": 0, "rules": 1}
+    before |= {"without_value": 0, "outside": 0, "outside_by_ns": None}
     for name, value in before.items():
         if name not in series.column_names:
             column = pa.repeat(pa.scalar(value, SERIES_SCHEMA.field(name).type), series.num_rows)

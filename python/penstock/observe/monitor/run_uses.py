@@ -95,7 +95,10 @@ def _program(metric: str, unit: str) -> tuple[str, str, str, float] | None:
 
 def _completeness(made: Recorded) -> Iterator[tuple[str, float]]:
     """Of each source the share of the expected points that are there [%]."""
-    rows = made.series.select(["source", "stored", "expected"]).to_pandas().dropna()
+    rows = (
+        made.series.select(["source", "stored", "without_value", "expected"]).to_pandas().dropna()
+    )
+    rows["stored"] += rows["without_value"]
     for source, mine in rows.groupby("source", observed=True):
         expected = float(mine["expected"].sum())
         if expected > 0:

@@ -1,13 +1,15 @@
 """Utilisations from counters: processors, disks and their latency, network, emulated disks, the run's group.
 
 The formulas are the classical ones of the counters' kernel documentation; a counter that goes backwards
-gives an empty value and a reset mark, never a negative or a clamped one.
+gives an empty value and a reset mark to what is computed from it, never a negative or a clamped one; the
+entity's other counters keep their values.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +46,7 @@ def utilisation(
 
     `hz` (default: this host's) turns processor seconds back into ticks, `cpus` defaults to the processors in
     the samples, `link_bps` gives interfaces' capacities in bytes per second; without one an interface gets
-    rates only. Values are null across a counter that went backwards, and `reset` marks it.
+    rates only. Values are null across a counter of theirs that went backwards, and `reset` marks it.
     """
     rows: list[pa.Table] = []
     if samples.num_rows:
@@ -92,12 +94,33 @@ class _Sampled:
         return rows.pivot(index="t_ns", columns="metric", values="value").sort_index()
 
 
-def _deltas(wide: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
-    """Differences of consecutive samples, and where one of the counters went backwards (then all empty)."""
-    delta = wide.reindex(columns=metrics).diff().iloc[1:]
-    reset = (delta < 0).any(axis=1).to_numpy()
-    delta.loc[reset, :] = np.nan
-    return delta, reset
+@dataclass(frozen=True)
+class _Growth:
+    """Differences of consecutive samples, and where a counter went backwards: empty there, for that
+    counter."""
+
+    delta: pd.DataFrame
+    _back: pd.DataFrame
+
+    @property
+    def times(self) -> pd.Index:
+        """Ends of the intervals."""
+        return self.delta.index
+
+    def of(self, *counters: str) -> tuple[Array, ...]:
+        """The growth of each of these counters."""
+        return tuple(self.delta[c].to_numpy() for c in counters)
+
+    def reset(self, *counters: str) -> npt.NDArray[np.bool_]:
+        """Where one of these counters went backwards."""
+        found: npt.NDArray[np.bool_] = self._back[list(counters)].any(axis=1).to_numpy()
+        return found
+
+
+def _growth(wide: pd.DataFrame, counters: Sequence[str]) -> _Growth:
+    delta = wide.reindex(columns=list(counters)).diff().iloc[1:]
+    back = delta < 0
+    return _Growth(delta.mask(back), back)
 
 
 def _seconds(wide: pd.DataFrame) -> Array:
@@ -135,13 +158,14 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
     for entity in sampled.entities("cpu"):
         wide = sampled.wide("cpu", entity)
         if set(STATES) <= set(wide.columns):
-            delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
-            busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
-            rows.append(_rows(delta.index, "cpu", entity, "busy", busy, reset))
-            stolen = percent_of(
-                delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy()
-            )
-            rows.append(_rows(delta.index, "cpu", entity, "stolen", stolen, reset))
+            grown = _growth(_in_ticks(wide[list(STATES)], hz), STATES)
+            # all states are in both: the whole of the time is their sum
+            reset = grown.reset(*STATES)
+            busy = cpu_percent(dict(zip(STATES, grown.of(*STATES), strict=True)))
+            rows.append(_rows(grown.times, "cpu", entity, "busy", busy, reset))
+            whole = grown.delta.sum(axis=1, skipna=False).to_numpy()
+            stolen = percent_of(*grown.of("steal"), whole)
+            rows.append(_rows(grown.times, "cpu", entity, "stolen", stolen, reset))
     return rows
 
 
@@ -150,9 +174,10 @@ def _pressure(sampled: _Sampled) -> list[pa.Table]:
     wide = sampled.wide("psi", "host")
     if "cpu_some" not in wide.columns:
         return []
-    delta, reset = _deltas(wide, ["cpu_some"])
-    part = percent_of(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
-    return [_rows(delta.index, "cpu", "all", "waited_for", part, reset)]
+    grown = _growth(wide, ["cpu_some"])
+    (waited_us,) = grown.of("cpu_some")
+    part = percent_of(waited_us / 1e6, _seconds(wide))
+    return [_rows(grown.times, "cpu", "all", "waited_for", part, grown.reset("cpu_some"))]
 
 
 def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
@@ -167,22 +192,23 @@ def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
             continue
         if ticks is not None:
             wide = wide.assign(_ticks=ticks.reindex(wide.index))
-            delta, reset = _deltas(wide, ["io_time", "_ticks"])
-            busy = disk_percent(delta["io_time"].to_numpy(), delta["_ticks"].to_numpy(), hz, cpus)
-            rows.append(_rows(delta.index, "disk", entity, "busy", busy, reset))
-        delta, reset = _deltas(wide, counters)
+            both = _growth(wide, ["io_time", "_ticks"])
+            busy = disk_percent(*both.of("io_time", "_ticks"), hz, cpus)
+            reset = both.reset("io_time", "_ticks")
+            rows.append(_rows(both.times, "disk", entity, "busy", busy, reset))
+        grown = _growth(wide, counters)
         dt_s = _seconds(wide)
-        by_clock = disk_percent_of_time(delta["io_time"].to_numpy(), dt_s)
-        rows.append(_rows(delta.index, "disk", entity, "busy_of_time", by_clock, reset))
-        depth = delta["queue_time"].to_numpy() / (1000.0 * dt_s)
-        rows.append(_rows(delta.index, "disk", entity, "queue_depth", depth, reset, "1"))
-        rows += _rates(delta, reset, dt_s, "disk", entity)
+        busy_ms, queued_ms = grown.of("io_time", "queue_time")
+        by_clock = disk_percent_of_time(busy_ms, dt_s)
+        reset = grown.reset("io_time")
+        rows.append(_rows(grown.times, "disk", entity, "busy_of_time", by_clock, reset))
+        depth, reset = queued_ms / (1000.0 * dt_s), grown.reset("queue_time")
+        rows.append(_rows(grown.times, "disk", entity, "queue_depth", depth, reset, "1"))
+        rows += _rates(grown, dt_s, "disk", entity)
     return rows
 
 
-def _rates(
-    delta: pd.DataFrame, reset: npt.NDArray[np.bool_], dt_s: Array, kind: str, entity: str
-) -> list[pa.Table]:
+def _rates(grown: _Growth, dt_s: Array, kind: str, entity: str) -> list[pa.Table]:
     named = [
         ("read_bytes", "read_rate", "B/s"),
         ("written_bytes", "write_rate", "B/s"),
@@ -190,7 +216,15 @@ def _rates(
         ("writes", "write_operations", "1/s"),
     ]
     return [
-        _rows(delta.index, kind, entity, metric, delta[counter].to_numpy() / dt_s, reset, unit)
+        _rows(
+            grown.times,
+            kind,
+            entity,
+            metric,
+            grown.of(counter)[0] / dt_s,
+            grown.reset(counter),
+            unit,
+        )
         for counter, metric, unit in named
     ]
 
@@ -199,17 +233,18 @@ def _network(sampled: _Sampled, link_bps: Mapping[str, float]) -> list[pa.Table]
     rows = []
     for entity in sampled.entities("network"):
         wide = sampled.wide("network", entity)
-        delta, reset = _deltas(wide, ["sent_bytes", "received_bytes"])
+        counters = ("sent_bytes", "received_bytes")
+        grown = _growth(wide, counters)
         dt_s = _seconds(wide)
-        sent, received = delta["sent_bytes"].to_numpy(), delta["received_bytes"].to_numpy()
-        rows.append(_rows(delta.index, "network", entity, "send_rate", sent / dt_s, reset, "B/s"))
-        rows.append(
-            _rows(delta.index, "network", entity, "receive_rate", received / dt_s, reset, "B/s")
-        )
+        (sent, received), times = grown.of(*counters), grown.times
+        out, into = grown.reset("sent_bytes"), grown.reset("received_bytes")
+        rows.append(_rows(times, "network", entity, "send_rate", sent / dt_s, out, "B/s"))
+        rows.append(_rows(times, "network", entity, "receive_rate", received / dt_s, into, "B/s"))
         if link_bps.get(entity, 0) > 0:
             shares = network_percent(sent, received, link_bps[entity], dt_s)
-            for metric, part in zip(("used", "used_out", "used_in"), shares, strict=True):
-                rows.append(_rows(delta.index, "network", entity, metric, part, reset))
+            named = (("used", out | into), ("used_out", out), ("used_in", into))
+            for (metric, reset), part in zip(named, shares, strict=True):
+                rows.append(_rows(times, "network", entity, metric, part, reset))
     return rows
 
 
@@ -220,13 +255,14 @@ def _emulated(sampled: _Sampled) -> list[pa.Table]:
     for entity in sampled.entities(kind):
         wide = sampled.wide(kind, entity)
         counters = ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
-        delta, reset = _deltas(wide, counters)
+        grown = _growth(wide, counters)
         dt_s = _seconds(wide)
-        busy = percent_of(delta["busy"].to_numpy(), 1e9 * dt_s)
-        rows.append(_rows(delta.index, kind, entity, "busy", busy, reset))
-        depth = delta["queue_time"].to_numpy() / (1e9 * dt_s)
-        rows.append(_rows(delta.index, kind, entity, "queue_depth", depth, reset, "1"))
-        rows += _rates(delta, reset, dt_s, kind, entity)
+        busy_ns, queued_ns = grown.of("busy", "queue_time")
+        busy, reset = percent_of(busy_ns, 1e9 * dt_s), grown.reset("busy")
+        rows.append(_rows(grown.times, kind, entity, "busy", busy, reset))
+        depth, reset = queued_ns / (1e9 * dt_s), grown.reset("queue_time")
+        rows.append(_rows(grown.times, kind, entity, "queue_depth", depth, reset, "1"))
+        rows += _rates(grown, dt_s, kind, entity)
     return rows
 
 
@@ -239,10 +275,10 @@ def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
             continue
         wide = sampled.wide("cgroup", entity)
         per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit]
-        delta, reset = _deltas(wide, ["cpu_time"])
-        spent_s = delta["cpu_time"].to_numpy() / per_second
+        grown = _growth(wide, ["cpu_time"])
+        spent_s, reset = grown.of("cpu_time")[0] / per_second, grown.reset("cpu_time")
         part = percent_of(spent_s, cpus * _seconds(wide))
-        rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", part, reset))
+        rows.append(_rows(grown.times, "cgroup_cpu", entity, "busy", part, reset))
         cores = spent_s / _seconds(wide)
-        rows.append(_rows(delta.index, "cgroup_cpu", entity, "cores", cores, reset, "1"))
+        rows.append(_rows(grown.times, "cgroup_cpu", entity, "cores", cores, reset, "1"))
     return rows

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
 from penstock.host.daemon import run_daemon, say_ready
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.points import Accepted, Batch, Closed
+from penstock.observe.monitor.points import Accepted, Batch, Closed, Full
 from penstock.observe.monitor.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
@@ -48,14 +48,14 @@ class Room:
         self.full = False
 
     def take(self, batch: Batch) -> None:
-        """For a batch. Closed where there is none left: what is collected then is dropped, and counted."""
+        """For a batch. Full where there is none left: what is collected then is dropped, and counted."""
         rows, size = batch.points.num_rows, int(batch.points.nbytes)
         with self._lock:
             sources = self._sources | {batch.source}
             after = (self._points + rows, self._bytes + size, len(sources))
             if rows and any(n > most for n, most in zip(after, self._most, strict=True)):
                 self.full = True
-                raise Closed(
+                raise Full(
                     f"the collectors of a run keep {self._most[0]} points, {self._most[1]} bytes and "
                     f"{self._most[2]} sources at most"
                 )
@@ -69,7 +69,7 @@ class InRoom:
         self._sink, self._room = sink, room
 
     def write(self, batch: Batch) -> Accepted:
-        """As `points.Sink.write`; Closed where there is no room."""
+        """As `points.Sink.write`; Full where there is no room."""
         self._room.take(batch)
         return self._sink.write(batch)
 

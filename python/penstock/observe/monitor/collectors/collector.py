@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import BadInput
@@ -19,10 +21,14 @@ from penstock.observe.monitor.points import (
     Accepted,
     Account,
     Batch,
+    Closed,
     Event,
+    EventKind,
+    Full,
     Held,
     Sink,
     points,
+    without_value,
 )
 
 native: Any = importlib.import_module("penstock._native")
@@ -31,15 +37,15 @@ native: Any = importlib.import_module("penstock._native")
 _MOST_TOLD = 20
 #: and of what was refused, with the points themselves: so much, so often [s]
 _MOST_SAID, _LONGEST_SAID, _TELL_S = 3, 400, 1.0
-#: what is refused as it was there before
-NO_LOSS = {"duplicate"}
 _NONE = points(metric=[])
 
 
 @dataclass
 class Receipt:
     """What a collector did: points received and stored, what was refused and why, batches that were sent once
-    more, and what else it counts. `told`: of the first refused points, what was wrong."""
+    more, and what else it counts. `received` is `stored` and what was `refused`. `refused_messages`: those of
+    which nothing was read, by reason; how many points they had is not known. `told`: of the first that were
+    refused, what was wrong."""
 
     source: str
     received: int = 0
@@ -47,6 +53,7 @@ class Receipt:
     batches: int = 0
     repeated: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    refused_messages: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
 
@@ -62,8 +69,13 @@ class Receipt:
 
     def copy(self) -> Receipt:
         """As it is now."""
-        refused, counted = self.refused.copy(), self.counted.copy()
-        return replace(self, refused=refused, counted=counted, told=[*self.told])
+        return replace(
+            self,
+            refused=self.refused.copy(),
+            refused_messages=self.refused_messages.copy(),
+            counted=self.counted.copy(),
+            told=[*self.told],
+        )
 
     def document(self, before: Receipt | None = None) -> dict[str, Any]:
         """As JSON values: what came since `before`, or in all."""
@@ -72,9 +84,20 @@ class Receipt:
         return {
             **{n: getattr(self, n) - getattr(first, n) for n in numbers},
             "refused": dict(self.refused - first.refused),
+            "refused_messages": dict(self.refused_messages - first.refused_messages),
             "counted": {what: n - first.counted[what] for what, n in self.counted.items()},
             "told": self.told[len(first.told) :],
         }
+
+
+@dataclass
+class Read:
+    """What became of a message: points that are stored or were stored before, those that were refused by
+    reason, and exemplars, of which none is stored."""
+
+    written: int
+    refused: Counter[str]
+    exemplars: int = 0
 
 
 class FailedError(Exception):
@@ -150,11 +173,16 @@ class Intake:
         in_order: bool = True,
         unit: Callable[[str], str] = no_unit,
         interval_ns: int | None = None,
+        begin_late: bool = False,
     ) -> None:
-        """`interval_ns`: how often a point of each series is due that is read here, where that is known."""
+        """`interval_ns`: how often a point of each series is due that is read here, where that is known.
+
+        `begin_late`: a series that was not in the first message begins when it comes, and misses nothing
+        before.
+        """
         self.receipt = Receipt(source)
         self._sink, self._in_order, self._unit = sink, in_order, unit
-        self._interval_ns = interval_ns
+        self._interval_ns, self._begin_late = interval_ns, begin_late
         self._made_ns = time.time_ns()
         #: while a poll goes on, t0 and interval of all of them [s of the event loop]
         self.polling: tuple[float, float] | None = None
@@ -167,6 +195,7 @@ class Intake:
         self._known = 0
         #: of what was refused, what was told already, how much had been said, and when
         self._refused_told: Counter[str] = Counter()
+        self._messages_told: Counter[str] = Counter()
         self._said = 0
         self._refused_at_s = 0.0
         self._lock = threading.Lock()
@@ -176,8 +205,8 @@ class Intake:
         self.began_anew = self._number > 0
         self._told_anew = not self.began_anew
 
-    def read(self, protocol: str, *words: Any) -> dict[str, int]:
-        """Reads a message by a method of `PointReader`, keeps its points, gives what was refused, by reason.
+    def read(self, protocol: str, *words: Any) -> Read:
+        """Reads a message by a method of `PointReader`, keeps its points, gives what became of them.
 
         ValueError where the message as a whole is none.
         """
@@ -186,16 +215,16 @@ class Intake:
             raise found
         return found
 
-    def read_all(self, messages: Sequence[tuple[Any, ...]]) -> list[dict[str, int] | ValueError]:
+    def read_all(self, messages: Sequence[tuple[Any, ...]]) -> list[Read | ValueError]:
         """Reads messages and keeps their points as one batch. Gives of each what `read` gives, or raises."""
         with self._lock:
             found = [self._message(self._reader, *message) for message in messages]
             table, odd = table_of(self._reader.take(), self._unit)
-            self._odd(odd)
+            self._odd(odd, found)
             self._keep(table, self._new_accounts())
-            return found
+            return [one if isinstance(one, ValueError) else one[0] for one in found]
 
-    def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Accepted:
+    def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Read:
         """A message that its sender numbered itself: sent once more it changes nothing.
 
         Held where its source is a running collector's, as is our own.
@@ -209,21 +238,25 @@ class Intake:
             if isinstance(found, ValueError):
                 raise found
             table, odd = table_of(reader.take(), self._unit)
-            self._odd(odd)
+            self._odd(odd, [found])
             accounts = self._of_series(reader.known_from(0))
             # told where its points are, and not once more by our own batches
             events = self._refusals()
-            accepted = self._sink.write(Batch(source, number, table, accounts, events))
+            try:
+                accepted = self._sink.write(Batch(source, number, table, accounts, events))
+            except BaseException as error:
+                self._dropped(table, error)
+                raise
             self._told()
-            self._count(accepted, 0 if accepted.duplicate else table.num_rows)
-            return accepted
+            self._count(accepted, 0 if accepted.duplicate else _valued(table))
+            return found[0]
 
     def keep(
         self, table: pa.Table, accounts: Sequence[Account] = (), events: Sequence[Event] = ()
     ) -> None:
         """Keeps points that are in a table already."""
         with self._lock:
-            self.receipt.received += table.num_rows
+            self.receipt.received += _valued(table)
             self._keep(table, accounts, events)
 
     def begins(self, utc_ns: int) -> None:
@@ -252,58 +285,106 @@ class Intake:
             self._keep(_NONE, list(self._accounts.values()), at_once=True)
 
     def refuse(self, reason: str, what: str, count: int = 1) -> None:
-        """Counts what was refused before it could be read."""
+        """Counts points that were refused before they could be read."""
         with self._lock:
+            self.receipt.received += count
             self.receipt.refused[reason] += count
             self.receipt.tell(what)
 
-    def _message(self, reader: Any, protocol: str, *words: Any) -> dict[str, int] | ValueError:
+    def refuse_message(self, reason: str, what: str) -> None:
+        """Counts a message that was refused as a whole: nobody knows how many points it had."""
+        with self._lock:
+            self._refuse_message(reason, what)
+
+    def _refuse_message(self, reason: str, what: str) -> None:
+        self.receipt.refused_messages[reason] += 1
+        self.receipt.tell(what)
+
+    def _message(self, reader: Any, protocol: str, *words: Any) -> tuple[Read, int] | ValueError:
+        """What became of a message, and how many rows it has in what the reader took."""
         try:
             said = getattr(reader, protocol)(*words)
         except ValueError as error:
-            self.receipt.refused["malformed"] += 1
-            self.receipt.tell(str(error))
+            self._refuse_message("malformed", str(error))
             return error
         refused = Counter(dict(said["refused"]))
         self.receipt.received += said["points"] + refused.total()
         self.receipt.refused += refused
         for line, what in said["told"]:
             self.receipt.tell(f"line {line}: found {what}")
-        return dict(refused)
+        written = said["points"] + said["valueless"] + refused["duplicate"]
+        read = Read(written, refused, said["exemplars"])
+        if said["exemplars"]:
+            self.receipt.counted["exemplars"] += said["exemplars"]
+        return read, said["points"] + said["valueless"]
 
-    def _odd(self, points: int) -> None:
-        if points:
-            self.receipt.refused["malformed"] += points
+    def _odd(
+        self, odd: npt.NDArray[np.bool_], found: Sequence[tuple[Read, int] | ValueError]
+    ) -> None:
+        """Counts rows of unprintable names as refused, each with the message that it came in."""
+        if not odd.any():
+            return
+        self.receipt.refused["malformed"] += int(odd.sum())
+        self.receipt.tell("found a name or label that cannot be printed")
+        at = 0
+        for one in found:
+            if not isinstance(one, ValueError):
+                read, rows = one
+                number = int(odd[at : at + rows].sum())
+                at += rows
+                if number:
+                    read.refused["malformed"] += number
+                    read.written -= number
 
-    def _of_series(self, names: Sequence[tuple[str, str]]) -> list[Account]:
-        if self._interval_ns is None:
+    def _dropped(self, table: pa.Table, error: BaseException) -> None:
+        """Counts points that a sink did not take: refused where it never will, else as if they had not
+        come."""
+        number = _valued(table)
+        if isinstance(error, Closed):
+            self.receipt.refused["no room" if isinstance(error, Full) else "after the end"] += (
+                number
+            )
+            self.receipt.tell(str(error))
+        else:
+            self.receipt.received -= number
+
+    def _of_series(
+        self, names: Sequence[tuple[str, str]], since_ns: int | None = None
+    ) -> list[Account]:
+        if self._interval_ns is None and since_ns is None:
             return []
         printable = [(m, s) for m, s in names if m.isprintable() and s.isprintable()]
-        return [Account(m, s, self._interval_ns) for m, s in printable]
+        return [Account(m, s, self._interval_ns, since_ns=since_ns) for m, s in printable]
 
     def _new_accounts(self) -> list[Account]:
         """Of series that came for the first time."""
-        if self._interval_ns is None or self._reader.known == self._known:
+        if self._reader.known == self._known:
             return []
-        new = self._of_series(self._reader.known_from(self._known))
+        late = self._begin_late and self._known > 0
+        since_ns = time.time_ns() if late else None
+        new = self._of_series(self._reader.known_from(self._known), since_ns)
         self._known = self._reader.known
         self._accounts |= {(a.metric, a.labels): a for a in new}
         return new
 
     def _refusals(self) -> list[Event]:
         """What was refused since it was told last. A point that was there already is no loss."""
-        new = self.receipt.refused - self._refused_told
         now = time.time_ns()
         said = "; ".join(self.receipt.told[self._said : self._said + _MOST_SAID])
         detail = f": {said}"[:_LONGEST_SAID] if said else ""
+        points = self.receipt.refused - self._refused_told
+        messages = self.receipt.refused_messages - self._messages_told
+        kinds: dict[EventKind, Counter[str]] = {"refused": points, "refused-messages": messages}
         return [
-            Event("refused", now, now, detail=why + detail, count=n)
+            Event(kind, now, now, detail=why + detail, count=n)
+            for kind, new in kinds.items()
             for why, n in sorted(new.items())
-            if why not in NO_LOSS
+            if why != "duplicate"
         ]
 
     def _told(self) -> None:
         self._refused_told = self.receipt.refused.copy()
+        self._messages_told = self.receipt.refused_messages.copy()
         self._said = len(self.receipt.told)
         self._refused_at_s = time.monotonic()
 
@@ -328,23 +409,28 @@ class Intake:
         batch = Batch(self.receipt.source, self._number, table, accounts, events)
         try:
             accepted = self._sink.write(batch)
-        except BaseException:
+        except BaseException as error:
             # what is sent again is not to be taken for a second value of its time
             self._reader = native.PointReader(in_order=self._in_order)
             self._known = 0
-            self.receipt.received -= table.num_rows
+            self._dropped(table, error)
             raise
         self._number += 1
         self._told_anew = True
         del self._events[:waiting]
         if refusals:
             self._told()
-        self._count(accepted, table.num_rows)
+        self._count(accepted, _valued(table))
 
     def _count(self, accepted: Accepted, rows: int) -> None:
         self.receipt.batches += 1
         self.receipt.repeated += accepted.duplicate
         self.receipt.stored += 0 if accepted.duplicate else rows
+
+
+def _valued(table: pa.Table) -> int:
+    """How many points of a table have a value; the others are counted as refused."""
+    return int(table.num_rows - without_value(table).sum())
 
 
 def setting(

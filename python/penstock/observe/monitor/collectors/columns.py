@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.observe.monitor.points import POINTS
@@ -39,9 +40,11 @@ def no_unit(metric: str) -> str:
     return ""
 
 
-def table_of(columns: Columns, unit: Callable[[str], str] = no_unit) -> tuple[pa.Table, int]:
-    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and how
-    many these were."""
+def table_of(
+    columns: Columns, unit: Callable[[str], str] = no_unit
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and
+    which of its rows these were."""
     rows = len(columns["kind"])
     metric = np.frombuffer(columns["metric"], np.int32)
     labels = np.frombuffer(columns["labels"], np.int32)
@@ -73,10 +76,11 @@ def table_of(columns: Columns, unit: Callable[[str], str] = no_unit) -> tuple[pa
     )
     odd_names = np.array([not name.isprintable() for name in names], bool)
     odd_sets = np.array([not one.isprintable() for one in sets], bool)
+    odd = np.zeros(rows, bool)
     if odd_names.any() or odd_sets.any():
         odd = odd_names[metric] | odd_sets[labels]
-        return table.filter(pa.array(~odd)), int(odd.sum())
-    return table, 0
+        table = table.filter(pa.array(~odd))
+    return table, odd
 
 
 def _values(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:

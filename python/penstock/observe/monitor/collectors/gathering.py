@@ -1,7 +1,7 @@
 """The collectors of a server's configuration, at work for whichever experiments run.
 
     gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
-    gathering.soon()               # after an experiment began
+    gathering.begun(experiment)    # after it began: receivers listen when this returns
     gathering.look()               # now and then
     receipts = gathering.end(experiment)      # before it ends
     gathering.close()
@@ -38,6 +38,8 @@ from penstock.plugins import COLLECTORS
 _OBSERVERS = ("monitor", "trace", "layers")
 #: how long a receiver may gather what came before it hands it on, and a little more [s]
 _GATHERED_S = 0.3
+#: how long who begins an experiment waits for its receivers [s]
+READY_S = 5.0
 
 
 class Fan:
@@ -118,6 +120,8 @@ class Gathering:
         self._polling: dict[tuple[Path, str], Collecting] = {}
         self._fans: dict[str, Fan] = {}
         self._listening: dict[str, Collecting] = {}
+        #: of receivers that do not listen, why
+        self._failed: dict[str, str] = {}
         #: by experiment and collector: what has the source to itself meanwhile
         self._held: dict[tuple[Path, str], Holding] = {}
         #: of what is shared, what it had done, and its processor time, when an experiment began to get it
@@ -130,6 +134,9 @@ class Gathering:
         self._through: dict[Path, str] = {}
         self._ending: set[Path] = set()
         self._closed = False
+        #: experiments whose receivers were started, or could not be
+        self._ready: set[Path] = set()
+        self._changed = threading.Condition()
         self._worker = ThreadPoolExecutor(1, "gathering")
 
     @property
@@ -137,8 +144,31 @@ class Gathering:
         """Whether there is any collector at all."""
         return bool(self._wanted)
 
+    def begun(self, experiment: Experiment, patience_s: float = READY_S) -> list[str]:
+        """After an experiment began: waits until its receivers listen, but for no collector that polls.
+
+        Gives those that do not listen, with the reason where it is known; all that do not after `patience_s`.
+        """
+        if not self._wanted or self._closed:
+            return []
+        self.soon()
+        path = experiment.path
+        with self._changed:
+            self._changed.wait_for(lambda: path in self._ready or self._closed, patience_s)
+        store, silent = self._store(), []
+        for name, settings in self._wanted.items():
+            fan = self._fans.get(name)
+            listens = fan is not None and path in fan.places and name in self._listening
+            if (
+                _listens(name, settings)
+                and not listens
+                and self._is_for(store, experiment, settings)
+            ):
+                silent.append(self._failed.get(name, f"{name}: it does not listen yet"))
+        return silent
+
     def soon(self) -> None:
-        """Looks, in a thread of its own: who begins an experiment waits for no collector."""
+        """Looks, in a thread of its own."""
         if self._wanted and not self._closed:
             with contextlib.suppress(RuntimeError):  # it was closed meanwhile
                 self._worker.submit(self._try)
@@ -165,11 +195,21 @@ class Gathering:
             for path in {p for p, _ in self._held} - running.keys():
                 self._end(path)
             self._ending &= running.keys()
+            self._ready &= running.keys()
             self._through = {p: t for p, t in self._through.items() if p in running}
-            for experiment in (e for p, e in running.items() if p not in self._ending):
-                for name, settings in self._wanted.items():
-                    if self._is_for(store, experiment, settings):
-                        self._begin(store, experiment, name, settings)
+            mine = [e for p, e in running.items() if p not in self._ending]
+            # receivers first: those who push come at once
+            for listening in (True, False):
+                for experiment in mine:
+                    for name, settings in self._wanted.items():
+                        if _listens(name, settings) == listening and self._is_for(
+                            store, experiment, settings
+                        ):
+                            self._begin(store, experiment, name, settings)
+                if listening:
+                    with self._changed:
+                        self._ready |= {e.path for e in mine}
+                        self._changed.notify_all()
 
     def _is_for(
         self, store: Experiments, experiment: Experiment, settings: Mapping[str, Any]
@@ -204,6 +244,8 @@ class Gathering:
         """Ends all; the experiments go on."""
         with self._lock:
             self._closed = True
+            with self._changed:
+                self._changed.notify_all()
             for name in list(self._listening):
                 self._quiet(name)
             for path in {p for p, _ in self._held}:
@@ -235,6 +277,7 @@ class Gathering:
             if name not in self._listening:
                 one = Collecting(collectors_of({name: own_settings(settings)}), fan)
                 self._listening[name] = one.start()
+                self._failed.pop(name, None)
             if (path, name) not in self._before:
                 one = self._listening[name]
                 done = one.receipt_of(name) or Receipt(name)
@@ -243,6 +286,7 @@ class Gathering:
             # it ended meanwhile
             self._free(path, name)
         except PenstockError as error:
+            self._failed[name] = f"{name}: {error}"
             self._say(f"{name}: {error}")
             if name in self._fans:
                 self._fans[name].remove(path)
@@ -341,10 +385,15 @@ class Gathering:
             self._tell(what)
 
 
+def _listens(name: str, settings: Mapping[str, Any]) -> bool:
+    return bool(getattr(COLLECTORS.load(str(settings.get("type", name))), "listens", False))
+
+
 def _trouble(receipt: Receipt) -> str:
     """What went wrong with a collector, in a few words; nothing where nothing did."""
     counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
     parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
+    parts += [f"{n} messages {why}" for why, n in receipt.refused_messages.items()]
     return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")
 
 

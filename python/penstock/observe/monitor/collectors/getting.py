@@ -17,11 +17,15 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?$")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a target answered; its kind is the content type, in small letters."""
+    """What a target answered; its kind is the content type, in small letters.
+
+    `bounded`: its length was told, so that it is known to be all of it.
+    """
 
     status: int
     kind: str
     body: bytes
+    bounded: bool = True
 
 
 class Talk(asyncio.Protocol):
@@ -185,12 +189,13 @@ class Talk(asyncio.Protocol):
 
     def _done(self) -> None:
         waits, self._waits = self._waits, None
-        goes_on = self._goes_on and self._length != -2 and len(self._got) == self._at
+        bounded = self._length != -2
+        goes_on = self._goes_on and bounded and len(self._got) == self._at
         self._length = None
         if not goes_on:
             self.close()
         if waits is not None and not waits.done():
-            waits.set_result(Shown(self._status, self._kind, b"".join(self._chunks)))
+            waits.set_result(Shown(self._status, self._kind, b"".join(self._chunks), bounded))
 
     def _fail(self, error: Exception) -> None:
         waits, self._waits = self._waits, None

@@ -160,24 +160,28 @@ class GraphiteReceiver:
         if await self._lines.comes_from_others(writer, certain=False):
             return
         rest = b""
-        while True:
-            await self._room.wait()
-            data = await reader.read(1 << 18)
-            if not data:
-                break
-            heard()
-            whole, newline, after = data.rpartition(b"\n")
-            if newline:
-                self._gather(rest + whole + newline)
-                rest = after
-            else:
-                rest += data
-            if len(rest) > MOST_LINE:
-                self.intake.refuse("too long", f"found a line of more than {MOST_LINE} bytes")
-                return
-        if rest:
-            # a line that its sender did not end may lack digits
-            self.intake.refuse("malformed", "found a last line without an end")
+        try:
+            while True:
+                await self._room.wait()
+                data = await reader.read(1 << 18)
+                if not data:
+                    break
+                heard()
+                whole, newline, after = data.rpartition(b"\n")
+                if newline:
+                    self._gather(rest + whole + newline)
+                    rest = after
+                else:
+                    rest += data
+                if len(rest) > MOST_LINE:
+                    rest = b""
+                    what = f"found a line of more than {MOST_LINE} bytes"
+                    self.intake.refuse("too long", what)
+                    return
+        finally:
+            if rest:
+                # a line that its sender did not end may lack digits
+                self.intake.refuse("malformed", "found a last line without an end")
 
     async def _take_pickles(
         self,
@@ -190,21 +194,29 @@ class GraphiteReceiver:
             return
         going_on = True
         while going_on:
-            length = int.from_bytes(await reader.readexactly(4), "big")
-            if length > MOST_PICKLE:
-                what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
-                self.intake.refuse("too long", what)
-                return
-            with self._pickles.room.share() as share:
-                try:
+            began = False
+            try:
+                head = await reader.readexactly(1)
+                began = True
+                length = int.from_bytes(head + await reader.readexactly(3), "big")
+                if length > MOST_PICKLE:
+                    what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
+                    self.intake.refuse_message("too long", what)
+                    return
+                with self._pickles.room.share() as share:
                     async with asyncio.timeout(PATIENCE_S):
                         data = await exactly(reader, length, share)
-                except FullError:
-                    what = "found no room for a pickle beside those of others"
-                    self.intake.refuse("no room", what)
-                    return
-                heard()
-                going_on = await self._keep_pickle(data)
+                    began = False
+                    heard()
+                    going_on = await self._keep_pickle(data)
+            except FullError:
+                what = "found no room for a pickle beside those of others"
+                self.intake.refuse_message("no room", what)
+                return
+            except (OSError, EOFError, asyncio.CancelledError):
+                if began:
+                    self.intake.refuse_message("broke off", "found a pickle that broke off")
+                raise
 
     async def _keep_pickle(self, data: bytes) -> bool:
         """Keeps a pickle once that can be; gives whether its sender is heard further."""
@@ -212,7 +224,9 @@ class GraphiteReceiver:
             try:
                 await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
                 return True
-            except (ValueError, Closed):
+            except ValueError:  # as Carbon does: it is counted, and the next one may be right
+                return True
+            except Closed:
                 return False
             except PenstockError:
                 self.intake.receipt.counted["not kept at first"] += 1
@@ -228,7 +242,8 @@ class GraphiteReceiver:
         if self._room.is_set():
             self._gather(data if data.endswith(b"\n") else data + b"\n")
         else:
-            self.intake.refuse("no room", "found no room for a datagram")
+            lines = sum(1 for line in data.splitlines() if line.strip())
+            self.intake.refuse("no room", "found no room for a datagram", lines)
 
     def _is_known(self, sender: tuple[str, int]) -> bool:
         """True for the sender of the datagram before, a moment ago."""
@@ -250,10 +265,7 @@ class GraphiteReceiver:
                     try:
                         await asyncio.to_thread(self.intake.read, "graphite", lines, time.time_ns())
                         break
-                    except Closed:
-                        self.intake.refuse(
-                            "after the end", "found lines after the experiment's end"
-                        )
+                    except Closed:  # its points were counted
                         break
                     except PenstockError:
                         self.intake.receipt.counted["not kept at first"] += 1

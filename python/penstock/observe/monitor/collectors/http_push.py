@@ -1,8 +1,9 @@
 """What is pushed over HTTP: InfluxDB's line protocol (`/write`, as InfluxDB 1.x answers) and Prometheus
-remote write (`/api/v1/write`).
+remote write 1.0 and 2.0 (`/api/v1/write`).
 
-A request is answered once its points are kept. A sender that numbers its batches (`X-Penstock-Batch: SOURCE
-NUMBER`) may send one again: it changes nothing. Settings: `port`, `host`, `token`, `open`, `in_order` (true),
+A request is answered once its points are kept; one of which anything was refused gets no 2xx. A sender that
+numbers its batches (`X-Penstock-Batch: SOURCE NUMBER`) may send one again: it changes nothing. Settings:
+`port`, `host`, `token`, `open`, `in_order` (true),
 `interval_s` (how often a point of each series is due).
 """
 
@@ -14,7 +15,7 @@ import json
 import secrets
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,8 +23,8 @@ import cramjam
 
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors.collector import (
-    NO_LOSS,
     Intake,
+    Read,
     Receipt,
     only,
     setting,
@@ -38,7 +39,7 @@ from penstock.observe.monitor.collectors.listening import (
     Request,
 )
 from penstock.observe.monitor.collectors.together import Together
-from penstock.observe.monitor.points import Closed, Held, Sink
+from penstock.observe.monitor.points import NO_LOSS, Closed, Held, Sink
 
 #: of `precision`, one unit [ns]
 PRECISIONS = {
@@ -53,8 +54,14 @@ PRECISIONS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-#: a point that is there already is no mistake of a sender that tries again
-FORGIVEN = NO_LOSS
+#: media type of remote write, and the messages of its versions by the parameter `proto`
+PROTOBUF = "application/x-protobuf"
+MESSAGES = {
+    "prometheus.writerequest": "remote_write",
+    "io.prometheus.write.v2.request": "remote_write2",
+}
+#: what clients say that say nothing: the default of theirs
+_SAYS_NOTHING = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 
 
 class _Push:
@@ -64,6 +71,8 @@ class _Push:
     #: waits at a port for what comes
     listens = True
     units = staticmethod(no_unit)
+    #: a series that comes later had not begun before
+    begin_late = False
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("host", "port", "token", "open", "in_order", "interval_s"))
@@ -99,9 +108,10 @@ class _Push:
             in_order=self._in_order,
             unit=self.units,
             interval_ns=self._interval_ns,
+            begin_late=self.begin_late,
         )
         self._together = Together(self.intake)
-        self._listener = HttpListener(self._door, self.answer, self._full)
+        self._listener = HttpListener(self._door, self.answer, self.intake.refuse_message)
         await self._listener.start()
 
     async def stop(self) -> Receipt:
@@ -119,31 +129,32 @@ class _Push:
     async def answer(self, request: Request) -> Answer:
         raise NotImplementedError
 
-    def _full(self) -> None:
-        self.intake.refuse("no room", "found no room for a body beside those of others")
+    def _turned_away(self, request: Request, status: int, reason: str, what: str) -> Answer:
+        """The answer to a message that is refused as a whole, which is counted."""
+        if request.pushes:
+            self.intake.refuse_message(reason, what)
+        return _error(status, what)
 
-    async def _read(self, request: Request, protocol: str, *words: Any) -> dict[str, int] | Answer:
-        """What was refused, or the answer where nothing could be kept."""
+    async def _read(self, request: Request, protocol: str, *words: Any) -> Read | Answer:
+        """What became of a message, or the answer where nothing could be kept."""
         try:
             numbered = request.headers.get("x-penstock-batch")
             if numbered is None:
                 return await self._together.read(protocol, *words)
             source, _, number = numbered.rpartition(" ")
             if not source or not number.isascii() or not number.isdigit() or len(number) > 18:
-                return _error(400, "found a header X-Penstock-Batch other than SOURCE NUMBER")
+                what = "found a header X-Penstock-Batch other than SOURCE NUMBER"
+                return self._turned_away(request, 400, "malformed", what)
             intake = self.intake.read_numbered
-            await asyncio.to_thread(intake, source, int(number), protocol, *words)
-            return {}
-        except ValueError as error:
+            return await asyncio.to_thread(intake, source, int(number), protocol, *words)
+        except ValueError as error:  # counted where it was read
             return _error(400, f"found {error}")
         except BadInput as error:
-            return _error(400, str(error))
-        except Closed as error:
-            self.intake.refuse("after the end", "found points after the experiment's end")
+            return self._turned_away(request, 400, "malformed", str(error))
+        except Closed as error:  # its points were counted
             return _error(410, str(error))
         except Held as error:
-            self.intake.refuse("a collector's name", str(error))
-            return _error(409, str(error))
+            return self._turned_away(request, 409, "a collector's name", str(error))
         except PenstockError as error:
             self.intake.receipt.counted["not kept at first"] += 1
             return _error(503, str(error))
@@ -164,16 +175,19 @@ class InfluxReceiver(_Push):
             body = b'{"results":[{"statement_id":0}]}\n'
             return Answer(200, body, (("content-type", "application/json"), *version))
         if request.path not in ("/write", "/api/v2/write"):
-            return _error(404, f"found {request.path[:100]}; expected /write")
+            what = f"found {request.path[:100]}; expected /write"
+            return self._turned_away(request, 404, "another path", what)
         if request.method != "POST":
-            return _error(405, f"found {request.method[:20]}; expected POST")
+            what = f"found {request.method[:20]}; expected POST"
+            return self._turned_away(request, 405, "another method", what)
         precision = asked.get("precision", [""])[0]
         if precision not in PRECISIONS:
-            return _error(400, f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h")
+            what = f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h"
+            return self._turned_away(request, 400, "malformed", what)
         try:
             body = _inflated(request)
         except BadInput as error:
-            return _error(400, str(error))
+            return self._turned_away(request, 400, "malformed", str(error))
         if not body.strip():
             return Answer(204, headers=version)
         found = await self._read(
@@ -181,39 +195,80 @@ class InfluxReceiver(_Push):
         )
         if isinstance(found, Answer):
             return found
-        wrong = {why: n for why, n in found.items() if why not in FORGIVEN}
+        # a point that is there already is no mistake of a sender that tries again; InfluxDB has no NaN
+        wrong = _wrong(found, {"duplicate"})
         if wrong:
-            reasons = ", ".join(f"{n} {why}" for why, n in sorted(wrong.items()))
-            return _error(400, f"partial write: {reasons} dropped={sum(wrong.values())}")
+            return _error(400, f"partial write: {_listed(wrong)} dropped={sum(wrong.values())}")
         return Answer(204, headers=version)
 
 
 class RemoteWriteReceiver(_Push):
-    """Takes Prometheus remote write 1.0."""
+    """Takes Prometheus remote write 1.0 and 2.0, by its content type, and says how much of a message it
+    wrote.
+
+    Native histograms are refused and counted, exemplars counted.
+    """
 
     port = 9201
     units = staticmethod(unit_of)
+    begin_late = True
 
     async def answer(self, request: Request) -> Answer:
         if request.path not in ("/api/v1/write", "/write"):
-            return _error(404, f"found {request.path[:100]}; expected /api/v1/write")
+            what = f"found {request.path[:100]}; expected /api/v1/write"
+            return self._turned_away(request, 404, "another path", what)
         if request.method != "POST":
-            return _error(405, f"found {request.method[:20]}; expected POST")
+            what = f"found {request.method[:20]}; expected POST"
+            return self._turned_away(request, 405, "another method", what)
+        try:
+            protocol = _protocol(request)
+        except BadInput as error:
+            return self._turned_away(request, 415, "unsupported", str(error))
         try:
             message = unsnapped(request.body)
             request.share.grow(len(message))
         except BadInput as error:
-            self.intake.refuse("malformed", str(error))
-            return _error(400, str(error))
-        found = await self._read(request, "remote_write", message)
+            return self._turned_away(request, 400, "malformed", str(error))
+        found = await self._read(request, protocol, message)
         if isinstance(found, Answer):
             return found
-        # a stale marker is no number and no mistake
-        wrong = {why: n for why, n in found.items() if why not in (*FORGIVEN, "not finite")}
+        written = tuple(
+            (f"x-prometheus-remote-write-{of}-written", str(number))
+            for of, number in (("samples", found.written), ("histograms", 0), ("exemplars", 0))
+        )
+        # a staleness marker is no number and no mistake
+        wrong = _wrong(found, NO_LOSS)
         if wrong:
-            reasons = ", ".join(f"{n} {why}" for why, n in sorted(wrong.items()))
-            return _error(400, f"refused points: {reasons}")
-        return Answer(204)
+            refused = _error(400, f"refused points: {_listed(wrong)}")
+            return Answer(400, refused.body, (*refused.headers, *written))
+        return Answer(204, headers=written)
+
+
+def _protocol(request: Request) -> str:
+    """The method of `PointReader` for a body. BadInput for another content type or encoding."""
+    said = request.headers.get("content-type", "")
+    media, *parameters = (part.strip().lower() for part in said.split(";"))
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "snappy"):
+        raise BadInput(f"found content-encoding {coding[:40]!r}; expected snappy")
+    if media in _SAYS_NOTHING:
+        return MESSAGES["prometheus.writerequest"]
+    named = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("proto=")]
+    message = named[0] if named else "prometheus.writerequest"
+    if media != PROTOBUF or message not in MESSAGES:
+        raise BadInput(
+            f"found content type {said[:100]!r}; expected {PROTOBUF} with proto=prometheus.WriteRequest or "
+            "proto=io.prometheus.write.v2.Request"
+        )
+    return MESSAGES[message]
+
+
+def _wrong(found: Read, forgiven: Collection[str]) -> dict[str, int]:
+    return {why: n for why, n in found.refused.items() if why not in forgiven and n}
+
+
+def _listed(wrong: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {why}" for why, n in sorted(wrong.items()))
 
 
 def unsnapped(body: bytes) -> bytes:

@@ -166,6 +166,11 @@ class Request:
     #: of the listener's room, until it is answered
     share: Share
 
+    @property
+    def pushes(self) -> bool:
+        """True for what is sent to be stored."""
+        return self.method in ("POST", "PUT") and bool(self.body)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -190,17 +195,18 @@ _OF_OTHERS = (
 class HttpListener(Listener):
     """HTTP/1.1 on bounded connections, bodies bounded as well.
 
-    `full` is called for each body that there was no room for.
+    `refused` is called for each body that was pushed and that `answer` does not get, with the reason and what
+    was wrong.
     """
 
     def __init__(
         self,
         door: Door,
         answer: Callable[[Request], Awaitable[Answer]],
-        full: Callable[[], None],
+        refused: Callable[[str, str], None],
     ) -> None:
         super().__init__(door, self._talk)
-        self._answer, self._full = answer, full
+        self._answer, self._refused = answer, refused
 
     async def _talk(
         self,
@@ -247,6 +253,9 @@ class HttpListener(Listener):
             if request is None:
                 return None
             if not self._may(request):
+                if request.pushes:
+                    given = "another token" if "authorization" in request.headers else "no token"
+                    self._refused("unauthorized", f"found {given}; expected that of the receiver")
                 return Answer(401, b'{"error":"expected the token"}\n')
             if others and request.path != "/ping":
                 return Answer(401, _OF_OTHERS)
@@ -256,11 +265,15 @@ class HttpListener(Listener):
         except TimeoutError:
             return None
         except FullError:
-            self._full()
+            self._refused("no room", "found no room for a body beside those of others")
             said = b'{"error":"found no room for a body just now; expected it a little later"}\n'
             return Answer(503, said, (("retry-after", "1"),))
         except _RefusedError as refused:
             return refused.answer
+
+    def _broke_off(self, head: h11.Request | None) -> None:
+        if head is not None and head.method in (b"POST", b"PUT"):
+            self._refused("broke off", "found a request that broke off before its end")
 
     def _may(self, request: Request) -> bool:
         """The token as `Authorization: Token …` or `Bearer …`."""
@@ -281,14 +294,22 @@ class HttpListener(Listener):
         head: h11.Request | None = None
         body = bytearray()
         while True:
-            event = talk.next_event()
+            try:
+                event = talk.next_event()
+            except h11.RemoteProtocolError:
+                self._broke_off(head)
+                raise
             if event is h11.NEED_DATA:
                 if talk.they_are_waiting_for_100_continue:
                     go_on = h11.InformationalResponse(status_code=100, headers=[])
                     writer.write(talk.send(go_on) or b"")
                 waits = PATIENCE_S if head is not None or talk.trailing_data[0] else 3600.0
-                async with asyncio.timeout(waits):
-                    data = await reader.read(1 << 18)
+                try:
+                    async with asyncio.timeout(waits):
+                        data = await reader.read(1 << 18)
+                except (OSError, asyncio.CancelledError):
+                    self._broke_off(head)
+                    raise
                 heard()
                 talk.receive_data(data)
             elif isinstance(event, h11.Request):
@@ -296,6 +317,7 @@ class HttpListener(Listener):
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > MOST_BODY:
+                    self._refused("too long", f"found a body of more than {MOST_BODY} bytes")
                     said = b'{"error":"expected a body of at most %d bytes"}\n' % MOST_BODY
                     raise _RefusedError(Answer(413, said))
                 share.grow(len(event.data))

@@ -5,10 +5,15 @@ begin in its interval is counted as missed and never made up for. Of each scrape
 `scrape_success` (0 or 1), `scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`;
 points bear the time when their scrape began.
 
-Settings: `targets`, a list of URLs or of {url, interval_s, instance}; `interval_s` (1, from 0.01 on),
-`timeout_s`, `own_times` (false); `keep` and `drop`, patterns of series of which only the first, or all but
-the second, are kept. Of `https` targets the certificate is verified, by the host's authorities or those of
-the file `ca`; `token_from` names the environment variable that holds the token for them.
+A target's own `instance`, or another label that is added here, is kept as `exported_instance`, as Prometheus
+does; with `honor_labels` it is kept as it is instead. OpenMetrics without `# EOF` at the end is a failed
+scrape.
+
+Settings: `targets`, a list of URLs or of {url, interval_s, timeout_s, instance, labels, honor_labels};
+`interval_s` (1, from 0.01 on), `timeout_s`, `own_times` (false), `honor_labels` (false); `keep` and `drop`,
+patterns of series of which only the first, or all but the second, are kept. Of `https` targets the
+certificate is verified, by the host's authorities or those of the file `ca`; `token_from` names the
+environment variable that holds the token for them.
 """
 
 from __future__ import annotations
@@ -44,7 +49,11 @@ from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")
 
-_SETTINGS = tuple("targets interval_s timeout_s own_times keep drop ca token_from".split())
+_SETTINGS = tuple(
+    "targets interval_s timeout_s own_times honor_labels keep drop ca token_from".split()
+)
+_OF_TARGET = ("url", "interval_s", "timeout_s", "instance", "labels", "honor_labels")
+_LABEL = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,199}")
 #: the shortest interval [s]
 SHORTEST_S = 0.01
 #: how long points are gathered before they are kept [s]
@@ -81,6 +90,9 @@ class Target:
     timeout_s: float
     secure: bool
     question: bytes
+    #: of all series of the target, `instance` among them
+    labels: dict[str, str]
+    honor_labels: bool = False
     due: int = 0
     missed: int = 0
     failed: int = 0
@@ -121,7 +133,7 @@ class Scraper:
         own = {"url": one} if isinstance(one, str) else one
         if not isinstance(own, Mapping):
             raise BadInput(f"{self.name}: found target {one!r}; expected a URL")
-        only(self.name, own, ("url", "interval_s", "timeout_s", "instance"))
+        only(self.name, own, _OF_TARGET)
         both = {**settings, **own}
         url = setting(self.name, own, "url", str, ...)
         try:
@@ -146,7 +158,23 @@ class Scraper:
         )
         if not question.isascii():
             raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
-        return Target(host, port, instance, interval_s, timeout_s, secure, question.encode())
+        labels = setting(self.name, own, "labels", Mapping, {})
+        for name, value in labels.items():
+            if not isinstance(name, str) or not _LABEL.fullmatch(name) or name == "__name__":
+                raise BadInput(f"{self.name}: found label {name!r}; expected letters, digits, `_`")
+            if not isinstance(value, str) or not value.isprintable() or len(value) > 500:
+                raise BadInput(f"{self.name}: found label {name}={value!r}; expected a short text")
+        return Target(
+            host,
+            port,
+            instance,
+            interval_s,
+            timeout_s,
+            secure,
+            question.encode(),
+            {"instance": instance, **labels},
+            setting(self.name, both, "honor_labels", bool, False),
+        )
 
     async def start(self, sink: Sink) -> None:
         self._tls = self._verifying() if any(t.secure for t in self.targets) else None
@@ -262,8 +290,12 @@ class Scraper:
         open_metrics: bool = False,
         own_times: bool = False,
     ) -> None:
-        added = {"instance": target.instance}
-        said = self._reader.exposition(text, utc_ns, open_metrics, own_times, added)
+        try:
+            said = self._reader.exposition(
+                text, utc_ns, open_metrics, own_times, target.labels, target.honor_labels
+            )
+        except ValueError as error:
+            raise FailedError(f"found {error}") from None
         receipt = self.intake.receipt
         for why, count in said["refused"]:
             receipt.refused[why] += count
@@ -296,8 +328,9 @@ class Scraper:
                 if ending:
                     await asyncio.to_thread(self.intake.ends, self._accounts())
                     return
-            except Closed:
-                self.intake.refuse("after the end", "found scrapes after the experiment's end")
+            except Closed:  # the points of the first were counted
+                for table in waiting[1:]:
+                    self.intake.refuse("after the end", "found scrapes after the end", len(table))
                 waiting.clear()
                 if ending:
                     return
@@ -312,9 +345,13 @@ class Scraper:
     def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
         """Points by columns as tables of no more series than a batch may have."""
         whole, odd = table_of(columns, unit_of)
-        if odd:
-            self.intake.refuse("malformed", "found a name that cannot be printed", odd)
-        whole = self._choice.of(whole)
+        if odd.any():
+            what = "found a name or label that cannot be printed"
+            self.intake.refuse("malformed", what, int(odd.sum()))
+        chosen = self._choice.of(whole)
+        if len(chosen) < len(whole):
+            self.intake.receipt.counted["not chosen"] += len(whole) - len(chosen)
+        whole = chosen
         return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:
@@ -349,6 +386,8 @@ class Scraper:
             raise FailedError(f"found HTTP status {shown.status}; expected 200")
         if shown.kind.startswith("text/html"):
             raise FailedError("found a page in HTML; expected metrics")
+        if not shown.bounded and shown.body and not shown.body.endswith(b"\n"):
+            raise FailedError("found an answer without a length that breaks off in a line")
         return shown.body, "openmetrics" in shown.kind
 
 

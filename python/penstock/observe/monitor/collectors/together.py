@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.observe.monitor.collectors.collector import Intake
+from penstock.observe.monitor.collectors.collector import Intake, Read
 
 #: a message, its bytes, and who waits for it
-_Waiting = tuple[tuple[Any, ...], int, asyncio.Future[dict[str, int]]]
+_Waiting = tuple[tuple[Any, ...], int, asyncio.Future[Read]]
 #: bytes of messages that are kept together: at six a point, no more points than a batch may have
 TOGETHER_BYTES = 8 << 20
 
@@ -24,9 +24,9 @@ class Together:
         self._waiting: deque[_Waiting] = deque()
         self._at_work: asyncio.Task[None] | None = None
 
-    async def read(self, protocol: str, message: bytes, *words: Any) -> dict[str, int]:
+    async def read(self, protocol: str, message: bytes, *words: Any) -> Read:
         """As `Intake.read`."""
-        done: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
         self._waiting.append(((protocol, message, *words), len(message), done))
         if self._at_work is None or self._at_work.done():
             self._at_work = asyncio.create_task(self._work())
@@ -44,7 +44,7 @@ class Together:
             while self._waiting and (not taken or size + self._waiting[0][1] <= TOGETHER_BYTES):
                 taken.append(self._waiting.popleft())
                 size += taken[-1][1]
-            found: Sequence[dict[str, int] | BaseException]
+            found: Sequence[Read | BaseException]
             try:
                 messages = [message for message, _, _ in taken]
                 found = await asyncio.to_thread(self._intake.read_all, messages)
