@@ -1,4 +1,7 @@
-"""Numbers that the kernel uses again, and reads and writes in one order: the modes agree. Needs root and BPF."""
+"""Numbers that the kernel uses again, and reads and writes in one order: the modes agree.
+
+Needs root and BPF.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 first = None
 for number in range(int(sys.argv[2])):
     if first is not None:
-        # the next process gets the number after this one: that of an earlier child (ns_last_pid, proc_sys_kernel)
+        # the next process gets the number after this one: that of an earlier child
         with open('/proc/sys/kernel/ns_last_pid', 'w') as last:
             last.write(str(first - 1 + number % 2))
     child = os.fork()
@@ -49,7 +52,7 @@ def known_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", ["pattern", "trace"])
 def test_threads_of_one_number_are_told_apart(tmp_path: Path, mode: str) -> None:
-    """A hundred processes that share two numbers append 64 bytes each: consecutive, whoever had the number."""
+    """A hundred processes that share two numbers append 64 bytes each: consecutive."""
     log = tmp_path / "log"
     document = trace(
         *(sys.executable, "-S", "-c", REUSE, log, "100"),

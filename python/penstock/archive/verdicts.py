@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,22 @@ class Verdict:
     median_size_bytes: float
     calls: int
     time_ns: int
-    evidence: Mapping[str, Any]
     sentence: str
     joint_class: str | None
     joint_k: int | None
     joint_confidence: float | None
     joint_sentence: str | None
     started_ns: int | None = None
+    #: the column that has the evidence, and the row
+    place: tuple[pa.StructArray, int] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def evidence(self) -> dict[str, Any]:
+        """What the classifier said, without nulls: of a million rows next to none are looked at."""
+        if self.place is None:
+            return {}
+        column, number = self.place
+        return dict(_without_nulls(column[number].as_py() or {}))
 
     @property
     def mean_ns(self) -> float:
@@ -67,6 +77,7 @@ class Verdict:
     def document(self) -> dict[str, Any]:
         """For JSON: the row as the table has it, with only what its evidence has."""
         row = {**vars(self), "evidence": self.facts}
+        row.pop("place", None)
         row["class"], row["bytes"] = row.pop("kind"), row.pop("nbytes")
         return row
 
@@ -109,12 +120,12 @@ def verdicts_of(
         for path, number in zip(columns[places[0]], columns[places[1]], strict=True)
     ]
     found = []
-    names.append("evidence")
+    names.append("place")
     for number, values in enumerate(zip(*columns, strict=True)):
         verdict = Verdict.__new__(
             Verdict
         )  # of a million rows the checks of a dataclass take seconds
-        verdict.__dict__.update(zip(names, (*values, _Evidence(evidence, number)), strict=True))
+        verdict.__dict__.update(zip(names, (*values, (evidence, number)), strict=True))
         found.append(verdict)
     return found
 
@@ -136,35 +147,6 @@ def _with_defaults(table: pa.Table) -> pa.Table:
     }
     arrays = [made.get(name, table[name]) for name in table.column_names]
     return pa.Table.from_arrays(arrays, schema=table.schema)
-
-
-class _Evidence(Mapping[str, Any]):
-    """One row of the column `evidence`, without nulls: of a million rows next to none are looked at."""
-
-    __slots__ = ("_column", "_number", "_values")
-
-    def __init__(self, column: pa.StructArray, number: int) -> None:
-        self._column = column
-        self._number = number
-        self._values: dict[str, Any] | None = None
-
-    @property
-    def _read(self) -> dict[str, Any]:
-        if self._values is None:
-            self._values = _without_nulls(self._column[self._number].as_py() or {})
-        return self._values
-
-    def __getitem__(self, name: str) -> Any:
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
-
-    def __len__(self) -> int:
-        return len(self._read)
-
-    def __repr__(self) -> str:
-        return repr(self._read)
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
