@@ -200,20 +200,23 @@ TRACE_FINDINGS = Table(
     "trace-findings",
     "finding of a trace",
     {
-        name: f"penstock.analyse.trace_findings:{name}"
-        for name in (
-            "lost",
-            "bound",
-            "random_reads",
-            "disorder",
-            "fragmented",
-            "rereads",
-            "flushes",
-            "alone",
-            "small",
-            "unaligned",
-            "overhead",
-        )
+        "lost": "penstock.analyse.trace_losses:lost",
+        **{
+            name: f"penstock.analyse.trace_findings:{name}"
+            for name in (
+                "bound",
+                "random_reads",
+                "many_files",
+                "disorder",
+                "fragmented",
+                "rereads",
+                "flushes",
+                "alone",
+                "small",
+                "unaligned",
+                "overhead",
+            )
+        },
     },
 )
 

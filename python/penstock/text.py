@@ -126,8 +126,18 @@ def at_speed(name: str, time_scale: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as whole percent; more than 100 where things happen side by side."""
+    """A share as whole percent. Time of several threads may be more than all: see `waited`."""
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+
+
+def waited(share: float) -> str:
+    """Time that threads spend per time: `65 %`; of several at once `2.65 thread-seconds per second`."""
+    return percent(share) if share <= 1 else f"{share:.3g} thread-seconds per second"
+
+
+def of_run(share: float) -> str:
+    """The same of the run: `65 % of the run`, `2.65 thread-seconds per second of the run`."""
+    return f"{waited(share)} of the run"
 
 
 def tenths(share: float) -> str:

@@ -161,6 +161,39 @@ print('done')
     assert of_file(json.loads(out), ground / "a.wt")["reads"] == 17
 
 
+def test_a_trace_ends_though_a_child_was_never_waited_for(ground: Path) -> None:
+    """Fails, by its time-out, where a process that ended before the trace began counts as running."""
+    script = """
+import os, sys
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print('ready'); sys.stdin.readline()
+os.close(os.open(sys.argv[1], os.O_RDONLY))
+print('done')
+"""
+    with Running(script, ground / "a.wt") as family:
+        tracing = started_trace("-m", "count", "-p", str(family.pid))
+        family.go()
+        assert family.said() == "done"
+        _, err = tracing.communicate(timeout=60)
+    assert tracing.returncode == 0, err
+
+
+def test_a_process_that_ended_cannot_be_traced(ground: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    try:
+        done = CliRunner().invoke(_build(), ["trace", "-p", str(child)])
+        assert isinstance(done.exception, BadInput)
+        assert "has ended and waits for its parent" in str(done.exception)
+    finally:
+        os.waitpid(child, 0)
+
+
 @pytest.fixture
 def group_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Path]]:
     with create_run_cgroup("scope-test", None, Journal(tmp_path / "journal")) as group:

@@ -46,7 +46,7 @@ def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> An
 
 def with_known_cost(state: Path) -> Path:
     """A state directory in which it is known what tracing costs: to measure it takes seconds."""
-    run = {"hook": 50.0, "low": 50.0, "high": 50.0, "account": 50.0, "idle": 60.0}
+    run = {"hook": 50.0, "low": 50.0, "high": 50.0, "account": 50.0, "idle": 60.0, "left": 40.0}
     cost = {"calls": run, "others": run, "rounds": 6, "basis": "planted"}
     kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
     state.mkdir(exist_ok=True)
@@ -123,8 +123,12 @@ def started_trace(*options: Word) -> subprocess.Popen[str]:
         text=True,
     )
     assert tracing.stderr is not None
-    line = tracing.stderr.readline()
-    assert "tracing until" in line, line + tracing.stderr.read()
+    # notes come before, such as that the cost of the hooks is measured; to read on until the end would hang: the
+    # trace goes on until SIGINT
+    lines = []
+    while "tracing until" not in (line := tracing.stderr.readline()):
+        lines.append(line)
+        assert line, f"it ended before it traced: {''.join(lines)}"
     return tracing
 
 

@@ -259,9 +259,44 @@ def test_what_is_announced_goes_with_its_process(runtime: Path) -> None:
         assert len(announced.look()) == 1
         forget_dead()
         assert sorted(p.name for p in runtime.glob("live-*")) == sorted(
-            [path.name, "live-x-beef.json"]
+            [path.name, path.with_suffix(".log").name, "live-x-beef.json"]
         )
     assert announced.look() == []
+    # nobody watched: no log stays
+    assert [p.name for p in runtime.glob("live-*")] == ["live-x-beef.json"]
+
+
+def test_events_between_two_looks_are_not_missed(runtime: Path) -> None:
+    """A study that begins, goes through its phases and ends while nobody looks is told whole."""
+    announced = Announced()
+    with Announcement("study", "earlier") as running:
+        assert [e["event"] for e in announced.events()] == ["begun"]
+        running.note("phase", run_id="r001", phase="arm")
+        with Announcement("study", "short", out="/nowhere") as said:
+            for phase in ("prepare", "workload", "collect"):
+                said.note("phase", run_id="r001", attempt=1, phase=phase)
+            said.add("ended", {"run_id": "r001", "attempt": 1})
+        found = [e for e in announced.events() if e["name"] == "short"]
+        assert [e["event"] for e in found] == ["begun", *["phase"] * 3, "ended", "closed"]
+        assert [e.get("phase") for e in found[1:4]] == ["prepare", "workload", "collect"]
+        assert {e["out"] for e in found} == {"/nowhere"}
+        running.note("phase", run_id="r001", phase="disarm")
+    assert [e.get("phase") for e in announced.events()] == ["disarm", None]
+    assert announced.events() == []
+    announced.close()
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_log_of_an_earlier_process_is_not_told_again(runtime: Path) -> None:
+    first, second = Announced(), Announced()
+    first.events()
+    with Announcement("study", "x") as said:
+        said.note("phase", run_id="r001", phase="arm")
+    assert second.events() == []  # it began to watch when all was over
+    assert [e["event"] for e in first.events()] == ["begun", "phase", "closed"]
+    for watcher in (second, first):
+        watcher.close()
+    assert list(runtime.iterdir()) == []
 
 
 def test_a_runtime_directory_that_is_full_disturbs_nobody(

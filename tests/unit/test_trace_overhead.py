@@ -22,7 +22,7 @@ from penstock.observe.trace.capture.overhead import (
     estimate,
 )
 
-COST = Cost(RunCost(50, 40, 60, 30, 70), RunCost(100, 80, 120, 40, 75), 6, "planted")
+COST = Cost(RunCost(50, 40, 60, 30, 70, 0), RunCost(100, 80, 120, 40, 75, 0), 6, "planted")
 
 
 def metering(**changed: Any) -> dict[str, Any]:
@@ -48,6 +48,32 @@ def test_the_account_itself_is_paid_for_where_it_was_on() -> None:
     assert with_it is not None
     assert without is not None
     assert with_it.ns - without.ns == pytest.approx(100 * 30)
+
+
+def test_a_loop_that_is_traced_tells_what_no_account_holds() -> None:
+    """Blocks of 500, 560, 620 and 900 ns: no programs, armed for nobody, accounted, for the loop."""
+    spans = {"off": 0, "armed": 1, "accounted": 2, "traced": 3}
+    blocks = [
+        (10**9 * place + 10**7 + 10**6 * number, ns)
+        for place, ns in enumerate((500.0, 560.0, 620.0, 900.0))
+        for number in range(50)
+    ]
+    of = {name: (10**9 * place, 10**9 * (place + 1)) for name, place in spans.items()}
+    nobody = {"metering": {"calls": {"time_ns": 7_000.0, "runs": 100.0}}}
+    # of 100 runs for the loop the account says 150 ns each, 70 of which a run for nobody takes as well
+    loop = {"metering": {"calls": {"time_ns": 15_000.0, "runs": 100.0, "own": 100.0}}}
+    made = overhead._Round(of["off"], of["armed"], of["accounted"], nobody, of["traced"], loop)
+    cost = overhead._run_cost({"calls": blocks}, [made] * 6, "calls", 2)
+    assert (cost.hook, cost.account, cost.idle) == (30, 30, 70)
+    assert cost.left == pytest.approx(400 / 2 - 30 - 80)
+    # the receipt of such a loop comes to the 400 ns that the pairs of runs show
+    sums = metering(
+        calls={"time_ns": 30_000.0, "runs": 200.0, "own": 200.0, "accounted": 0.0},
+        others={"time_ns": 0.0, "runs": 0.0, "own": 0.0, "accounted": 0.0},
+    )
+    added = added_by_programs(sums, Cost(cost, COST.others, 6, "planted"))
+    assert added is not None
+    assert added.ns == pytest.approx(100 * 400)
 
 
 def test_a_group_of_programs_left_out_is_seen() -> None:

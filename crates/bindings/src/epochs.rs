@@ -5,7 +5,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use penstock_pattern::{
-    judge_epochs, judge_together, Epoch, Epochs, ThreadVerdict, Verdict, MOST_EPOCHS,
+    classify_epochs, judge_epochs, judge_together, Epoch, Epochs, Starts, ThreadVerdict, Verdict,
+    MOST_EPOCHS,
 };
 use penstock_probe::layout::{kind, Stream, SAMPLES};
 use pyo3::exceptions::PyRuntimeError;
@@ -20,10 +21,13 @@ const BLOCKS: usize = 1 << 13;
 /// Samples are of blocks whose hash is below this: every fourth.
 const SAMPLED: u64 = 1 << 62;
 
+/// Number and start of a thread; of a call without stream 0 for the first of its number.
+type Thread = (u32, u64);
+
 /// What one file's streams of one kind came to.
 #[derive(Default)]
 struct Group {
-    threads: BTreeMap<u32, Epochs>,
+    threads: BTreeMap<Thread, Epochs>,
     calls: u64,
     errors: u64,
     done_bytes: u64,
@@ -68,16 +72,18 @@ const COLUMNS: [Column; 27] = [
 
 /// Judges the spool of mode `pattern`: (JSON as `Judge.verdicts` gives with the calls whose latency was sampled,
 /// columns of the table `epochs` as bytes of int64, its rows). A torn last record is left out. `singles` holds the
-/// calls for which the kernel had no stream.
+/// calls for which the kernel had no stream; `threads` are (tid, start [ns]) of threads, which tell those of one
+/// number apart.
 #[pyfunction]
-#[pyo3(signature = (path, singles=None))]
+#[pyo3(signature = (path, singles=None, threads=Vec::new()))]
 fn classify_spool(
     py: Python<'_>,
     path: PathBuf,
     singles: Option<PathBuf>,
+    threads: Vec<(u32, u64)>,
 ) -> PyResult<(String, Bound<'_, PyDict>, usize)> {
     let (verdicts, rows) = py
-        .detach(|| read(&path, singles.as_deref()))
+        .detach(|| read(&path, singles.as_deref(), &Starts::new(threads)))
         .map_err(|error| PyRuntimeError::new_err(format!("{}: {error}", path.display())))?;
     let columns = PyDict::new(py);
     for (name, of) in COLUMNS {
@@ -87,34 +93,81 @@ fn classify_spool(
     Ok((verdicts, columns, rows.len()))
 }
 
-fn read(path: &Path, singles: Option<&Path>) -> std::io::Result<(String, Vec<Stream>)> {
+/// Takes each epoch of a spool with its samples; a torn last record is left out.
+fn each_epoch(path: &Path, mut take: impl FnMut(&Stream, &[u32])) -> std::io::Result<()> {
     const HEAD: usize = std::mem::size_of::<Stream>();
     let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
-    let mut groups: BTreeMap<(u32, u32), Group> = BTreeMap::new();
-    let mut rows = Vec::new();
-    let (mut head, mut samples) = ([0u8; HEAD], [0u8; 4 * SAMPLES]);
+    let (mut head, mut bytes) = ([0u8; HEAD], [0u8; 4 * SAMPLES]);
+    let mut samples: Vec<u32> = Vec::with_capacity(SAMPLES);
     while source.read_exact(&mut head).is_ok() {
         // SAFETY: as long as the structure, which is plain numbers.
         let stream: Stream = unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) };
         let count = (stream.samples as usize).min(SAMPLES);
-        if source.read_exact(&mut samples[..4 * count]).is_err() {
+        if source.read_exact(&mut bytes[..4 * count]).is_err() {
             break;
         }
-        let judged = [kind::READ, kind::WRITE, kind::FAULT_READ, kind::FAULT_WRITE];
-        if stream.file_id == 0 || !judged.contains(&stream.kind) {
-            continue;
-        }
-        let hashes = samples[..4 * count]
-            .chunks_exact(4)
-            .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let group = groups.entry((stream.file_id, stream.kind)).or_default();
-        group.add(&stream, hashes);
-        if stream.requests > 0 {
-            rows.push(stream);
+        let each = bytes[..4 * count].chunks_exact(4);
+        samples.clear();
+        samples.extend(each.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        if stream.file_id > 0 && stream.kind < 2 * kind::JOINT {
+            take(&stream, &samples);
         }
     }
+    Ok(())
+}
+
+/// Reads and writes of one thread on one file in one order, from when it did both.
+struct Joint {
+    /// The kind of the stream that it was begun as a copy of.
+    first_kind: u32,
+    /// Epochs of that kind that had ended before.
+    since_ns: u64,
+    epochs: Epochs,
+}
+
+/// By file, kind of the reads, and thread.
+type Joints = BTreeMap<(u32, u32, Thread), Joint>;
+
+fn read(
+    path: &Path,
+    singles: Option<&Path>,
+    starts: &Starts,
+) -> std::io::Result<(String, Vec<Stream>)> {
+    let mut groups: BTreeMap<(u32, u32), Group> = BTreeMap::new();
+    let mut rows = Vec::new();
+    let mut joints = Joints::new();
+    each_epoch(path, |stream, _| {
+        if stream.is_joint() && stream.requests > 0 {
+            let first_kind = stream.kind - kind::JOINT;
+            let place = (stream.file_id, first_kind & !1, thread_of(stream));
+            let joint = joints.entry(place).or_insert_with(|| Joint {
+                first_kind,
+                since_ns: u64::MAX,
+                epochs: Epochs::new(BLOCKS),
+            });
+            joint.since_ns = joint.since_ns.min(stream.first_ns);
+        }
+    })?;
+    each_epoch(path, |stream, samples| {
+        let hashes = samples.iter().copied();
+        let place = (stream.file_id, stream.kind & 2, thread_of(stream));
+        if let Some(joint) = joints.get_mut(&place) {
+            let before = stream.kind == joint.first_kind && stream.first_ns < joint.since_ns;
+            if stream.is_joint() || before {
+                push(&mut joint.epochs, stream, hashes.clone());
+            }
+        }
+        if stream.is_joint() {
+            return;
+        }
+        let group = groups.entry((stream.file_id, stream.kind)).or_default();
+        group.add(stream, hashes);
+        if stream.requests > 0 {
+            rows.push(*stream);
+        }
+    })?;
     if let Some(path) = singles {
-        Singles::read(path)?.each(|stream, samples| {
+        Singles::read(path, starts)?.each(|stream, samples| {
             let group = groups.entry((stream.file_id, stream.kind)).or_default();
             group.add(stream, samples.iter().copied());
             if stream.requests > 0 {
@@ -128,10 +181,8 @@ fn read(path: &Path, singles: Option<&Path>) -> std::io::Result<(String, Vec<Str
     for (&(file_id, kind), group) in &groups {
         let writes = groups.get(&(file_id, kind + 1));
         if let (true, Some(writes)) = (kind % 2 == 0, writes) {
-            let threads = group.threads.values().chain(writes.threads.values());
             if !group.threads.is_empty() && !writes.threads.is_empty() {
-                let sequences: Vec<&Epochs> = threads.collect();
-                both.insert((file_id, kind), judge_together(&sequences));
+                both.insert((file_id, kind), in_one_order(file_id, kind, group, writes, &joints));
             }
         }
     }
@@ -150,6 +201,42 @@ fn read(path: &Path, singles: Option<&Path>) -> std::io::Result<(String, Vec<Str
     Ok((text, rows))
 }
 
+fn thread_of(stream: &Stream) -> Thread {
+    (stream.tid, stream.started_ns)
+}
+
+fn push(epochs: &mut Epochs, stream: &Stream, hashes: impl Iterator<Item = u32> + Clone) {
+    let looked = u64::from(stream.looked);
+    epochs.push_sampled(epoch(stream), looked, SAMPLED, hashes, MOST_EPOCHS);
+}
+
+/// The verdict on reads and writes together: of a thread that does both in the order in which it made them, where
+/// that was counted.
+fn in_one_order(
+    file_id: u32,
+    kind: u32,
+    reads: &Group,
+    writes: &Group,
+    joints: &Joints,
+) -> Verdict {
+    let mut sequences: Vec<&Epochs> = Vec::new();
+    for (thread, epochs) in &reads.threads {
+        match joints.get(&(file_id, kind, *thread)) {
+            Some(joint) => sequences.push(&joint.epochs),
+            None => sequences.push(epochs),
+        }
+    }
+    let counted = |thread: &Thread| {
+        reads.threads.contains_key(thread) && joints.contains_key(&(file_id, kind, *thread))
+    };
+    let alone = writes.threads.iter().filter(|(thread, _)| !counted(thread));
+    sequences.extend(alone.map(|(_, epochs)| epochs));
+    match sequences.as_slice() {
+        [one] => classify_epochs(one),
+        several => judge_together(several),
+    }
+}
+
 impl Group {
     fn add(&mut self, stream: &Stream, hashes: impl Iterator<Item = u32> + Clone) {
         self.calls += u64::from(stream.requests + stream.errors + stream.empty);
@@ -166,15 +253,22 @@ impl Group {
         self.last_ns = self.last_ns.max(stream.last_ns);
         let epochs = self
             .threads
-            .entry(stream.tid)
+            .entry(thread_of(stream))
             .or_insert_with(|| Epochs::new(BLOCKS));
-        let looked = u64::from(stream.looked);
-        epochs.push_sampled(epoch(stream), looked, SAMPLED, hashes, MOST_EPOCHS);
+        push(epochs, stream, hashes);
     }
 
     fn judged(self, file_id: u32, stream_kind: u32, both: Option<Verdict>) -> Judged {
-        let threads: Vec<_> = self.threads.into_iter().collect();
-        let judgement = judge_epochs(&threads);
+        let (starts, threads): (Vec<u64>, Vec<_>) = (self.threads.into_iter())
+            .map(|((tid, started_ns), epochs)| (started_ns, (tid, epochs)))
+            .unzip();
+        let mut judgement = judge_epochs(&threads);
+        // in order of number and start: the later ones of a number need more to be told apart
+        for at in 1..threads.len() {
+            if threads[at].0 == threads[at - 1].0 {
+                judgement.threads[at].started_ns = Some(starts[at]);
+            }
+        }
         let write = matches!(stream_kind, kind::WRITE | kind::FAULT_WRITE);
         let (only_tid, threads) = match <[ThreadVerdict; 1]>::try_from(judgement.threads) {
             Ok([one]) => (Some(one.tid), Vec::new()),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use penstock_pattern::{judge, judge_as_in_kernel, Operation, Stream, EXACT_REQUESTS};
+use penstock_pattern::{judge, judge_as_in_kernel, Operation, Row, Starts, Stream, EXACT_REQUESTS};
 use penstock_probe::layout::{Event, OPERATIONS};
 use penstock_probe::spool::Spool;
 use pyo3::buffer::{Element, PyBuffer};
@@ -67,7 +67,8 @@ fn broken(error: impl std::fmt::Display) -> PyErr {
 /// Judges a stream of operations in order of time, in bounded memory.
 ///
 /// `phases`: (first, last) times of stretches to be judged by themselves too [ns]; `exact`: a sequence of more
-/// requests than this is judged by epochs.
+/// requests than this is judged by epochs; `threads`: (tid, start [ns]) of threads, which tell those of one number
+/// apart.
 #[pyclass]
 struct Judge {
     stream: Option<Stream>,
@@ -95,10 +96,11 @@ fn items<T: Element>(buffer: PyBuffer<T>, count: Option<usize>) -> PyResult<Item
 #[pymethods]
 impl Judge {
     #[new]
-    #[pyo3(signature = (phases=Vec::new(), exact=EXACT_REQUESTS))]
-    fn new(phases: Vec<(u64, u64)>, exact: usize) -> Self {
+    #[pyo3(signature = (phases=Vec::new(), exact=EXACT_REQUESTS, threads=Vec::new()))]
+    fn new(phases: Vec<(u64, u64)>, exact: usize, threads: Vec<(u32, u64)>) -> Self {
+        let stream = Stream::new(phases, exact).with_starts(Starts::new(threads));
         Self {
-            stream: Some(Stream::new(phases, exact)),
+            stream: Some(stream),
         }
     }
 
@@ -157,12 +159,16 @@ impl Judge {
     }
 
     /// JSON: a list of {file_id, direction, basis, phase, calls, errors, done_bytes, time_ns, first_ns, last_ns,
-    /// together, threads}.
+    /// together, threads, both}. Where one thread did all, its number is `only_tid` and `threads` empty.
     fn verdicts(&mut self, py: Python<'_>) -> PyResult<String> {
         let stream = self.stream.take();
         let stream = stream.ok_or_else(|| broken("the verdicts were given"))?;
-        py.detach(|| serde_json::to_string(&stream.finish()))
-            .map_err(broken)
+        py.detach(|| {
+            let rows = stream.finish().into_iter();
+            let rows: Vec<Row> = rows.map(Row::without_repetition).collect();
+            serde_json::to_string(&rows)
+        })
+        .map_err(broken)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use penstock_pattern::{block_hash, epoch_requests, Counter, Epoch};
+use penstock_pattern::{block_hash, epoch_requests, Counter, Epoch, Starts};
 use penstock_probe::layout::{kind, Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE, SAMPLES};
 
 /// Blocks with a hash below this are looked at: every fourth, as in the kernel.
@@ -31,12 +31,15 @@ struct Single {
     ended: Vec<(Stream, Vec<u32>)>,
 }
 
+/// File, kind, and number and start of the thread; of the first of a number the start is 0.
+type Key = (u32, u32, u32, u64);
+
 /// All of them, by file, kind and thread.
-pub(crate) struct Singles(BTreeMap<(u32, u32, u32), Single>);
+pub(crate) struct Singles(BTreeMap<Key, Single>);
 
 impl Singles {
-    /// Reads the daemon's records; a torn last one is left out.
-    pub fn read(path: &Path) -> std::io::Result<Self> {
+    /// Reads the daemon's records; a torn last one is left out. `starts` tells threads of one number apart.
+    pub fn read(path: &Path, starts: &Starts) -> std::io::Result<Self> {
         const SIZE: usize = std::mem::size_of::<Event>();
         let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
         let mut all: BTreeMap<_, Single> = BTreeMap::new();
@@ -47,7 +50,8 @@ impl Singles {
             if event.op >= FIRST_SYNC || event.file_id == 0 {
                 continue;
             }
-            let key = (event.file_id, kind_of(event.op), event.tid);
+            let started_ns = starts.started_ns(event.tid, event.t_ns).unwrap_or(0);
+            let key = (event.file_id, kind_of(event.op), event.tid, started_ns);
             all.entry(key).or_default().push(&event, key);
         }
         Ok(Self(all))
@@ -75,7 +79,7 @@ fn kind_of(op: u8) -> u32 {
 
 impl Single {
     /// As `count` in bpf/epochs.h.
-    fn push(&mut self, event: &Event, key: (u32, u32, u32)) {
+    fn push(&mut self, event: &Event, key: Key) {
         self.pid = event.pid;
         self.last_ns = event.t_ns + event.latency_ns;
         if event.latency_ns > 0 {
@@ -116,7 +120,7 @@ impl Single {
     }
 
     /// Ends the epoch under way.
-    fn end(&mut self, (file_id, stream_kind, tid): (u32, u32, u32)) {
+    fn end(&mut self, (file_id, stream_kind, tid, started_ns): Key) {
         if self.waiting.is_empty() && self.errors + self.empty == 0 {
             return;
         }
@@ -142,6 +146,7 @@ impl Single {
             tid,
             pid: self.pid,
             kind: stream_kind,
+            started_ns,
             errors: std::mem::take(&mut self.errors),
             empty: std::mem::take(&mut self.empty),
             sampled: std::mem::take(&mut self.sampled),

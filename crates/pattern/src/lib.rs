@@ -24,6 +24,7 @@ mod phases;
 mod sequence;
 mod stream;
 mod summary;
+mod threads;
 mod verdict;
 mod zipf;
 
@@ -34,4 +35,5 @@ pub use stream::{Operation, Row, Stream, EXACT_REQUESTS};
 pub use summary::{
     classify_epochs, judge_as_in_kernel, judge_epochs, judge_together, Epochs, MOST_EPOCHS,
 };
+pub use threads::Starts;
 pub use verdict::{classify, judge, Class, Judgement, Phase, ThreadVerdict, Verdict};

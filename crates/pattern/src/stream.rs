@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::sequence::{Request, Sequence};
-use crate::summary::{classify_epochs, judge_together, MOST_EPOCHS};
-use crate::verdict::{at_once, classify, judge, Class, Judgement, OwnWays, ThreadVerdict, Verdict};
+use crate::summary::{classify_epochs, MOST_EPOCHS};
+use crate::threads::Starts;
+use crate::verdict::{at_once, judge, Class, Judgement, OwnWays, ThreadVerdict, Verdict};
 
 /// Requests of one sequence that are kept as they are, and judged by the exact rules.
 pub const EXACT_REQUESTS: usize = 1 << 18;
@@ -88,11 +89,27 @@ pub struct Row {
     /// All threads, and each.
     #[serde(flatten)]
     pub judgement: Judgement,
+    /// The only thread, for output that does not repeat its verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_tid: Option<u32>,
     /// Reads and writes together, where there are both.
     pub both: Option<Verdict>,
 }
 
-#[derive(Default)]
+impl Row {
+    /// Leaves the verdict of an only thread, which is that of all, out of the output.
+    pub fn without_repetition(mut self) -> Self {
+        if let [one] = self.judgement.threads.as_slice() {
+            if one.started_ns.is_none() {
+                self.only_tid = Some(one.tid);
+                self.judgement.threads.clear();
+            }
+        }
+        self
+    }
+}
+
+#[derive(Clone, Default)]
 struct Group {
     calls: u64,
     errors: u64,
@@ -103,8 +120,11 @@ struct Group {
     kept: Vec<Request>,
     long: Option<Box<Long>>,
     fault: Option<Request>,
+    /// One more than the place of the requests of both directions in `Stream::joints`; 0: there is only one.
+    joint: usize,
 }
 
+#[derive(Clone)]
 struct Long {
     together: Sequence,
     first_tid: u32,
@@ -118,7 +138,10 @@ pub struct Stream {
     /// Number of the group less one, of the whole of a file with a small number: by file and kind. 0: none.
     direct: Vec<u32>,
     index: HashMap<Key, usize>,
+    /// Reads and writes of one file together, in order of time.
+    joints: Vec<Group>,
     phases: Vec<(u64, u64)>,
+    starts: Starts,
     exact: usize,
     buffered: usize,
 }
@@ -131,10 +154,18 @@ impl Stream {
             groups: Vec::new(),
             direct: Vec::new(),
             index: HashMap::new(),
+            joints: Vec::new(),
             phases,
+            starts: Starts::default(),
             exact,
             buffered: 0,
         }
+    }
+
+    /// Tells threads of one number apart by their starts.
+    pub fn with_starts(mut self, starts: Starts) -> Self {
+        self.starts = starts;
+        self
     }
 
     /// One more operation.
@@ -148,6 +179,10 @@ impl Stream {
             FAULT_READ | FAULT_AROUND | FAULT_WRITE | FAULT_AROUND_WRITE
         );
         let kind = u32::from(operation.op >= FIRST_WRITE) + 2 * u32::from(fault);
+        let operation = &Operation {
+            tid: self.starts.key(operation.tid, operation.t_ns),
+            ..*operation
+        };
         self.push_to(operation, kind, 0);
         for i in 0..self.phases.len() {
             if (self.phases[i].0..=self.phases[i].1).contains(&operation.t_ns) {
@@ -167,11 +202,46 @@ impl Stream {
             kind,
         };
         let at = self.place(key);
-        let group = &mut self.groups[at].1;
-        self.buffered += group.push(operation, kind >= 2);
-        if group.kept.len() > self.exact {
-            self.buffered = self.buffered.saturating_sub(group.lengthen());
+        if self.groups[at].1.calls == 0 {
+            self.join(key, at);
         }
+        let group = &mut self.groups[at].1;
+        let Some(request) = group.push(operation, kind >= 2) else {
+            return;
+        };
+        let joint = group.joint;
+        let both = joint.checked_sub(1).and_then(|at| self.joints.get_mut(at));
+        for group in [Some(group), both].into_iter().flatten() {
+            self.buffered += group.take(request);
+            if group.kept.len() > self.exact {
+                self.buffered = self.buffered.saturating_sub(group.lengthen());
+            }
+        }
+    }
+
+    /// A file gets its second direction: from here on both are also kept in one order.
+    fn join(&mut self, key: Key, at: usize) {
+        let other = Key {
+            kind: key.kind ^ 1,
+            ..key
+        };
+        let Some(first) = self.known(other) else {
+            return;
+        };
+        let joint = self.groups[first].1.requests_alone();
+        self.buffered += joint.kept.len();
+        self.joints.push(joint);
+        self.groups[first].1.joint = self.joints.len();
+        self.groups[at].1.joint = self.joints.len();
+    }
+
+    /// Number of a key's group, if there is one.
+    fn known(&self, key: Key) -> Option<usize> {
+        if key.phase > 0 || key.file_id >= DIRECT {
+            return self.index.get(&key).copied();
+        }
+        let slot = (key.file_id * 4 + key.kind) as usize;
+        (*self.direct.get(slot)? as usize).checked_sub(1)
     }
 
     /// Number of a key's group, made if it is new.
@@ -197,7 +267,8 @@ impl Stream {
     /// Too much is kept as it is: the largest go over to epochs.
     fn relieve(&mut self) {
         for most in [1 << 14, 1 << 10, 1 << 6] {
-            for (_, group) in &mut self.groups {
+            let groups = self.groups.iter_mut().map(|one| &mut one.1);
+            for group in groups.chain(&mut self.joints) {
                 if group.kept.len() > most {
                     self.buffered = self.buffered.saturating_sub(group.lengthen());
                 }
@@ -211,88 +282,107 @@ impl Stream {
     }
 
     /// Takes over what another stream saw of the operations after these.
-    pub fn append(&mut self, later: Self) {
+    pub fn append(&mut self, mut later: Self) {
+        self.append_joints(&mut later);
         for (key, group) in later.groups {
             let at = self.place(key);
             let mine = &mut self.groups[at].1;
             if mine.calls == 0 {
-                *mine = group;
+                *mine = Group {
+                    joint: mine.joint,
+                    ..group
+                };
             } else {
                 mine.append(group, self.exact);
             }
         }
     }
 
-    /// The verdicts, by file, phase and direction.
-    pub fn finish(self) -> Vec<Row> {
-        let mut groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
-        for group in groups.values_mut() {
-            if let Some(fault) = group.fault.take() {
-                group.take(fault);
+    /// Of files that have both directions by then; before the groups themselves are put together.
+    fn append_joints(&mut self, later: &mut Self) {
+        for number in 0..later.groups.len() {
+            let key = later.groups[number].0;
+            let other = Key {
+                kind: key.kind ^ 1,
+                ..key
+            };
+            let joint = later.groups[number].1.joint;
+            if joint > 0 && key.kind % 2 == 1 {
+                continue; // with the reads
+            }
+            let mine = [key, other].map(|key| self.known(key));
+            let (before, after) = match (mine, joint) {
+                // only one direction in either part, and the same
+                ([_, None], 0) => continue,
+                ([own, of_other], 0) => {
+                    let first = own.or(of_other).unwrap_or_default();
+                    let alone = later.groups[number].1.requests_alone();
+                    (self.groups[first].1.requests_alone(), alone)
+                }
+                ([own, of_other], at) => {
+                    let before = own.or(of_other).map(|at| self.groups[at].1.requests_alone());
+                    (before.unwrap_or_default(), std::mem::take(&mut later.joints[at - 1]))
+                }
+            };
+            let places = [key, other].map(|key| self.place(key));
+            let known = places.map(|at| self.groups[at].1.joint);
+            let mut at = known[0].max(known[1]);
+            if at == 0 {
+                self.joints.push(before);
+                at = self.joints.len();
+            }
+            let joint = &mut self.joints[at - 1];
+            if joint.did_something() {
+                joint.append(after, self.exact);
+            } else {
+                *joint = after;
+            }
+            for place in places {
+                self.groups[place].1.joint = at;
             }
         }
-        let both: Vec<(Key, Verdict)> = groups
-            .iter()
-            .filter(|(key, _)| key.kind % 2 == 0)
-            .filter_map(|(&key, reads)| {
-                let of_writes = Key {
-                    kind: key.kind + 1,
-                    ..key
-                };
-                Some((key, together(reads, groups.get(&of_writes)?)?))
-            })
+    }
+
+    /// The verdicts, by file, phase and direction.
+    pub fn finish(self) -> Vec<Row> {
+        let (mut joints, starts) = (self.joints, self.starts);
+        let mut groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
+        let mut directions = vec![0u8; joints.len()];
+        for group in groups.values_mut() {
+            let joint = group.joint.checked_sub(1);
+            if let Some(fault) = group.fault.take() {
+                group.take(fault);
+                if let Some(at) = joint {
+                    joints[at].take(fault);
+                }
+            }
+            if let Some(at) = joint {
+                directions[at] += u8::from(group.did_something());
+            }
+        }
+        let both: Vec<Option<Verdict>> = joints
+            .into_iter()
+            .zip(directions)
+            .map(|(joint, directions)| (directions == 2).then(|| joint.judgement().together))
             .collect();
         let mut rows: Vec<Row> = Vec::with_capacity(groups.len());
         for (key, group) in groups {
-            let pair = Key {
-                kind: key.kind & !1,
-                ..key
-            };
-            let found = both.binary_search_by_key(&pair, |one| one.0).ok();
-            rows.push(Row {
-                both: found.map(|at| both[at].1.clone()),
-                ..group.row(key)
-            });
+            let joint = group.joint.checked_sub(1);
+            let mut row = group.row(key);
+            row.both = joint.and_then(|at| both[at].clone());
+            for thread in &mut row.judgement.threads {
+                (thread.tid, thread.started_ns) = starts.thread(thread.tid);
+            }
+            rows.push(row);
         }
         rows
     }
 }
 
-/// The verdict on reads and writes in the order in which they were made; where they are kept as epochs the order between
-/// them is not known to the request.
-fn together(reads: &Group, writes: &Group) -> Option<Verdict> {
-    if reads.kept.is_empty() && reads.long.is_none()
-        || writes.kept.is_empty() && writes.long.is_none()
-    {
-        return None;
-    }
-    if reads.long.is_none() && writes.long.is_none() {
-        let mut all: Vec<&Request> = reads.kept.iter().chain(&writes.kept).collect();
-        all.sort_by_key(|request| request.t_ns);
-        let offsets: Vec<i64> = all.iter().map(|r| r.offset).collect();
-        let sizes: Vec<i64> = all.iter().map(|r| i64::from(r.size)).collect();
-        let mut verdict = classify(&offsets, &sizes);
-        verdict.add_times(&all.iter().map(|r| r.t_ns).collect::<Vec<u64>>());
-        return Some(verdict);
-    }
-    let directions = [reads, writes].map(|group| {
-        let mut sequence = match &group.long {
-            Some(long) => long.together.clone(),
-            None => Sequence::new(BLOCKS),
-        };
-        for &request in &group.kept {
-            sequence.push(request, MOST_EPOCHS);
-        }
-        sequence.flush(MOST_EPOCHS);
-        sequence.epochs
-    });
-    Some(judge_together(&[&directions[0], &directions[1]]))
-}
-
 impl Group {
-    /// Gives the number of requests that it keeps more than before.
+    /// Counts an operation; gives the request that is to be taken, of a fault the one before.
     #[inline]
-    fn push(&mut self, operation: &Operation, fault: bool) -> usize {
+    fn push(&mut self, operation: &Operation, fault: bool) -> Option<Request> {
         if self.calls == 0 {
             self.first_ns = operation.t_ns;
         }
@@ -301,7 +391,7 @@ impl Group {
         self.time_ns += operation.latency_ns;
         self.errors += u64::from(operation.done < 0);
         if operation.done <= 0 {
-            return 0;
+            return None;
         }
         self.done_bytes += operation.done as u64;
         let request = Request {
@@ -311,10 +401,10 @@ impl Group {
             tid: operation.tid,
         };
         if !fault {
-            return self.take(request);
+            return Some(request);
         }
         if operation.op == FAULT_WRITE && operation.flags & FAULT_PRIVATE != 0 {
-            return 0; // a private copy: not a write of the file
+            return None; // a private copy: not a write of the file
         }
         // The page that a thread asked for and the range mapped around it are one access.
         let within = |inner: Request, outer: Request| {
@@ -325,20 +415,34 @@ impl Group {
         match self.fault {
             Some(before) if within(request, before) => {
                 self.done_bytes -= u64::from(request.size);
-                0
+                None
             }
             Some(before) if within(before, request) => {
                 self.done_bytes -= u64::from(before.size);
                 self.fault = Some(request);
-                0
+                None
             }
             before => {
                 self.fault = Some(request);
-                before.map_or(0, |before| self.take(before))
+                before
             }
         }
     }
 
+    /// The requests taken so far, without the counts.
+    fn requests_alone(&self) -> Self {
+        Self {
+            kept: self.kept.clone(),
+            long: self.long.clone(),
+            ..Self::default()
+        }
+    }
+
+    fn did_something(&self) -> bool {
+        !self.kept.is_empty() || self.long.is_some()
+    }
+
+    /// Keeps a request; gives the number of those kept as they are that there are more.
     #[inline]
     fn take(&mut self, request: Request) -> usize {
         if let Some(long) = &mut self.long {
@@ -390,8 +494,8 @@ impl Group {
         }
     }
 
-    fn row(self, key: Key) -> Row {
-        let judgement = match self.long {
+    fn judgement(self) -> Judgement {
+        match self.long {
             Some(long) => long.judge(),
             None => {
                 let offsets: Vec<i64> = self.kept.iter().map(|r| r.offset).collect();
@@ -400,7 +504,10 @@ impl Group {
                 let times: Vec<u64> = self.kept.iter().map(|r| r.t_ns).collect();
                 judge(&offsets, &sizes, &tids, &times)
             }
-        };
+        }
+    }
+
+    fn row(self, key: Key) -> Row {
         Row {
             file_id: key.file_id,
             direction: if key.kind % 2 == 1 { "write" } else { "read" },
@@ -412,8 +519,9 @@ impl Group {
             time_ns: self.time_ns,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
-            judgement,
+            only_tid: None,
             both: None,
+            judgement: self.judgement(),
         }
     }
 }
@@ -486,6 +594,7 @@ impl Long {
         if self.threads.is_empty() {
             let own = ThreadVerdict {
                 tid: self.first_tid,
+                started_ns: None,
                 verdict: together.clone(),
             };
             return Judgement {
@@ -505,7 +614,11 @@ impl Long {
             if let (Some(first), Some(last)) = (list.first(), list.last()) {
                 spans.push((first.first_ns, last.last_ns + 1, verdict.requests));
             }
-            threads.push(ThreadVerdict { tid, verdict });
+            threads.push(ThreadVerdict {
+                tid,
+                started_ns: None,
+                verdict,
+            });
         }
         let unclear = matches!(
             together.class,

@@ -348,6 +348,7 @@ pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
         .iter()
         .map(|(tid, epochs)| ThreadVerdict {
             tid: *tid,
+            started_ns: None,
             verdict: classify_epochs(epochs),
         })
         .collect();
@@ -364,8 +365,7 @@ pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
     }
 }
 
-/// Judges the epochs of several sequences (threads, or reads and writes) as one, of which the order among them was not
-/// kept.
+/// Judges the epochs of several threads as one sequence. The order among them was not kept.
 pub fn judge_together(sequences: &[&Epochs]) -> Verdict {
     let mut hot = sequences
         .first()

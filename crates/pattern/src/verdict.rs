@@ -169,6 +169,9 @@ impl Verdict {
 pub struct ThreadVerdict {
     /// The thread.
     pub tid: u32,
+    /// When it began, if another thread had its number before [ns].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_ns: Option<u64>,
     /// What it does by itself.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -436,6 +439,7 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
     } else {
         let threads = tids.first().map(|&tid| ThreadVerdict {
             tid,
+            started_ns: None,
             verdict: together.clone(),
         });
         return Judgement {
@@ -456,6 +460,7 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
         }
         threads.push(ThreadVerdict {
             tid: tids[run[0] as usize],
+            started_ns: None,
             verdict,
         });
     }

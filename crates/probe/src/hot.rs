@@ -94,8 +94,8 @@ struct Counted {
     before: Tally,
 }
 
-fn key_of(stream: &Stream) -> (u32, u32, u32) {
-    (stream.file_id, stream.tid, stream.kind)
+fn key_of(stream: &Stream) -> (u32, u32, u64, u32) {
+    (stream.file_id, stream.tid, stream.started_ns, stream.kind)
 }
 
 /// Of the epoch under way, or of the one that ended.
@@ -127,8 +127,8 @@ pub(crate) struct Chooser {
     how: Hot,
     log: Sink,
     tallies: Vec<Tally>,
-    /// By file, thread and kind of stream.
-    counted: HashMap<(u32, u32, u32), Counted>,
+    /// By file, thread (number and start) and kind of stream.
+    counted: HashMap<(u32, u32, u64, u32), Counted>,
     requests: u64,
     since_ns: u64,
     cold: HashSet<usize>,
@@ -173,6 +173,9 @@ impl Chooser {
         }
         // SAFETY: at least as long as the structure, which is plain numbers.
         let stream: Stream = unsafe { std::ptr::read_unaligned(epoch.as_ptr().cast()) };
+        if stream.is_joint() {
+            return;
+        }
         let ended = tally_of(&stream);
         let counted = self.counted.entry(key_of(&stream)).or_default();
         counted.handed_over.requests += ended.requests;
@@ -205,7 +208,7 @@ impl Chooser {
         if !self.due(now_ns) {
             return;
         }
-        for stream in streams {
+        for stream in streams.filter(|stream| !stream.is_joint()) {
             let counted = self.counted.entry(key_of(&stream)).or_default();
             let under_way = tally_of(&stream);
             let (requests, bytes) = (

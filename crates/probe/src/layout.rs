@@ -245,6 +245,16 @@ pub struct Stream {
     pub hot_count: u32,
     pub hot_last: u32,
     pub notebook: u32,
+    pub started_ns: u64,
+    pub joint: u32,
+    pub spare_too: u32,
+}
+
+impl Stream {
+    /// True if it counts reads and writes together: what it counts is in the streams of each direction too.
+    pub fn is_joint(&self) -> bool {
+        self.kind >= kind::JOINT
+    }
 }
 
 /// What mode `pattern` remembers of a stream that jumps.
@@ -263,6 +273,8 @@ pub mod kind {
     pub const WRITE: u32 = 1;
     pub const FAULT_READ: u32 = 2;
     pub const FAULT_WRITE: u32 = 3;
+    /// Reads and writes together: this and the kind of the stream that it began as a copy of.
+    pub const JOINT: u32 = 4;
 }
 
 /// The head of a file's announcement; the path's components follow, from the file up, each ended by a zero.
@@ -339,7 +351,7 @@ mod tests {
         assert_eq!(size_of::<Source>(), 64);
         assert_eq!(size_of::<Ledger>(), 512);
         assert_eq!(offset_of!(Ledger, tail), 448);
-        assert_eq!(size_of::<Stream>(), 352);
+        assert_eq!(size_of::<Stream>(), 368);
         assert_eq!(size_of::<Notebook>(), 4096);
         assert_eq!(size_of::<Introduction>(), 56);
         assert_eq!(size_of::<NamePiece>(), 56);

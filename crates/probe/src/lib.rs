@@ -48,7 +48,7 @@ pub use tracer::{Target, Tracer};
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel refused the programs or the maps.
-    #[error("the kernel does not take the tracing programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
+    #[error("the kernel does not take the tracing programs ({reason}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON", reason = crate::features::words(.0))]
     Load(libbpf_rs::Error),
     /// It refused one of them: the hook, and the error by its name.
     #[error("{hook}: {error}")]

@@ -82,7 +82,7 @@ impl Sums {
 
     /// Counts an epoch handed over (the structure and its samples), and remembers it for a while.
     pub fn add_epoch(&mut self, mut bytes: Vec<u8>) {
-        let Some(stream) = stream_in(&bytes) else {
+        let Some(stream) = stream_in(&bytes).filter(|stream| !stream.is_joint()) else {
             return;
         };
         self.add(stream.file_id, stream.kind % 2 == 1, &Sum::from(&stream));
@@ -110,7 +110,10 @@ impl Sums {
     pub fn told(&self, under_way: &[Stream], most: usize) -> Value {
         let mut bytes = self.bytes;
         let mut rows: HashMap<usize, Sum> = self.rows.iter().copied().enumerate().collect();
-        for stream in under_way.iter().filter(|stream| stream.file_id > 0) {
+        for stream in under_way
+            .iter()
+            .filter(|stream| stream.file_id > 0 && !stream.is_joint())
+        {
             bytes += stream.done_bytes;
             let row = 2 * stream.file_id as usize + stream.kind as usize % 2;
             rows.entry(row).or_default().add(&Sum::from(stream));

@@ -11,6 +11,8 @@ pub(crate) const SINGLES_BYTES: usize = 8 << 20;
 /// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
 pub(crate) const COUNTED_FILES: usize = 131_072;
 const MOST_LANES: usize = 8;
+/// Files told apart where each gets its own number (`files` in `bpf/maps.h`); an entry takes memory when it is used.
+const FILES: usize = 1 << 21;
 /// Streams that jump for which chains and blocks are remembered (4 KiB each).
 pub(crate) const NOTEBOOKS: usize = 8_192;
 /// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
@@ -49,6 +51,10 @@ pub(crate) fn prepare(
     if mode == Mode::Count {
         let counters = 2 * COUNTED_FILES * lanes(cpus);
         open.maps.counters.set_max_entries(entries(counters))?;
+    }
+    if matches!(mode, Mode::Trace | Mode::Pattern) {
+        open.maps.files.set_max_entries(entries(FILES))?;
+        open.maps.operations.set_max_entries(entries(FILES))?;
     }
     constants.stream_count = entries(stream_count);
     let counting = mode == Mode::Pattern || stream_count > 1;

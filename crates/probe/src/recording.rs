@@ -93,8 +93,11 @@ impl Recording {
     }
 }
 
-/// What an epoch counted.
+/// Operations of an epoch; 0 where they are in another one too.
 pub(crate) fn operations_of(stream: &Stream) -> u64 {
+    if stream.is_joint() {
+        return 0;
+    }
     [stream.requests, stream.errors, stream.empty]
         .map(u64::from)
         .iter()

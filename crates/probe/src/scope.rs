@@ -278,14 +278,28 @@ impl Members {
                 word.fetch_or(bit, Ordering::SeqCst);
             }
         }
-        // whoever ended before its bit was set would keep it for the next process of that number
+        // whoever ended before its bit was set would keep it: the trace would wait for its end, and the next process
+        // of that number would be traced
         for process in known {
-            if !fs::exists(format!("/proc/{process}")).unwrap_or(true) {
+            if has_ended(process) {
                 let (word, bit) = self.word(process);
                 word.fetch_and(!bit, Ordering::SeqCst);
             }
         }
     }
+}
+
+/// True if a process is gone, or has ended and waits for its parent: no thread of it will end any more.
+fn has_ended(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // the name may hold anything, so count from its last bracket
+        stat.rsplit_once(") ")
+            .is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// Every process with its parent.
@@ -312,6 +326,7 @@ struct Notice {
     t_ns: u64,
     tid: u32,
     pid: u32,
+    started_ns: u64,
     text: [u8; 64],
 }
 
@@ -328,10 +343,13 @@ pub fn notice(bytes: &[u8]) -> Option<String> {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let (t_ns, tid, pid) = (notice.t_ns, notice.tid, notice.pid);
+    let started_ns = notice.started_ns;
     Some(match notice.kind {
         1 => format!(
             "{}\n",
-            json!({"tid": tid, "pid": pid, "first_ns": t_ns, "program_hex": hex})
+            json!({
+                "tid": tid, "pid": pid, "first_ns": t_ns, "started_ns": started_ns, "program_hex": hex,
+            })
         ),
         2 => format!(
             "{}\n",
@@ -415,9 +433,27 @@ mod tests {
         bytes[..4].fill(0xff);
         bytes[4] = 1;
         bytes[16] = 42;
-        bytes[24..26].copy_from_slice(b"sh");
+        bytes[24] = 7;
+        bytes[32..34].copy_from_slice(b"sh");
         let line = notice(&bytes).unwrap();
         assert!(line.contains("\"program_hex\":\"7368\"") && line.contains("\"tid\":42"));
+        assert!(line.contains("\"started_ns\":7"));
+    }
+
+    #[test]
+    fn a_process_that_nobody_waited_for_has_ended() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        assert!(!has_ended(child.id()) && !has_ended(std::process::id()));
+        child.kill().unwrap();
+        while !has_ended(child.id()) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(fs::exists(format!("/proc/{}", child.id())).unwrap());
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
     }
 
     #[test]

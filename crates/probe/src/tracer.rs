@@ -584,7 +584,9 @@ impl Tracer {
                 if let Some(path) = sample {
                     let wanted = live::files_of(&more);
                     let mut bytes = recording.sums.latest_of(&wanted);
-                    let own = |s: &&Stream| wanted.contains(&s.file_id) && s.requests > 0;
+                    let own = |s: &&Stream| {
+                        wanted.contains(&s.file_id) && s.requests > 0 && !s.is_joint()
+                    };
                     for stream in under_way.iter().filter(own).take(live::LATEST) {
                         bytes.extend(self.with_samples(stream));
                     }

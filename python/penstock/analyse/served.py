@@ -16,9 +16,11 @@ From the tables `cache_use`, `io_events`, `files` and `device_requests` alone (d
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -38,6 +40,7 @@ _ADDED = "mm_filemap_add_to_page_cache"
 _QUICK_NS = 20_000
 
 _DIRECT, _SYNC = 1, 4  # of `flags`
+_PAGES = ("hit", "ahead", "missed")
 NEEDED = {
     "cache_use": (
         "seq",
@@ -70,10 +73,10 @@ WITH calls AS (
         WHEN pages_hit > 0 THEN 'cached' ELSE 'untold' END AS source
     FROM calls
 )
-SELECT file_id, direction, basis, source, count(*) AS calls, sum(latency_ns) AS time_ns,
-    sum(device_ns) AS device_ns, sum(pages_hit) AS hit, sum(pages_readahead) AS ahead,
-    sum(pages_missed) AS missed
-FROM sourced GROUP BY file_id, direction, basis, source
+SELECT file_id, direction::VARCHAR AS direction, basis, {sums},
+    coalesce(sum(device_ns), 0)::BIGINT AS device_ns, coalesce(sum(pages_hit), 0)::BIGINT AS hit,
+    coalesce(sum(pages_readahead), 0)::BIGINT AS ahead, coalesce(sum(pages_missed), 0)::BIGINT AS missed
+FROM sourced WHERE file_id IS NOT NULL GROUP BY file_id, direction, basis
 """
 
 
@@ -122,46 +125,109 @@ class Served:
         return {name: count / max(self.total, 1) for name, count in self.calls.items()}
 
 
+def summed(rows: Sequence[Served]) -> Served | None:
+    """The calls of several rows as those of one; None without rows."""
+    if not rows:
+        return None
+    first = rows[0]
+
+    def sums(of: Callable[[Served], dict[str, int]]) -> dict[str, int]:
+        return {name: sum(of(row)[name] for row in rows) for name in of(first)}
+
+    return Served(
+        first.file_id,
+        first.direction,
+        first.basis,
+        sums(lambda row: row.calls),
+        sums(lambda row: row.time_ns),
+        sums(lambda row: row.pages),
+        sum(row.device_ns for row in rows),
+    )
+
+
 def quick_ns(mean_bytes: float) -> float:
     """Mean latency [ns] below which calls of this size are taken to have waited for no device."""
     return _QUICK_NS + mean_bytes
 
 
-def served_by(
-    query: Callable[[str], list[dict[str, Any]]],
-    columns: dict[str, set[str]],
-    layers: dict[str, Any] | None,
-    only: int | None = None,
-) -> list[Served]:
-    """One row per file, direction and basis (or of the file `only`), most time first.
+class AllServed(Mapping[tuple[int, str, str], Served]):
+    """What served the calls of a run, by file, direction and basis; each row is made when it is asked for."""
 
-    `query` answers SQL over the run's tables, `columns` are the names of those there, `layers` the receipt of
-    what watched below the calls. Empty where the run has no `cache_use`.
+    def __init__(self, columns: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
+        keys = zip(
+            *(columns[name].tolist() for name in ("file_id", "direction", "basis")), strict=True
+        )
+        self._places = {key: place for place, key in enumerate(keys)}
+        self._columns = columns
+        self._calls, self._times = (
+            self._by_source(columns, name, layers) for name in ("calls", "time")
+        )
+
+    @staticmethod
+    def _by_source(
+        columns: Mapping[str, Any], what: str, layers: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Sums by what the calls may be said to be served by, after what was lost below."""
+        found = {name: np.zeros(len(columns["file_id"]), np.int64) for name in SOURCES}
+        for name in SOURCES:
+            found[_trusted(name, layers)] += columns[f"{what}_{name}"]
+        return found
+
+    def __getitem__(self, key: tuple[int, str, str]) -> Served:
+        place = self._places[key]
+        calls, times = (
+            {name: int(column[place]) for name, column in of.items()}
+            for of in (self._calls, self._times)
+        )
+        pages = {name: int(self._columns[name][place]) for name in _PAGES}
+        return Served(*key, calls, times, pages, int(self._columns["device_ns"][place]))
+
+    def __iter__(self) -> Iterator[tuple[int, str, str]]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def all_served(
+    arrays: Callable[[str], Mapping[str, Any]],
+    columns: dict[str, set[str]],
+    layers: Mapping[str, Any] | None,
+    only: int | None = None,
+) -> Mapping[tuple[int, str, str], Served]:
+    """What served the calls by file, direction and basis (or of the file `only`).
+
+    `arrays` answers SQL over the tables by columns, `columns` are the names of those there, `layers` the
+    receipt of what watched below the calls. Empty where the run has no `cache_use`.
     """
     if not all(set(names) <= columns.get(table, set()) for table, names in NEEDED.items()):
-        return []
+        return {}
+    sums = [
+        f"coalesce(sum({value}) FILTER (source = '{name}'), 0)::BIGINT AS {what}_{name}"
+        for what, value in (("calls", "1"), ("time", "latency_ns"))
+        for name in SOURCES
+    ]
     statement = _CALLS.format(
         direct=_DIRECT,
         sync=_SYNC,
         no_blocks=_no_blocks(columns),
         files="LEFT JOIN files f ON f.file_id = e.file_id" if "files" in columns else "",
         only="" if only is None else f"AND e.file_id = {only}",
+        sums=", ".join(sums),
     )
-    found: dict[tuple[int, str, str], Served] = {}
-    for row in query(statement):
-        key = (int(row["file_id"]), str(row["direction"]), str(row["basis"]))
-        if key not in found:
-            none = dict.fromkeys(SOURCES, 0)
-            pages = dict.fromkeys(("hit", "ahead", "missed"), 0)
-            found[key] = Served(*key, dict(none), dict(none), pages, 0)
-        served, source = found[key], _trusted(str(row["source"]), layers or {})
-        served.calls[source] += int(row["calls"])
-        served.time_ns[source] += int(row["time_ns"] or 0)
-        for name in served.pages:
-            served.pages[name] += int(row[name] or 0)
-        device_ns = served.device_ns + int(row["device_ns"] or 0)
-        found[key] = Served(*key, served.calls, served.time_ns, served.pages, device_ns)
-    return sorted(found.values(), key=lambda row: -row.total_ns)
+    found = arrays(statement)
+    return AllServed(found, layers or {}) if len(found["file_id"]) else {}
+
+
+def served_by(
+    arrays: Callable[[str], Mapping[str, Any]],
+    columns: dict[str, set[str]],
+    layers: Mapping[str, Any] | None,
+    only: int | None = None,
+) -> list[Served]:
+    """The rows of `all_served`, most time first."""
+    rows = all_served(arrays, columns, layers, only).values()
+    return sorted(rows, key=lambda row: -row.total_ns)
 
 
 def _no_blocks(columns: dict[str, set[str]]) -> str:
@@ -179,7 +245,7 @@ def _no_blocks(columns: dict[str, set[str]]) -> str:
     )
 
 
-def _trusted(source: str, layers: dict[str, Any]) -> str:
+def _trusted(source: str, layers: Mapping[str, Any]) -> str:
     """What a call may be said to be served by, after what was lost or could not be seen below."""
     missing = layers.get("missing") or {}
     lost = layers.get("lost", 0) > _MAY_BE_LOST * max(layers.get("seen", 0), 1)

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.analyse.finding import Finding
+from penstock.analyse.many_files import FileSet
 from penstock.analyse.served import quick_ns
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traced_run import TracedRun, Waits
 from penstock.archive.verdicts import Verdict
-from penstock.text import duration, percent, size
+from penstock.text import FAULTS, duration, of_run, percent, size
 
 #: code → what it states
 CODES = {
@@ -25,6 +26,7 @@ CODES = {
     "trace-not-io-bound": "the calls on files take too little of the run to matter",
     "trace-random-reads": "reads that wait for the device in an order it cannot read ahead of",
     "trace-cached": "time in calls that the page cache serves: it is their number, or their bytes, that cost",
+    "trace-many-files": "time in many small files, each of which takes next to none of it",
     "trace-small-requests": "orderly calls so small that their number costs",
     "trace-unaligned-direct": "direct I/O that does not fit the blocks below",
     "trace-rereads": "bytes that the device served more than once",
@@ -53,6 +55,8 @@ APPENDED, PAGE_BYTES = 0.9, 4096
 FRAGMENTED = 0.5
 FRAGMENTED_BYTES = 16 << 20
 OVERHEAD = 0.05
+#: files whose numbers the evidence of a finding on many files holds
+MOST_TOLD = 100
 
 #: of the time of all calls on files that those of the page cache must take for a statement on them
 _MOSTLY = 0.5
@@ -63,60 +67,6 @@ _FEW_LOST = 0.01
 
 _ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
 _SCATTERED = {"random", "irregular", "hot-set"}
-
-
-def lost(run: TracedRun) -> Iterator[Finding]:
-    """Guard: nothing was lost."""
-    lost, seen = run.receipt.get("lost", 0), run.receipt.get("seen", 0)
-    if lost:
-        yield Finding(
-            "trace-lost",
-            "warning",
-            f"{lost:,} of {seen:,} events were seen and not kept ({percent(lost / max(seen, 1))}); "
-            "shares and verdicts are of the others.",
-            {
-                "manifest": {
-                    "seen": seen,
-                    "lost": lost,
-                    "per_probe": run.receipt.get("per_probe", {}),
-                }
-            },
-            "Give the kernel more room (--ring-size), choose fewer files (--file, --dir), or use "
-            "--mode pattern.",
-        )
-    layers = run.receipt.get("layers") or {}
-    if layers.get("lost"):
-        yield Finding(
-            "trace-lost",
-            "warning",
-            f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
-            "not kept: misses may count as hits, and requests may be missing.",
-            {"manifest": {name: layers[name] for name in ("seen", "lost")}},
-            "Choose a shorter part of the run, or a machine with less other I/O; the calls "
-            "themselves are complete.",
-        )
-    if layers.get("incomplete"):
-        yield Finding(
-            "trace-lost",
-            "warning",
-            f"What lay under the calls is incomplete: {layers['incomplete']}. What was not seen "
-            "counts as a hit of the page cache.",
-            {"manifest": {"incomplete": layers["incomplete"]}},
-            "Trace again; the calls themselves are complete.",
-        )
-    without = sorted({what for what in (layers.get("missing") or {}).values() if what})
-    if without:
-        unseen = "mm_filemap_add_to_page_cache" in layers["missing"]
-        yield Finding(
-            "trace-lost",
-            "warning" if unseen else "info",
-            f"This kernel does not tell under the calls: {'; '.join(without)}"
-            + (": whatever was read counts as a hit of the page cache." if unseen else "."),
-            {"manifest": {"missing": layers["missing"]}},
-            "Take it on a kernel that has "
-            + ", ".join(name for name, what in layers["missing"].items() if what)
-            + ".",
-        )
 
 
 _BY_TIME = " That they wait for a device is inferred from that time"
@@ -155,7 +105,7 @@ def bound(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-not-io-bound",
             "info",
-            f"All calls on files together take {percent(run.share(total))} of the run: storage is "
+            f"All calls on files together take {of_run(run.share(total))}: storage is "
             "not what it waits for.",
             {"time_ns": total, "wall_ns": run.wall_ns},
             "Look at its processor time, its locks and its network instead.",
@@ -205,7 +155,7 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
         "trace-cached",
         "info",
         f"{found.calls:,} reads and writes of {duration(found.time_ns / found.calls)} each take "
-        f"{percent(run.share(found.time_ns))} of the run: {by}, and it is {cost} that costs.",
+        f"{of_run(run.share(found.time_ns))}: {by}, and it is {cost} that costs.",
         {
             "calls": found.calls,
             "time_ns": found.time_ns,
@@ -217,13 +167,29 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
     )
 
 
+def _ordered_below(run: TracedRun, row: Verdict) -> bool:
+    """True of page faults whose requests reach the device in order: the kernel reads around a fault."""
+    below = run.device.get((row.file_id, row.direction))
+    return row.basis == FAULTS and below is not None and below.kind in _ORDERLY
+
+
+_IN_FILE_ORDER = (
+    "Make the order of access that of the file: rewrite the data in key order (CLUSTER, dump and "
+    "reload), sort what is asked for, or give it memory or a disk of lower latency."
+)
+
+
 def random_reads(run: TracedRun) -> Iterator[Finding]:
-    """Guard: cached reads, holes, files of little time and small samples are left alone."""
+    """Guard: cached reads, holes, files of little time and small samples are left alone; so are faults whose
+    requests the device gets in order. Files of which none takes much are told together."""
+    others: list[tuple[Verdict, Waits]] = []
     for row in run.judged:
-        if row.direction != "read" or row.kind not in _SCATTERED:
+        if row.direction != "read" or row.kind not in _SCATTERED or _ordered_below(run, row):
             continue
         waits = run.waits(row)
         if waits.calls < ENOUGH or run.share(waits.time_ns) < LITTLE:
+            if waits.calls:
+                others.append((row, waits))
             continue
         who = "" if waits.calls == row.calls else f"{waits.calls:,} of them "
         yield Finding(
@@ -231,39 +197,124 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
             "warning",
             f"{row.path}: {row.calls:,} reads of {size(row.median_size_bytes)} in {row.kind} order"
             f"{', ' if who else ' '}{who}wait {duration(waits.mean_ns)} each, "
-            f"{percent(run.share(waits.time_ns))} of the run."
-            + (_inferred(run) if waits.inferred else ""),
+            f"{of_run(run.share(waits.time_ns))}." + (_inferred(run) if waits.inferred else ""),
             {
                 "patterns": {"file_id": row.file_id, "direction": "read", "class": row.kind},
                 "calls": waits.calls,
                 "time_ns": waits.time_ns,
                 "inferred": waits.inferred,
             },
-            "Make the order of access that of the file: rewrite the data in key order "
-            "(CLUSTER, dump and "
-            "reload), sort what is asked for, or give it memory or a disk of lower latency.",
+            _IN_FILE_ORDER,
+        )
+    calls = sum(waits.calls for _, waits in others)
+    time_ns = sum(waits.time_ns for _, waits in others)
+    if calls < ENOUGH or run.share(time_ns) < LITTLE:
+        return
+    yield Finding(
+        "trace-random-reads",
+        "warning",
+        f"{_and_more(others[0][0], len(others))}: {calls:,} reads in scattered order wait "
+        f"{duration(time_ns / calls)} each, {of_run(run.share(time_ns))}."
+        + (_inferred(run) if any(waits.inferred for _, waits in others) else ""),
+        {
+            "patterns": {"file_id": [row.file_id for row, _ in others][:MOST_TOLD]},
+            "files": len(others),
+            "calls": calls,
+            "time_ns": time_ns,
+        },
+        _IN_FILE_ORDER,
+    )
+
+
+def _and_more(first: Verdict, files: int) -> str:
+    """`/data/a.db and 99 more files`."""
+    more = files - 1
+    return first.path + (f" and {more:,} more file{'s' if more > 1 else ''}" if more else "")
+
+
+def many_files(run: TracedRun) -> Iterator[Finding]:
+    """Guard: few files, large ones, sets of which one file has most of the time, and little time in all."""
+    if not _of_calls(run):
+        return
+    rows = [row for row in run.judged if row.basis == "calls" and row.kind == "insufficient"]
+    for direction, verb in (("read", "Reads"), ("write", "Writes")):
+        files = FileSet(direction, "insufficient")
+        largest, waiting, inferred = 0, Waits(0, 0, False), False
+        for row in rows:
+            if row.direction != direction:
+                continue
+            files.add(row.path, row.calls, row.nbytes, row.time_ns)
+            largest = max(largest, row.time_ns)
+            waits = run.waits(row)
+            inferred |= waits.inferred
+            waiting = Waits(waiting.calls + waits.calls, waiting.time_ns + waits.time_ns, inferred)
+        time_ns = files.time_ns
+        if files.files < ENOUGH or not files.small or run.share(time_ns) < LITTLE:
+            continue
+        if 2 * largest >= time_ns:
+            continue
+        waits_much = 2 * waiting.time_ns >= time_ns
+        advice = "Pack the files (one archive or larger records)"
+        if waits_much and direction == "read":
+            advice += (
+                ", or read ahead with more processes: "
+                f"{run.share(time_ns):.1f} reads wait at a time"
+            )
+        elif not waits_much:
+            advice += ": it is their number that costs; a faster disk does nothing for them"
+        yield Finding(
+            "trace-many-files",
+            "warning" if waits_much else "info",
+            f"{verb} of {files.name} take {of_run(run.share(time_ns))}: {files.each()}"
+            + (", waiting for the device." if waits_much else ".")
+            + (_inferred(run) if waits_much and inferred else ""),
+            {
+                "patterns": {"direction": direction, "class": "insufficient"},
+                "files": files.files,
+                "calls": files.calls,
+                "bytes": int(files.nbytes),
+                "time_ns": time_ns,
+                "inferred": inferred,
+            },
+            f"{advice}.",
         )
 
 
+_BUFFER = "Buffer them: 64 KiB or more per call."
+
+
 def small(run: TracedRun) -> Iterator[Finding]:
-    """Guard: scattered small requests (there is nothing to join) and files of little time."""
+    """Guard: scattered small requests (there is nothing to join) and files of little time, together too."""
+    others = []
     for row in run.judged:
         if (
-            row.kind in {"consecutive", "sequential"}
-            and row.basis == "calls"
-            and row.calls >= 10 * ENOUGH
-            and 0 < row.median_size_bytes < SMALL_BYTES
-            and run.share(row.time_ns) >= LITTLE
+            row.kind not in {"consecutive", "sequential"}
+            or row.basis != "calls"
+            or not 0 < row.median_size_bytes < SMALL_BYTES
         ):
-            yield Finding(
-                "trace-small-requests",
-                "warning",
-                f"{row.path}: {row.calls:,} {row.direction}s of {size(row.median_size_bytes)}, one "
-                f"after the other, "
-                f"take {percent(run.share(row.time_ns))} of the run.",
-                {"patterns": {"file_id": row.file_id, "direction": row.direction}},
-                "Buffer them: 64 KiB or more per call.",
-            )
+            continue
+        if row.calls < 10 * ENOUGH or run.share(row.time_ns) < LITTLE:
+            others.append(row)
+            continue
+        yield Finding(
+            "trace-small-requests",
+            "warning",
+            f"{row.path}: {row.calls:,} {row.direction}s of {size(row.median_size_bytes)}, one "
+            f"after the other, take {of_run(run.share(row.time_ns))}.",
+            {"patterns": {"file_id": row.file_id, "direction": row.direction}},
+            _BUFFER,
+        )
+    calls, time_ns = sum(row.calls for row in others), sum(row.time_ns for row in others)
+    if calls >= 10 * ENOUGH and run.share(time_ns) >= LITTLE:
+        each = sum(row.nbytes for row in others) / calls
+        yield Finding(
+            "trace-small-requests",
+            "warning",
+            f"{_and_more(others[0], len(others))}: {calls:,} reads and writes of {size(each)} in the "
+            f"mean, one after the other, take {of_run(run.share(time_ns))}.",
+            {"patterns": {"file_id": [row.file_id for row in others][:MOST_TOLD]}},
+            _BUFFER,
+        )
 
 
 def unaligned(run: TracedRun) -> Iterator[Finding]:
@@ -399,7 +450,7 @@ def flushes(run: TracedRun) -> Iterator[Finding]:
             "warning",
             f"{run.name_of_all(row['file_id'])}: {count:,} flushes to the device, one after every "
             f"{per:.1f} writes, of {duration(ns / count)} each: "
-            f"{percent(run.share(ns))} of the run.",
+            f"{of_run(run.share(ns))}.",
             {"operations": {"file_id": row["file_id"], "direction": "sync"}},
             _fewer_flushes(run.name(row["file_id"])),
         )
@@ -413,7 +464,7 @@ def flushes(run: TracedRun) -> Iterator[Finding]:
         "trace-flush-bound",
         "info",
         f"{files}: {count:,} flushes to the device of {duration(ns / max(count, 1))} each take "
-        f"{percent(run.share(ns))} of the run.",
+        f"{of_run(run.share(ns))}.",
         {"operations": {"file_id": [row["file_id"] for row in others], "direction": "sync"}},
         "Flush less often if what is lost in a crash may be more, or put these files on a device that "
         "writes faster or has a protected cache.",
@@ -425,7 +476,9 @@ def alone(run: TracedRun) -> Iterator[Finding]:
     waiting = [
         (row, waits)
         for row in run.judged
-        if row.basis == "calls" and (waits := run.waits(row)).calls >= ENOUGH
+        if row.basis == "calls"
+        and row.calls >= ENOUGH
+        and (waits := run.waits(row)).calls >= ENOUGH
     ]
     total = sum(waits.time_ns for _, waits in waiting)
     both = [pair for pair in waiting if pair[0].kind in _SCATTERED and pair[0].direction == "read"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from penstock.analyse.finding import Finding
-from penstock.analyse.served import FLUSHES, Served, quick_ns, served_by
+from penstock.analyse.served import FLUSHES, Served, all_served, quick_ns
 from penstock.archive.trace_tables import TraceTables
 from penstock.archive.verdicts import Verdict
 from penstock.plugins import TRACE_FINDINGS
@@ -96,14 +97,20 @@ class TracedRun(TraceTables):
 
     def verdicts_on(self, file_id: int) -> list[Verdict]:
         """The verdicts on one path: reads before writes, calls before faults before the device."""
-        of_path = set(self.files_of_path(file_id))
         # of the files of a path the verdict on that with most requests, which comes first
         most: dict[tuple[str, str], Verdict] = {}
-        for row in self.whole_verdicts:
-            if row.file_id in of_path:
-                most.setdefault((row.basis, row.direction), row)
+        for row in self._of_first.get(self.first_of.get(file_id, file_id), []):
+            most.setdefault((row.basis, row.direction), row)
         order = {"calls": 0, "faults": 1, "device": 2}
         return sorted(most.values(), key=lambda r: (order.get(r.basis, 9), r.direction))
+
+    @cached_property
+    def _of_first(self) -> dict[int, list[Verdict]]:
+        """The verdicts by the first file of their path, those with most requests first."""
+        found: dict[int, list[Verdict]] = {}
+        for row in self.whole_verdicts:
+            found.setdefault(self.first_of.get(row.file_id, row.file_id), []).append(row)
+        return found
 
     def class_phases(self, file_id: int) -> list[tuple[str, list[dict[str, Any]]]]:
         """Per direction the stretches of one class that a mixed file has: first and end request, class.
@@ -131,11 +138,22 @@ class TracedRun(TraceTables):
         return self._flush_moments[file_id]
 
     @cached_property
-    def all_served(self) -> dict[tuple[int, str, str], Served]:
+    def all_served(self) -> Mapping[tuple[int, str, str], Served]:
         """What served the calls, by file, direction and basis; empty where that was not recorded."""
-        layers = self.receipt.get("layers")
-        rows = served_by(self.query, self.columns, layers)
-        return {(row.file_id, row.direction, row.basis): row for row in rows}
+        return all_served(self.arrays, self.columns, self.receipt.get("layers"))
+
+    def served_on(
+        self, file_id: int, direction: str | None = None, basis: str | None = None
+    ) -> list[Served]:
+        """What served the calls on a path: all of them, or those of one direction, and basis."""
+        keys = (
+            (number, way, kind)
+            for number in self.files_of_path(file_id)
+            for way in ("read", "write")
+            for kind in ("calls", "faults")
+            if direction in (None, way) and basis in (None, kind)
+        )
+        return [self.all_served[key] for key in keys if key in self.all_served]
 
     def served(self, row: Verdict) -> Served | None:
         """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""

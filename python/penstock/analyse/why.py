@@ -24,7 +24,7 @@ from penstock.analyse.recommend import Sentence
 from penstock.analyse.traced_run import TracedRun
 from penstock.archive.verdicts import Verdict
 from penstock.errors import PenstockError
-from penstock.text import duration, listed, percent, size
+from penstock.text import duration, listed, of_run, percent, size, waited
 
 #: shares of a run below this are not told
 LITTLE = 0.05
@@ -249,8 +249,8 @@ def why(outcome: Outcome) -> Sentence | None:
     ]
     for cause in list(dict.fromkeys(more))[:2]:
         text += (
-            f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {percent(a.share(cause))} of the run with "
-            f"{slow_name}, {percent(b.share(cause))} with {fast_name}."
+            f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {of_run(a.share(cause))} with "
+            f"{slow_name}, {waited(b.share(cause))} with {fast_name}."
         )
     if a.traced and b.traced and b.flushes < _FEWER * a.flushes:
         text += (
@@ -290,13 +290,12 @@ def _spends(account: Account, cause: str) -> str:
         return f"computes for {percent(share)} of the run"
     if cause == "network":
         return f"uses {percent(share)} of {what}"
-    spent = f"{percent(share)} of the run" + (" (threads side by side)" if share > 1 else "")
-    return f"spends {spent} {f'waiting for {what}' if cause == 'flushes' else f'in {what}'}"
+    return f"spends {of_run(share)} {f'waiting for {what}' if cause == 'flushes' else f'in {what}'}"
 
 
 def _as_well(account: Account, cause: str, other: Account) -> str:
     share = account.share(cause)
-    told = f"{share:.1f}" if cause == "processor" and share > 1.2 else percent(share)
+    told = f"{share:.1f}" if cause == "processor" and share > 1.2 else waited(share)
     if abs(_told(account, cause) - _told(other, cause)) < _SAME:
         return f"as much ({told})"
     if share < 0.005:
@@ -326,7 +325,7 @@ def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account)
     """Every share of the two, for who wants to check."""
     names = {**_CAUSES, "network": "link", "disk": "disk busy"}
     said = [
-        f"{names[c]} {percent(a.share(c))} and {percent(b.share(c))}"
+        f"{names[c]} {waited(a.share(c))} and {waited(b.share(c))}"
         for c in names
         if max(a.share(c), b.share(c)) >= 0.005
     ]

@@ -196,15 +196,39 @@ class TraceTables:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """All rows of `patterns`, those with most requests first."""
-        if not self.has("patterns", "file_id", "direction", "class"):
-            return []
-        rows = verdicts_of(self.table("patterns"), self._place("patterns"), self.from_disk)
+        return [] if self._patterns is None else self._verdicts(self._patterns)
+
+    @cached_property
+    def _patterns(self) -> pa.Table | None:
+        there = self.has("patterns", "file_id", "direction", "class")
+        return self.table("patterns") if there else None
+
+    def _verdicts(self, patterns: pa.Table) -> list[Verdict]:
+        shown = self.from_disk if self._below_disks else None
+        rows = verdicts_of(patterns, self._place("patterns"), shown)
         return sorted(rows, key=lambda row: -row.requests)
 
     @cached_property
     def whole_verdicts(self) -> list[Verdict]:
         """Those on all threads and the whole run."""
-        return [row for row in self.verdicts if row.whole]
+        if self._patterns is None:
+            return []
+        patterns = self._patterns
+        for name in {"tid", "phase_id"} & set(patterns.column_names):
+            column = patterns[name]
+            missing = pc.is_null(column)
+            if pa.types.is_string(column.type):  # an empty name of a phase is none
+                missing = pc.or_(missing, pc.equal(pc.fill_null(column, ""), ""))
+            patterns = patterns.filter(missing)
+        return [row for row in self._verdicts(patterns) if row.whole]
+
+    def thread_verdicts(self, file_id: int) -> list[Verdict]:
+        """Those on single threads and one file, of the whole run."""
+        if self._patterns is None or "tid" not in self._patterns.column_names:
+            return []
+        patterns = self._patterns
+        chosen = pc.and_(pc.equal(patterns["file_id"], file_id), pc.is_valid(patterns["tid"]))
+        return [r for r in self._verdicts(patterns.filter(chosen)) if r.phase_id is None]
 
     # ------------------------------------------------------------ times
 

@@ -295,6 +295,7 @@ def run_loaded(
         from penstock.campaign.analysis import analyse  # pandas takes a third of a second
 
         full = full and not result.interrupted and not result.failed
+        said.note("phase", run_id="", phase="analysing")
         said.say(runs=[], left_s=None, analysing=True)
         result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began
@@ -428,7 +429,10 @@ class _Telling:
 
     def phase(self, run: PlannedRun, phase_id: str) -> None:
         """A phase of a run begins."""
-        self._now[run.run_id]["phase"] = phase_id
+        now = self._now[run.run_id]
+        now["phase"] = phase_id
+        facts = {key: now[key] for key in ("run_id", "attempt", "levels", "phase")}
+        self._said.note("phase", **facts)
         self._tell()
 
     def _tell(self) -> None:

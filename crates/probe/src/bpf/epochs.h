@@ -50,27 +50,85 @@ static __always_inline __u32 stream_kind(__u8 op)
 	return op >= FIRST_WRITE ? KIND_WRITE : KIND_READ;
 }
 
-static __noinline __u32 stream_number(__u32 file_id, struct task_struct *task, __u32 kind)
+/* The next free stream and its number; NULL where all are in use. */
+static __always_inline struct stream *new_stream(__u32 *number)
 {
+	if (control.next_stream >= stream_count)
+		return NULL;
+	*number = __sync_fetch_and_add(&control.next_stream, 1);
+	return *number < stream_count ? bpf_map_lookup_elem(&streams, number) : NULL;
+}
+
+/*
+ * The thread reads and writes the file: from here on both are also counted in one order. That goes on from what
+ * the first direction came to. Where there is no room for another stream the order between them is not known.
+ */
+static __noinline int join_directions(struct stream *own, struct stream *first, __u32 first_kind)
+{
+	struct notebook *book, *copy;
+	struct stream *joint;
+	__u32 number = 0, from, to;
+
+	if (!own || !first)
+		return 0;
+	joint = new_stream(&number);
+	if (!joint)
+		return 0;
+	__builtin_memcpy(joint, first, sizeof(*joint));
+	joint->kind = KIND_JOINT + first_kind;
+	joint->errors = 0;
+	joint->empty = 0;
+	joint->sampled = 0;
+	joint->sampled_ns = 0;
+	joint->joint = 0;
+	joint->notebook = 0;
+	if (first->notebook && control.next_notebook < notebook_count) {
+		from = first->notebook - 1;
+		to = __sync_fetch_and_add(&control.next_notebook, 1);
+		book = bpf_map_lookup_elem(&notebooks, &from);
+		copy = to < notebook_count ? bpf_map_lookup_elem(&notebooks, &to) : NULL;
+		if (book && copy && !bpf_probe_read_kernel(copy, sizeof(*copy), book))
+			joint->notebook = to + 1;
+	}
+	if (!joint->notebook) {
+		joint->samples = 0;
+		joint->looked = 0;
+	}
+	first->joint = number + 1;
+	own->joint = number + 1;
+	return 0;
+}
+
+/*
+ * The number of the current thread's stream; not static, as meet_file, so that the verifier looks at it once and not
+ * at every place from which it may be reached.
+ */
+__noinline int stream_number(__u32 file_id, __u32 kind)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct stream_key key = { .file_id = file_id, .tid = task->pid, .kind = kind };
-	__u32 *found = bpf_map_lookup_elem(&stream_numbers, &key);
-	struct stream *stream;
-	__u32 number;
+	struct stream *stream, *other;
+	__u32 *found, number = 0;
+
+	key.started_ns = task->start_time;
+	found = bpf_map_lookup_elem(&stream_numbers, &key);
 
 	if (found)
 		return *found;
-	if (control.next_stream >= stream_count)
+	stream = new_stream(&number);
+	if (!stream || bpf_map_update_elem(&stream_numbers, &key, &number, BPF_ANY))
 		return NO_STREAM; /* its calls are told one by one (record_aside) */
-	number = __sync_fetch_and_add(&control.next_stream, 1);
-	if (number >= stream_count || bpf_map_update_elem(&stream_numbers, &key, &number, BPF_ANY))
-		return NO_STREAM;
-	stream = bpf_map_lookup_elem(&streams, &number);
-	if (!stream)
-		return NO_STREAM;
 	stream->file_id = file_id;
 	stream->tid = key.tid;
 	stream->pid = task->tgid;
 	stream->kind = kind;
+	stream->started_ns = key.started_ns;
+	key.kind = kind ^ 1;
+	found = bpf_map_lookup_elem(&stream_numbers, &key);
+	if (found) {
+		other = bpf_map_lookup_elem(&streams, found);
+		join_directions(stream, other, kind ^ 1);
+	}
 	return number;
 }
 
@@ -117,14 +175,18 @@ static __noinline struct notebook *notebook_of(struct stream *s)
 
 /*
  * The request does not go on where the last one ended: its chain is filed under that end, and the one that
- * ended where the request starts is taken out, if there is one. Of the entries of a set the shortest chain goes.
+ * ended where the request starts is taken out, if there is one. Of the entries of a set the shortest chain goes. Not
+ * static, so that the verifier looks at it once.
  */
-static __noinline int jump(struct stream *s, __s64 offset, __u32 bits)
+__noinline int jump(struct stream *s, __s64 offset, __u32 bits)
 {
-	struct notebook *book = notebook_of(s);
+	struct notebook *book;
 	__u64 hash, least = ~0ULL, entry;
 	__u32 set, way, at = 0, count, i;
 
+	if (!s)
+		return 0;
+	book = notebook_of(s);
 	if (!book) {
 		s->hot_count = 1;
 		s->hot_last = s->number;
@@ -173,13 +235,16 @@ static __noinline int jump(struct stream *s, __s64 offset, __u32 bits)
 	return 0;
 }
 
-/* Hands a full epoch over and begins the next one. */
-static __noinline int hand_over(struct stream *s)
+/* Hands a full epoch over and begins the next one. Not static, as above. */
+__noinline int hand_over(struct stream *s)
 {
 	struct notebook *book = NULL;
 	struct full_epoch *full;
-	__u32 number = s->notebook - 1, bytes;
+	__u32 number, bytes;
 
+	if (!s)
+		return 0;
+	number = s->notebook - 1;
 	full = bpf_ringbuf_reserve(&epochs, sizeof(*full), 0);
 	if (!full)
 		return 0;
@@ -249,7 +314,7 @@ static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 o
 		s->empty++;
 		return;
 	}
-	if ((s->kind == KIND_FAULT_READ || s->kind == KIND_FAULT_WRITE) && s->number) {
+	if ((s->kind & (KIND_JOINT - 1)) >= KIND_FAULT_READ && s->number) {
 		/* the page that was asked for and the range mapped around it are one access */
 		if (offset >= s->last_offset && end <= s->last_end) {
 			s->empty++;

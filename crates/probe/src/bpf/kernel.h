@@ -315,6 +315,7 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct signal_struct *signal;
 	char comm[16];
+	__u64 start_time;
 };
 
 #pragma clang attribute pop

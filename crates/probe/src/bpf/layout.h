@@ -246,6 +246,7 @@ struct notice {
 	__u64 t_ns;
 	__u32 tid;
 	__u32 pid;
+	__u64 started_ns; /* of the thread: with its number, which may be used again, what identifies it */
 	__u8 text[64];
 };
 
@@ -297,6 +298,9 @@ struct stream {
 	__u32 hot_count; /* of the chain it is in */
 	__u32 hot_last; /* that chain's last request */
 	__u32 notebook; /* one more than its number; 0: none */
+	__u64 started_ns; /* of the thread */
+	__u32 joint; /* one more than the number of the stream of both directions; 0: none */
+	__u32 spare_too;
 };
 
 /* What mode pattern remembers of a stream that jumps: ends of chains, and blocks touched in the epoch. */
@@ -313,6 +317,8 @@ enum {
 	KIND_FAULT_READ,
 	KIND_FAULT_WRITE,
 	KINDS,
+	/* reads and writes together: this and the kind of the stream that it was begun as a copy of */
+	KIND_JOINT = KINDS,
 };
 
 /* An epoch that is full, on its way to user space. */

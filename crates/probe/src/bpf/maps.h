@@ -76,10 +76,13 @@ struct file_key {
 	__u32 generation;
 };
 
+/* A number is given to another thread when the first one has ended: only with the start is it one thread's. */
 struct stream_key {
 	__u32 file_id;
 	__u32 tid;
 	__u32 kind;
+	__u32 pad;
+	__u64 started_ns;
 };
 
 struct {

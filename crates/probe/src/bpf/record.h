@@ -58,6 +58,16 @@ static __noinline int record_aside(struct call *call, __u32 file_id, struct book
 	return 0;
 }
 
+/* In the order of both directions. Not static, so that the verifier looks at it once. */
+__noinline int count_jointly(__u32 number, __u32 op_and_flags, __s64 offset, __s64 done, __u64 now)
+{
+	struct stream *stream = bpf_map_lookup_elem(&streams, &number);
+
+	if (stream && done > 0)
+		count(stream, op_and_flags & 0xff, op_and_flags >> 8, offset, done, 0, now);
+	return 0;
+}
+
 /* Mode count. Atomic where a lane serves several CPUs, or one CPU may be interrupted. */
 static __always_inline void count_call(const struct call *call, __u32 file_id, struct books *books,
 				       __u32 source)
@@ -126,13 +136,16 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 
 		kind = stream_kind(call->op);
 		if (known->stream[kind] == NO_STREAM && known->file_id)
-			known->stream[kind] = stream_number(known->file_id, task, kind);
+			known->stream[kind] = stream_number(known->file_id, kind);
 		key = known->stream[kind];
 		stream = bpf_map_lookup_elem(&streams, &key);
 		if (stream) {
 			count(stream, call->op, call->flags, call->offset_bytes, call->result, call->start_ns,
 			      call->now_ns);
 			COUNT(books, source, kept);
+			if (stream->joint)
+				count_jointly(stream->joint - 1, call->op | (__u32)call->flags << 8,
+					      call->offset_bytes, call->result, call->now_ns);
 			return;
 		}
 		if (patterns_only) {

@@ -170,6 +170,7 @@ static __noinline int meet_thread(struct task_struct *task, struct thread_state 
 	notice->t_ns = t_ns ? t_ns : bpf_ktime_get_ns();
 	notice->tid = task->pid;
 	notice->pid = task->tgid;
+	notice->started_ns = task->start_time;
 	__builtin_memset(notice->text, 0, sizeof(notice->text));
 	bpf_probe_read_kernel_str(notice->text, sizeof(task->comm), task->comm);
 	bpf_ringbuf_submit(notice, BPF_RB_NO_WAKEUP);
@@ -207,6 +208,7 @@ static __noinline int take_mark(struct task_struct *task, const void *text, __u6
 	notice->t_ns = t_ns ? t_ns : bpf_ktime_get_ns();
 	notice->tid = task->pid;
 	notice->pid = task->tgid;
+	notice->started_ns = 0;
 	__builtin_memset(notice->text, 0, sizeof(notice->text));
 	if (bytes > sizeof(notice->text))
 		bytes = sizeof(notice->text);

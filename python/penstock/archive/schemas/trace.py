@@ -57,6 +57,7 @@ TABLES = (
             pid | i64 | | its process
             program | text | | name of the program or thread (comm, at most 15 bytes)
             first_ns | i64 | ns | its first call seen, CLOCK_MONOTONIC
+            started_ns | i64 | ns | when the thread began, CLOCK_MONOTONIC: with its number, which the kernel uses again, what identifies it; null in bundles of earlier versions and of other tools
         """),
     ),
     TableSchema(
@@ -90,7 +91,7 @@ TABLES = (
         "patterns",
         BUNDLE,
         "the verdict on one file, direction and thread",
-        (*RUN_KEY, "file_id", "direction", "tid", "basis", "phase_id"),
+        (*RUN_KEY, "file_id", "direction", "tid", "basis", "phase_id", "started_ns"),
         columns("""
             file_id | i64 | | the file, in `files`
             path | text | | its path
@@ -116,6 +117,7 @@ TABLES = (
             joint_k | i64 | | its number of interleaved streams, null where it is not that
             joint_confidence | f64 | | its confidence
             joint_sentence | text | | what it means
+            started_ns | i64 | ns | when the thread began, CLOCK_MONOTONIC, if an earlier thread had its number; else null
         """),
         open_columns="further measures of the classifier",
     ),

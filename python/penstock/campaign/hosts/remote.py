@@ -90,7 +90,13 @@ def make_run(said: Assignment, run_id: str, number: int) -> tuple[dict[str, Any]
         attempt = Attempt(run, number)
         now = {"run_id": run_id, "attempt": number, "levels": run.levels}
         now["began_utc_ns"] = time.time_ns()
-        attempt.on_phase = lambda phase: at_work.live.say(runs=[{**now, "phase": phase}])
+
+        def begins(phase: str) -> None:
+            facts = {key: now[key] for key in ("run_id", "attempt", "levels")}
+            at_work.live.note("phase", **facts, phase=phase)
+            at_work.live.say(runs=[{**now, "phase": phase}])
+
+        attempt.on_phase = begins
         outcome: Outcome = make_one(at_work.executor, attempt)
         at_work.live.say(runs=[])
         path = at_work.place / "runs" / run_id

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from penstock.analyse.served import Served
@@ -34,7 +38,13 @@ def tiles(run: TracedRun, gathered: Gathered | None) -> list[dict[str, str]]:
     spent = sum(r.time_ns for r in run.judged)
     if gathered is not None:
         spent = sum(time_of(f) for f in gathered.files)
-    found.append({"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""})
+    if spent <= wall:
+        found.append(
+            {"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""}
+        )
+    else:
+        label = "threads in calls on files, in the mean"
+        found.append({"value": f"{spent / wall:.3g}", "label": label, "mark": ""})
     kept = int(receipt.get("kept") or 0)
     found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
     lost = int(receipt.get("lost") or 0)
@@ -49,118 +59,115 @@ def tiles(run: TracedRun, gathered: Gathered | None) -> list[dict[str, str]]:
     return found
 
 
+@dataclass
+class _Row:
+    """A path in one direction: its calls, bytes and time [ns], and what gives the rest of what is shown."""
+
+    file_id: int
+    calls: int
+    nbytes: int
+    time_ns: int
+    told: Callable[[_Row], dict[str, Any]]
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Most time first."""
+        return -self.time_ns, -self.calls, self.file_id
+
+    def document(self, run: TracedRun, every_ns: int) -> dict[str, Any]:
+        """For the template; `every_ns` is the time of all rows."""
+        share = percent(self.time_ns / every_ns) if self.time_ns else ""
+        return {
+            "file_id": self.file_id,
+            "path": name_of(run, self.file_id),
+            "calls": self.calls,
+            "nbytes": self.nbytes,
+            "bytes": size(self.nbytes),
+            "time_ns": self.time_ns,
+            "time": duration(self.time_ns),
+            "share": share.replace("less than ", "<"),
+            **self.told(self),
+        }
+
+
 def files(run: TracedRun, gathered: Gathered | None) -> dict[str, Any]:
-    """The table of files: a row per file and direction, most time first."""
+    """The table of files: a row per file and direction, most time first. Only of those shown is all made."""
     totals = {f["file_id"]: f for f in gathered.files} if gathered else {}
     rows = _judged(run) + _unjudged(run, totals) + _flushed(run)
-    rows.sort(key=lambda r: (-r["time_ns"], -r["calls"], r["file_id"]))
-    every = max(1, sum(r["time_ns"] for r in rows))
-    busy = sum(1 for r in rows if r["time_ns"] >= WORTH_A_LOOK * every)
-    for row in rows:
-        share = percent(row["time_ns"] / every) if row["time_ns"] else ""
-        row["share"] = share.replace("less than ", "<")
+    every = max(1, sum(r.time_ns for r in rows))
+    busy = sum(1 for r in rows if r.time_ns >= WORTH_A_LOOK * every)
+    shown = heapq.nsmallest(MOST_FILES, rows, key=lambda row: row.order)
     return {
-        "rows": rows[:MOST_FILES],
+        "rows": [row.document(run, every) for row in shown],
         "first": max(min(busy, SHOWN_FILES), 3),
-        "left": len(rows) - min(len(rows), MOST_FILES),
+        "left": len(rows) - len(shown),
         "cache": bool(run.all_served),
     }
 
 
-def _judged(run: TracedRun) -> list[dict[str, Any]]:
+def _judged(run: TracedRun) -> list[_Row]:
     """Paths that have verdicts: calls, bytes and time of all files, class and sentence of the largest."""
-    rows: dict[tuple[int, str, str], dict[str, Any]] = {}
+    rows: dict[tuple[int, str, str], _Row] = {}
     for verdict in run.whole_verdicts:  # most requests first
         if verdict.basis == "device":
             continue
         first = run.first_of.get(verdict.file_id, verdict.file_id)
-        row = _file_row(run, verdict, first)
-        kept = rows.setdefault((first, row["direction"], verdict.basis), row)
-        if kept is not row:
-            for name in ("calls", "nbytes", "time_ns"):
-                kept[name] += row[name]
-    return [
-        {**row, "bytes": size(row["nbytes"]), "time": duration(row["time_ns"])}
-        for row in rows.values()
-    ]
+        key = first, verdict.direction, verdict.basis
+        known = rows.get(key)
+        if known is None:
+            told = partial(_told_of_verdict, run, verdict)
+            rows[key] = _Row(first, verdict.calls, verdict.nbytes, verdict.time_ns, told)
+        else:
+            known.calls += verdict.calls
+            known.nbytes += verdict.nbytes
+            known.time_ns += verdict.time_ns
+    return list(rows.values())
 
 
-def _file_row(run: TracedRun, verdict: Verdict, number: int) -> dict[str, Any]:
+def _told_of_verdict(run: TracedRun, verdict: Verdict, row: _Row) -> dict[str, Any]:
+    faults = f", {basis_text(FAULTS)}" if verdict.basis == FAULTS else ""
     return {
-        "file_id": number,
-        "path": name_of(run, number),
-        "direction": verdict.direction
-        + (f", {basis_text(FAULTS)}" if verdict.basis == FAULTS else ""),
-        "calls": verdict.calls,
-        "nbytes": verdict.nbytes,
-        "time_ns": verdict.time_ns,
+        "direction": verdict.direction + faults,
         "kind": verdict.kind + (f" ({verdict.k})" if verdict.k else ""),
         "sentence": verdict.sentence,
-        "cache": _cache(_served(run, number, verdict.direction, verdict.basis)),
+        "cache": _cache(run.served_on(row.file_id, verdict.direction, verdict.basis)),
     }
 
 
-def _flushed(run: TracedRun) -> list[dict[str, Any]]:
+def _flushed(run: TracedRun) -> list[_Row]:
     """A row of flushes for each path that was flushed."""
     return [
-        {
-            "file_id": row["file_id"],
-            "path": name_of(run, row["file_id"]),
-            "direction": "flush",
-            "calls": row["flushes"],
-            "bytes": "",
-            "nbytes": 0,
-            "time_ns": row["ns"],
-            "time": duration(row["ns"]),
-            "kind": "",
-            "sentence": f"{duration(row['ns'] / max(row['flushes'], 1))} each",
-            "cache": "",
-        }
-        for row in run.flushes
+        _Row(row["file_id"], row["flushes"], 0, row["ns"], _told_of_flushes) for row in run.flushes
     ]
 
 
-def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[dict[str, Any]]:
+def _told_of_flushes(row: _Row) -> dict[str, Any]:
+    each = f"{duration(row.time_ns / max(row.calls, 1))} each"
+    return {"direction": "flush", "bytes": "", "kind": "", "sentence": each, "cache": ""}
+
+
+def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[_Row]:
     """Files that have events and no verdict: an old or foreign run."""
     judged = (r.file_id for r in run.whole_verdicts if r.basis != "device")
     known = {run.first_of.get(number, number) for number in judged}
-    rows = []
-    for number, file in totals.items():
-        if number in known:
-            continue
-        for way, direction in enumerate(("read", "write")):
-            if file["calls"][way] == 0:
-                continue
-            rows.append(
-                {
-                    "file_id": number,
-                    "path": name_of(run, number),
-                    "direction": direction,
-                    "calls": file["calls"][way],
-                    "bytes": size(file["bytes"][way]),
-                    "nbytes": file["bytes"][way],
-                    "time_ns": file["time_ns"][way],
-                    "time": duration(file["time_ns"][way]),
-                    "kind": "not judged",
-                    "sentence": "",
-                    "cache": _cache(_served(run, number, direction)),
-                }
-            )
-    return rows
-
-
-def _served(
-    run: TracedRun, file_id: int, direction: str | None = None, basis: str | None = None
-) -> list[Served]:
-    """What served the calls on a path: all of them, or those of one direction, and basis."""
-    of_path = set(run.files_of_path(file_id))
     return [
-        served
-        for served in run.all_served.values()
-        if served.file_id in of_path
-        and direction in (None, served.direction)
-        and basis in (None, served.basis)
+        _Row(
+            number,
+            file["calls"][way],
+            file["bytes"][way],
+            file["time_ns"][way],
+            partial(_told_of_events, run, direction),
+        )
+        for number, file in totals.items()
+        if number not in known
+        for way, direction in enumerate(("read", "write"))
+        if file["calls"][way]
     ]
+
+
+def _told_of_events(run: TracedRun, direction: str, row: _Row) -> dict[str, Any]:
+    use = _cache(run.served_on(row.file_id, direction))
+    return {"direction": direction, "kind": "not judged", "sentence": "", "cache": use}
 
 
 def _cache(use: list[Served]) -> str:
@@ -219,7 +226,7 @@ def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
         else "as counts per cell, the extremes of every column kept",
         "left": "; ".join(left),
         "flushes": _flushes(run, totals),
-        "cache": _cache(_served(run, number)),
+        "cache": _cache(run.served_on(number)),
     }
 
 
@@ -259,6 +266,7 @@ def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
     """What each verdict on a drawn file rests on, and its threads; without figures, files of most time."""
     found = []
     for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(run):
+        of_threads = run.thread_verdicts(number)
         for row in run.verdicts_on(number):
             facts = [
                 (words, form.format(value))
@@ -269,9 +277,8 @@ def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
                 facts.append(("median size", size(row.median_size_bytes)))
             facts += [(key.replace("_", " "), _brief(v)) for key, v in sorted(row.facts.items())]
             threads: dict[str, int] = {}
-            for t in run.verdicts:
-                same = (t.file_id, t.direction, t.basis) == (number, row.direction, row.basis)
-                if same and t.tid is not None and t.phase_id is None:
+            for t in of_threads:
+                if (t.direction, t.basis) == (row.direction, row.basis):
                     threads[t.kind] = threads.get(t.kind, 0) + 1
             if threads:
                 words = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))

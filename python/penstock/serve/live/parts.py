@@ -90,6 +90,8 @@ class Parts:
         self._announced = Announced()
         self._use = Use()
         self._said: list[Document] = []
+        #: events of announcements that the slow look has not taken yet
+        self._logged: list[Document] = []
         self._state = Paced(state, 0.2)
         self._running = Paced(self._experiments, 1.0)
         self._patterns = Paced(self._looks, 1.0)
@@ -111,7 +113,10 @@ class Parts:
             if not self.awake:
                 return []
             self._said = self._announced.look()
-            made: list[Event] = [("use", told) for told in self._use.look(self._said)]
+            logged = self._announced.events()
+            self._logged += logged
+            made: list[Event] = [("phase", _phase(e)) for e in logged if e["event"] == "phase"]
+            made += [("use", told) for told in self._use.look(self._said)]
             return made + self._changed("now", [_shown(said) for said in self._said])
 
     def _slow_look(self) -> list[Event]:
@@ -147,6 +152,8 @@ class Parts:
         """Nobody looks: nothing of ours goes on."""
         with self._lock:
             self._use.close()
+            self._announced.close()
+            self._logged = []
         with self._slow:
             for look in self._looking.values():
                 look.close()
@@ -229,9 +236,12 @@ class Parts:
     def _of_studies(self) -> list[Event]:
         """Runs that ended since the last look, alerts that fired, findings once there are any."""
         made: list[Event] = []
-        present = set()
-        for said in list(self._said):
-            present.add(said["id"])
+        with self._lock:
+            logged, self._logged = self._logged, []
+            announced = list(self._said)
+        told = [{**event, event["event"]: [event["item"]]} for event in logged if "item" in event]
+        begun = [event for event in logged if event["event"] == "begun"]
+        for said in [*begun, *told, *announced]:
             watched = self._studies.get(said["id"])
             if watched is None:
                 watched = self._studies[said["id"]] = _Watched(said)
@@ -241,6 +251,7 @@ class Parts:
             for found in watched.alerts(said):
                 self._found = [*self._found, found][-_MOST_FOUND:]
                 made.append(("found", [found]))
+        present = {said["id"] for said in announced}
         for key in [k for k in self._studies if k not in present]:
             for found in self._studies.pop(key).findings():
                 self._found = [*self._found, found][-_MOST_FOUND:]
@@ -258,7 +269,8 @@ class _Watched:
         self._runs: set[tuple[str, int]] = set()
         self._alerts: set[str] = set()
         # findings of an earlier time are not those of this one
-        self._before = self._mark()
+        mark = self._mark()
+        self._before = mark if mark and mark[0] < _ns(said.get("began_utc_ns")) else None
 
     def ended(self, said: Mapping[str, Any]) -> list[Document]:
         """Runs that ended since this was asked, as their bundles tell."""
@@ -371,6 +383,16 @@ def _pattern(row: Mapping[str, Any]) -> Document:
         **{k: row.get(k) for k in ("path", "direction", "calls", "time_ns", "bytes")},
         "class": verdict["class"] if verdict else "",
         "sentence": sentence(verdict) if verdict else "",
+    }
+
+
+def _phase(event: Mapping[str, Any]) -> Document:
+    """The begin of a phase: of a run, or of the study where `run_id` is empty."""
+    return {
+        "id": event["id"],
+        "study": str(event.get("name") or ""),
+        **{key: event.get(key) for key in ("run_id", "attempt", "levels", "phase")},
+        "utc_ms": _ns(event.get("utc_ns")) / 1e6,
     }
 
 

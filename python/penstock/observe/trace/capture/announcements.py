@@ -18,7 +18,7 @@ _THREADS = TABLES["threads"].arrow
 
 _INTEGERS = (
     "file_id dev_major dev_minor size_bytes t_ns resident_pages which tid pid errno of_file calls errors "
-    "time_ns longest_ns first_ns"
+    "time_ns longest_ns first_ns started_ns"
 ).split()
 _WORDS = ("inode", "generation", "flags")
 _TEXTS = (
@@ -76,7 +76,16 @@ def threads_table(source: Path | pa.Table) -> pa.Table:
     """Table `threads` (docs/formats.md): a row per thread and program it ran, in order of time."""
     told = those_with(announcements(source), "program_hex").sort_by("first_ns")
     programs = pa.array(map(text_of, told["program_hex"].to_pylist()), pa.string())
-    return pa.table([told["tid"], told["pid"], programs, told["first_ns"]], schema=_THREADS)
+    columns = [told["tid"], told["pid"], programs, told["first_ns"], told["started_ns"]]
+    return pa.table(columns, schema=_THREADS)
+
+
+def thread_starts(threads: pa.Table) -> list[tuple[int, int]]:
+    """Number and start [ns] of each thread of a table `threads` that says when it began."""
+    if "started_ns" not in threads.column_names:
+        return []
+    known = threads.filter(pc.is_valid(threads["started_ns"]))
+    return list(zip(known["tid"].to_pylist(), known["started_ns"].to_pylist(), strict=True))
 
 
 def marks_of(source: Path | pa.Table) -> list[Mark]:

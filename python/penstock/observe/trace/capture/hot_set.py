@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ def read_decisions(spool: Path) -> pa.Table:
     return pa.Table.from_pylist(rows, DECISIONS)
 
 
-def judge_counters(spool: Path) -> tuple[list[Row], pa.Table]:
+def judge_counters(
+    spool: Path, threads: Sequence[tuple[int, int]] = ()
+) -> tuple[list[Row], pa.Table]:
     """Verdicts, with basis `counters`, on what was counted instead of recorded; table `epochs` of it."""
-    rows, epochs = judge_spool(beside(spool)[0])
+    rows, epochs = judge_spool(beside(spool)[0], threads)
     return [row | {"basis": COUNTERS} for row in rows if row["calls"]], epochs
 
 

@@ -1,10 +1,12 @@
 """What tracing costs: the kernel's account of our programs, what the hooks cost beside it, paired runs.
 
 The estimate in every receipt is the run time that the kernel measured of each program, in windows of the
-recording (crates/probe/src/meter.rs), and for every run that the target caused what the way to the program
-costs, which no account of programs holds: the tracepoint, the system call's slow path, the event of a fault.
-That is found on this machine by loops that go on while programs come and go that find nothing to do, on
-first use and when asked for again; the file `trace-cost.json` in the state directory keeps it.
+recording (crates/probe/src/meter.rs), and for every run that the target caused two costs that no account
+of programs holds: the way to the program (the tracepoint, the system call's slow path, the event of a fault),
+and what the program leaves behind (memory that it takes out of the processor's caches, branches that it makes
+mispredicted). Both are found on this machine by loops: while programs come and go that find nothing to do
+for them, and while the loops are what is traced. That is done on first use and when asked for again; the file
+`trace-cost.json` in the state directory keeps it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
-from penstock.host.daemon import start_daemon
+from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
 from penstock.writing import write_whole
 
@@ -46,7 +48,7 @@ mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
 while os.getppid() == int(sys.argv[2]):
     began = clock()
     for _ in range(500):
-        read(fd, 0, 0)
+        read(fd, 4096, 0)
     ended = clock()
     out.write(f"calls {ended} {(ended - began) / 500}\\n")
     took, faults = 0, -resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -67,7 +69,8 @@ class RunCost:
 
     `hook` is what a run makes a task slower that is not traced, `low` and `high` its range over the rounds;
     `account` is what it takes longer still while the kernel keeps its account; `idle` is what that says of
-    such a run, its own clock readings included.
+    such a run, its own clock readings included. `left` is what a run for a traced task makes that slower
+    beyond all of this and the run's own time.
     """
 
     hook: float
@@ -75,6 +78,7 @@ class RunCost:
     high: float
     account: float
     idle: float
+    left: float
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ GROUPS = ("calls", "others")
 
 def _of_another_machine(why: str) -> Cost:
     basis = f"of another machine, within a factor of two: {why}"
-    calls, others = RunCost(45.0, 22.0, 90.0, 60.0, 70.0), RunCost(150.0, 75.0, 300.0, 60.0, 70.0)
+    calls = RunCost(45.0, 22.0, 90.0, 60.0, 70.0, 50.0)
+    others = RunCost(150.0, 75.0, 300.0, 60.0, 70.0, 50.0)
     return Cost(calls, others, 0, basis)
 
 
@@ -135,6 +140,7 @@ def _measured(mode: str, journal: Journal) -> Cost:
     with (
         tempfile.TemporaryDirectory(prefix="penstock-cost-") as name,
         create_run_cgroup("cost", None, journal) as nobody,
+        create_run_cgroup("cost", None, journal) as traced,
     ):
         file, told = Path(name) / "file", Path(name) / "told"
         file.write_bytes(os.urandom(_FILE_BYTES))
@@ -145,8 +151,10 @@ def _measured(mode: str, journal: Journal) -> Cost:
                 stdin=subprocess.DEVNULL,
             )
         try:
+            traced.enter(loop.pid)
+            groups = nobody.cgroup_id, traced.cgroup_id
             rounds = [
-                _round(mode, journal, nobody.cgroup_id, Path(name), number % 2 == 1)
+                _round(mode, journal, groups, Path(name), number % 2 == 1)
                 for number in range(ROUNDS)
             ]
         finally:
@@ -172,33 +180,42 @@ _Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Round:
-    """Intervals without the programs, with them armed, and with the kernel's account of them; its receipt."""
+    """Intervals without the programs, with them armed for nobody, and with the kernel's account of them; the
+    same armed for the loop; the receipts of both."""
 
     off: _Span
     armed: _Span
     accounted: _Span
     receipt: dict[str, Any]
+    traced: _Span
+    receipt_traced: dict[str, Any]
 
 
-def _round(mode: str, journal: Journal, nobody: int, place: Path, first_on: bool) -> _Round:
-    """One round, armed for a group that has no member."""
+def _round(
+    mode: str, journal: Journal, groups: tuple[int, int], place: Path, first_on: bool
+) -> _Round:
+    """One round, armed for a group that has no member, and for that of the loop."""
 
-    def on() -> tuple[_Span, _Span, dict[str, Any]]:
-        with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
-            target: dict[str, Any] = {
-                "cgroup_id": nobody,
-                "spool": str(place / "spool"),
-                "files": str(place / "names"),
-            }
-            daemon.call("arm", **target)  # while the target does nothing, the first window lasts
-            accounted = _let_pass()
-            receipt = daemon.call("disarm")
-            daemon.call("arm", **target, target={"unmetered": True})
-            return _let_pass(), accounted, receipt
+    def on(daemon: Daemon, group: int) -> tuple[_Span, _Span, dict[str, Any]]:
+        target: dict[str, Any] = {
+            "cgroup_id": group,
+            "spool": str(place / "spool"),
+            "files": str(place / "names"),
+        }
+        daemon.call("arm", **target)  # while the target does nothing, the first window lasts
+        accounted = _let_pass()
+        receipt = daemon.call("disarm")
+        daemon.call("arm", **target, target={"unmetered": True})
+        armed = _let_pass()
+        daemon.call("disarm")
+        return armed, accounted, receipt
 
     off = None if first_on else _let_pass()
-    armed, accounted, receipt = on()
-    return _Round(off or _let_pass(), armed, accounted, receipt)
+    nobody, loop = groups
+    with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
+        armed, accounted, receipt = on(daemon, nobody)
+        traced, _, receipt_traced = on(daemon, loop)
+    return _Round(off or _let_pass(), armed, accounted, receipt, traced, receipt_traced)
 
 
 def _let_pass() -> _Span:
@@ -215,14 +232,26 @@ def _run_cost(
 ) -> RunCost:
     """Medians over the rounds, and the range of the first, of loops whose turn meets `runs` programs."""
     if not runs:
-        return RunCost(0.0, 0.0, 0.0, 0.0, 0.0)
+        return RunCost(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     quick = partial(_quick, blocks[group])
     hooks = [max(quick(r.armed) - quick(r.off), 0.0) / runs for r in rounds]
     account = [max(quick(r.accounted) - quick(r.armed), 0.0) / runs for r in rounds]
     idle = [_idle(r.receipt["metering"][group]) for r in rounds]
-    figures = [statistics.median(hooks), min(hooks), max(hooks)]
-    figures += [statistics.median(account), statistics.median(idle)]
+    hook, of_idle = statistics.median(hooks), statistics.median(idle)
+    left = [
+        max((quick(r.traced) - quick(r.off)) / runs - hook - _body(r, group, of_idle), 0.0)
+        for r in rounds
+    ]
+    figures = [hook, min(hooks), max(hooks), statistics.median(account), of_idle]
+    figures.append(statistics.median(left))
     return RunCost(*(round(ns, 1) for ns in figures))
+
+
+def _body(made: _Round, group: str, idle: float) -> float:
+    """What a run did for the loop by the kernel's account [ns]."""
+    sums = (made.receipt_traced.get("metering") or {}).get(group) or {}
+    own = sums.get("own") or 0.0
+    return max(sums["time_ns"] - sums["runs"] * idle, 0.0) / own if own else 0.0
 
 
 def _idle(sums: Mapping[str, Any]) -> float:
@@ -314,8 +343,8 @@ def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
     """What the programs took from the target, by the windows of a receipt; None where there was none.
 
     The kernel's time of all runs less that of so many idle ones is what was done for the target; for the runs
-    that it caused the way to the programs is added, and where the account was on what that took. The interval
-    holds the change from window to window and the range of the hooks' cost.
+    that it caused the way to the programs and what they leave behind is added, and where the account was on
+    what that took. The interval holds the change from window to window and the range of the hooks' cost.
     """
     if not metering["windows"]:
         return None
@@ -325,7 +354,8 @@ def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
         sums = metering[group]
         body = max(sums["time_ns"] - sums["runs"] * run.idle, 0.0)
         body += sums["accounted"] * run.account
-        added += Added(*(body + sums["own"] * ns for ns in (run.hook, run.low, run.high)))
+        each = (ns + run.left for ns in (run.hook, run.low, run.high))
+        added += Added(*(body + sums["own"] * ns for ns in each))
     return Added(added.ns, max(added.low, 0.0), added.high)
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import Hierarchies, hierarchies
 from penstock.host.mounts import mounts
+from penstock.host.processes import start_ticks
 
 _TAIL_BYTES = 256
 _ENDING_BYTES = 24
@@ -51,11 +52,23 @@ class Scope:
     endings: tuple[str, ...] = ()
     only: str | None = None
     words: dict[str, Any] = field(default_factory=dict, compare=False)
+    #: when each of the processes started [clock ticks since boot]; of one that is ending None
+    starts: dict[int, int | None] = field(default_factory=dict, compare=False)
 
     @property
     def by_file(self) -> bool:
         """Whether it names files in any way."""
         return bool(self.paths or self.directories or self.numbers or self.endings)
+
+    def check_processes(self) -> None:
+        """Raise PenstockError if a process has ended since, and another one has its number."""
+        for process, start in self.starts.items():
+            now = start_ticks(process)
+            if start is not None and now not in (None, start):
+                raise PenstockError(
+                    f"-p: process {process} ended before tracing began; its number belongs to another "
+                    "process now"
+                )
 
     def for_programs(self, observers: Sequence[int] = ()) -> dict[str, Any]:
         """The `scope` of the tracer daemon's configuration. Raises BadInput for a path that cannot be met."""
@@ -115,6 +128,7 @@ def read_scope(
         endings=endings,
         only=only,
         words={key: value for key, value in words.items() if value},
+        starts={process: start_ticks(process) for process in processes},
     )
 
 
@@ -126,8 +140,17 @@ def _process_is_there(process: int) -> None:
         )
     if not Path(f"/proc/{process}").exists():
         raise BadInput(f"-p: found {process}; expected a process that is running")
-    with open(f"/proc/{process}/status") as status:
-        group = next(int(line.split()[1]) for line in status if line.startswith("Tgid:"))
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+        threads = len(os.listdir(f"/proc/{process}/task"))
+    except OSError as error:
+        raise BadInput(f"-p: found {process}; expected a process that is running") from error
+    facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    group = int(facts["Tgid"])
+    if facts["State"].split()[0] in ("Z", "X") and threads == 1:
+        raise BadInput(
+            f"-p: process {process} has ended and waits for its parent; expected one that is running"
+        )
     if group != process:
         raise BadInput(f"-p: {process} is a thread of process {group}; expected a process")
 

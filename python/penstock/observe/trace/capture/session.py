@@ -216,6 +216,7 @@ def _traced_running(
     with Recorder({"trace": observer}) as recorder:
         tracer = observer.tracer
         recorder.start(Watched(number, None), None)
+        scope.check_processes()
         said = _announced([], session, recorder)
         start_ns = time.monotonic_ns()
         with said, Interrupts() as interrupts:
@@ -335,7 +336,9 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
             hot={"by": session.hot} if session.hot else None,
         )
     except PenstockError as error:
-        if session.require and ("no feature" in str(error) or "lets us see no" in str(error)):
+        if session.require and any(
+            words in str(error) for words in ("no feature", "lets us see no", "does not take")
+        ):
             raise BadInput(f"--require: {error}") from error
         raise
 

@@ -26,6 +26,7 @@ from penstock.observe.trace.capture.announcements import (
     announcements,
     marks_of,
     phases_of,
+    thread_starts,
     threads_table,
 )
 from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
@@ -35,7 +36,7 @@ from penstock.observe.trace.capture.names import read_names
 from penstock.observe.trace.capture.overhead import cost_of, estimate
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
-from penstock.observe.trace.show.closing_sentence import closing_sentence
+from penstock.observe.trace.show.closing_sentence import closing_sentence, sizes_of
 from penstock.observe.trace.show.live import Source
 from penstock.observe.trace.verdicts.patterns import judge_spool, patterns_table, verdicts
 
@@ -277,8 +278,9 @@ class Tracer:
             "threads": threads_table(told),
         }
         events, events_path = 0, None
+        starts = thread_starts(tables["threads"])
         if self.mode == "trace":
-            judge = _native.Judge(list(phases.values()))
+            judge = _native.Judge(list(phases.values()), threads=starts)
             cgroups = {int(slot): number for slot, number in receipt["cgroups"].items()}
             reader = SpoolReader(spool, cgroups, judge, names.numbers())
             events = reader.events
@@ -288,14 +290,14 @@ class Tracer:
                 tables["mapped"] = mapped_table(names_path, events_path, lost)
             rows = verdicts(judge)
             if receipt["hot"]:
-                counted, tables["epochs"] = judge_counters(spool)
+                counted, tables["epochs"] = judge_counters(spool, starts)
                 rows += counted
                 tables["decisions"] = read_decisions(spool)
                 receipt["hot"] |= left_to_counters(rows)
         elif self.mode == "count":
             rows = read_counts(spool)
         else:
-            rows, tables["epochs"] = judge_spool(spool)
+            rows, tables["epochs"] = judge_spool(spool, starts)
         tables["patterns"] = patterns_table(rows, paths, list(phases))
         rows = [row for row in rows if row["phase"] is None]
         receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns, cpu_ns)
@@ -312,6 +314,7 @@ class Tracer:
                 receipt["lost"],
                 others_ns=names.others_ns(),
                 before=before,
+                sizes=sizes_of(files),
             )
         closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
         told = events, events_path, marks, names.flushes(), names.others_ns()

@@ -42,15 +42,38 @@ def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int],
     return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
 
 
+class SeenPages:
+    """Pages of each file that faults of each process were about, or mapped around.
+
+    The faults are sorted once: of thousands of short processes that map a library each has its own.
+    """
+
+    def __init__(self, events: pa.Table) -> None:
+        file_id, pid = (events[name].to_numpy() for name in ("file_id", "pid"))
+        order = np.lexsort([pid, file_id])
+        self._first = events["offset_bytes"].to_numpy()[order] // _PAGE
+        self._count = events["size_bytes"].to_numpy()[order] // _PAGE
+        file_id, pid = file_id[order], pid[order]
+        borders = np.flatnonzero((np.diff(file_id) != 0) | (np.diff(pid) != 0)) + 1
+        starts = np.concatenate([np.zeros(min(len(order), 1), np.int64), borders])
+        ends = np.append(starts[1:], len(order))
+        keys = zip(file_id[starts].tolist(), pid[starts].tolist(), strict=True)
+        rows = map(slice, starts.tolist(), ends[: len(starts)].tolist())
+        self._rows = dict(zip(keys, rows, strict=True))
+
+    def of(self, file_id: int, pid: int) -> Pages:
+        """Those of one file and process, in order."""
+        rows = self._rows.get((file_id, pid))
+        if rows is None:
+            return np.zeros(0, np.int64)
+        first, count = self._first[rows], self._count[rows]
+        steps = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return np.unique(np.repeat(first, count) + steps)
+
+
 def seen_pages(events: pa.Table, file_id: int, pid: int) -> Pages:
     """Pages of a file that faults of a process were about, or mapped around."""
-    own = events.filter(pc.and_(pc.equal(events["file_id"], file_id), pc.equal(events["pid"], pid)))
-    first = own["offset_bytes"].to_numpy() // _PAGE
-    count = own["size_bytes"].to_numpy() // _PAGE
-    if not len(first):
-        return np.zeros(0, np.int64)
-    steps = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return np.unique(np.repeat(first, count) + steps)
+    return SeenPages(events).of(file_id, pid)
 
 
 def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
@@ -65,9 +88,9 @@ def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     columns = ["op", "file_id", "pid", "offset_bytes", "size_bytes"]
     table = pq.read_table(events, columns=columns)
     table = table.filter(pc.is_in(pc.cast(table["op"], pa.string()), pa.array(_OPS)))
-    rows = []
+    rows, faults = [], SeenPages(table)
     for (file_id, pid), pages in sorted(present.items()):
-        seen = np.intersect1d(pages, seen_pages(table, file_id, pid))
+        seen = np.intersect1d(pages, faults.of(file_id, pid))
         earlier = before.get((file_id, pid), np.zeros(0, np.int64))
         rows.append(
             {

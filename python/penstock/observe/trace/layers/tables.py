@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.analyse.served import Served, served_by
+from penstock.analyse.served import Served, served_by, summed
 from penstock.archive.sql import Database
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
@@ -29,7 +29,14 @@ from penstock.observe.trace.capture.tracer import TraceResult
 from penstock.observe.trace.layers.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers.files import extents_table, residency_table
 from penstock.observe.trace.layers.join import RECORD, Joined, join
-from penstock.observe.trace.show.closing_sentence import already_mapped, closing_sentence, of_paths
+from penstock.observe.trace.show.closing_sentence import (
+    Below,
+    already_mapped,
+    closing_sentence,
+    of_paths,
+    sizes_of,
+    subject,
+)
 from penstock.observe.trace.verdicts.patterns import patterns_table
 
 #: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
@@ -260,7 +267,7 @@ def served_under(
         name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
     }
     base = Database({"io_events": events, **wanted})
-    return served_by(base.query, base.columns, layers, only)
+    return served_by(base.arrays, base.columns, layers, only)
 
 
 def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
@@ -269,6 +276,7 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
         return result
     under = layers.disarm(result.tables["files"], result.events_path)
     tables = result.tables | under.tables
+    below: list[dict[str, Any]] = []
     if "device_requests" in under.tables:
         below = with_reasons(judge_device(under.tables["device_requests"], {}), result.verdicts)
         files = result.tables["files"].select(["file_id", "path"]).to_pylist()
@@ -278,7 +286,7 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
         result,
         tables=tables,
         receipt=_with_cost_below(result.receipt, under.receipt) | {"layers": under.receipt},
-        closing=_closing(result, tables, under.receipt),
+        closing=_closing(result, tables, under.receipt, below),
     )
 
 
@@ -290,27 +298,51 @@ def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[st
     return receipt | shares(added, receipt["kept"] + receipt["lost"], receipt["busy_ns"])
 
 
-def _closing(result: TraceResult, tables: dict[str, pa.Table], layers: dict[str, Any]) -> str:
-    """The closing sentence, with what served the calls that most time went to."""
+def _closing(
+    result: TraceResult,
+    tables: dict[str, pa.Table],
+    layers: dict[str, Any],
+    device: Sequence[Mapping[str, Any]],
+) -> str:
+    """The closing sentence, with what served the calls that most time went to.
+
+    `device` are the verdicts on the order at devices.
+    """
     listed = result.tables["files"].select(["file_id", "path"]).to_pylist()
     paths = {row["file_id"]: row["path"] for row in listed}
     rows = of_paths([*result.verdicts, *result.flushes], paths)
-    top = max(rows, key=lambda row: row["time_ns"], default=None)
-    if top is None or top["direction"] == "sync" or result.events_path is None:
+    told = subject(rows)
+    if not told or told[0]["direction"] == "sync" or result.events_path is None:
         return result.closing
+    direction, basis = told[0]["direction"], told[0]["basis"]
+    numbers = {number for row in told for number in row["file_ids"]}
+    only = next(iter(numbers)) if len(numbers) == 1 else None
+    found = served_under(tables, result.events_path, layers, only=only)
+    mine = [
+        row
+        for row in found
+        if row.file_id in numbers and (row.direction, row.basis) == (direction, basis)
+    ]
+    below = Below(summed(mine))
+    asked = [row for row in device if row["file_id"] in numbers and row["direction"] == direction]
+    if asked:
+        most = max(asked, key=lambda row: row["calls"])
+        below = Below(
+            below.served,
+            sum(row["calls"] for row in asked),
+            str(most["together"]["class"]),
+            sum(row["done_bytes"] for row in asked),
+        )
     receipt = result.receipt
-    found = served_under(tables, result.events_path, layers, only=top["file_id"])
-    by_row = {(row.file_id, row.direction, row.basis): row for row in found}
-    served = by_row.get((top["file_id"], top["direction"], top["basis"]))
-    if top["files"] > 1:  # they are those of one of its files
-        served = None
     said = closing_sentence(
         rows,
         paths,
         receipt["run_ns"],
         receipt["lost"],
-        served,
+        None,
         result.others_ns,
         already_mapped(receipt),
+        below=below,
+        sizes=sizes_of(result.tables["files"]),
     )
     return " ".join(filter(None, [said, what_is_missing(receipt)]))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.analyse.many_files import SMALL_FILE_BYTES, FileSet, largest_set
 from penstock.analyse.served import Served, quick_ns
-from penstock.text import FAULTS, basis_text, duration, percent, size
+from penstock.text import FAULTS, basis_text, duration, of_run, percent, size
 
 _LITTLE = 0.05
 #: part of the time from which on devices or flushes matter
 _MUCH = 0.2
+#: bytes read by those of the files up to which they were read once, and from which they were read again
+_ONCE, _AGAIN = 1.05, 2.0
+_ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
 
 _ADVICE = {
     ("read", "random"): "order the accesses, cluster the data, or give it a lower-latency disk",
@@ -28,16 +36,19 @@ def of_paths(
 ) -> list[dict[str, Any]]:
     """Rows of verdicts and flushes, one per path, direction and basis; `files` is how many files it was.
 
-    Calls, bytes, errors and time are those of all its files, the verdict that of the one with most calls.
+    Calls, bytes, errors and time are those of all its files (`file_ids`), the verdict that of the one with
+    most calls.
     """
     made: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: -row["calls"]):
         path = paths.get(row["file_id"]) or row["file_id"]
-        first = made.setdefault((path, row["direction"], row.get("basis")), {**row, "files": 0})
+        blank = {**row, "files": 0, "file_ids": []}
+        first = made.setdefault((path, row["direction"], row.get("basis")), blank)
         if first["files"]:
             for name in {"calls", "time_ns", "done_bytes", "errors"} & set(row):
                 first[name] += row[name]
         first["files"] += row.get("files", 1)
+        first["file_ids"] += row.get("file_ids", [row["file_id"]])
     return list(made.values())
 
 
@@ -45,6 +56,31 @@ def named(row: Mapping[str, Any], path: str | None) -> str:
     """The path of a row, with how many files it was: `t.db-journal × 50 files`."""
     again = row.get("files", 1)
     return (path or f"file {row['file_id']}") + (f" × {again} files" if again > 1 else "")
+
+
+def subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `of_paths` that the sentence is about: those used alike that have most time, or the only
+    one of them that matters."""
+
+    def alike(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        kind = None if row["direction"] == "sync" else row["together"]["class"]
+        return row["direction"], row.get("basis"), kind
+
+    return largest_set(rows, alike, lambda row: int(row["time_ns"]))
+
+
+@dataclass(frozen=True)
+class Below:
+    """What is known of the layers below the calls that a sentence is about.
+
+    `served` says what served them. Of page faults `requests` is how many requests reached a device, `order`
+    their class, and `nbytes` what they read.
+    """
+
+    served: Served | None = None
+    requests: int = 0
+    order: str = ""
+    nbytes: int = 0
 
 
 def closing_sentence(
@@ -55,12 +91,16 @@ def closing_sentence(
     served: Served | None = None,
     others_ns: int = 0,
     before: Mapping[int, int] | None = None,
+    *,
+    below: Below | None = None,
+    sizes: Mapping[int, int] | None = None,
 ) -> str:
     """One sentence a person can act on, from the verdicts' rows and the run's wall time [ns].
 
     Rows of direction `sync` (flushes; without a verdict) count as time too, `others_ns` is that of all
-    other calls on files (open, unlink, …). `served` says, where layers were watched, what served the calls of
-    the row with most time; `before` the bytes of files that were mapped before tracing began.
+    other calls on files (open, unlink, …). `served` (or `below`) says, where layers were watched, what
+    served the calls of `subject(rows)`; `before` the bytes of files that were mapped before tracing began.
+    `sizes` [bytes] are those of the files.
     """
     warning = _already_mapped(before or {}, paths)
     warning += f" {lost} events were lost: shares and verdicts are of the others." if lost else ""
@@ -70,40 +110,159 @@ def closing_sentence(
         return "No read or write of regular files was seen." + warning
     if not rows or total_ns == 0:
         return "It neither read nor wrote regular files." + warning
-    top = max(rows, key=lambda row: row["time_ns"])
-    direction = top["direction"]
+    told = subject(rows)
+    direction = told[0]["direction"]
     little = total_ns + others_ns < _LITTLE * wall_ns
-    if top.get("basis") == FAULTS:
+    below = below or Below(served)
+    below = replace(below, served=below.served if below.served and below.served.known else None)
+    if told[0].get("basis") == FAULTS:
         warning = f" By {basis_text(FAULTS)}.{warning}"
-    if direction == "sync":
+    flushed_ns = sum(row["time_ns"] for row in rows if row["direction"] == "sync")
+    top = told[0]
+    if len(told) > 1:
+        top = _summed(told)
+        said = _of_set(told, paths, wall_ns, sizes or {})
+    elif direction == "sync":
         return _of_flushes(top, paths, total_ns, wall_ns, little) + warning
-    verdict = top["together"]
-    same_way_ns = sum(row["time_ns"] for row in rows if row["direction"] == direction)
-    mean_ns = top["time_ns"] / max(top["calls"], 1)
-    share = 100 * top["time_ns"] / same_way_ns
-    what = f"{size(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
-    if verdict["k"]:
-        what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
-    where = named(top, paths.get(top["file_id"]))
-    said = f"{share:.0f} % of {direction} time: {what} on {where}"
-    served = served if served is not None and served.known else None
-    if served is not None and served.waiting:
-        said += f" ({percent(served.waiting / served.total)} of them waited for the device)"
-    said += f", {duration(mean_ns)} each, {percent(total_ns / max(wall_ns, 1))} of the run"
+    else:
+        same_way_ns = sum(row["time_ns"] for row in rows if row["direction"] == direction)
+        said = _of_one(top, paths, same_way_ns, below.served)
+        said += f", {of_run(total_ns / max(wall_ns, 1))}"
     if little:
         return f"{said}; storage is not what it waits for.{warning}"
-    flushed_ns = sum(row["time_ns"] for row in rows if row["direction"] == "sync")
-    advice = _of_memory(top, served, flushed_ns) or _ADVICE.get((direction, verdict["class"]))
-    if advice is None and verdict["median_size_bytes"] < 65536:
-        advice = f"ask for more per call than {size(verdict['median_size_bytes'])}"
-    elif advice is None:
-        advice = "the order is good: only more bandwidth makes it faster"
-    said = f"{said}; {advice}"
-    if flushed_ns >= _MUCH * total_ns:
-        said += f"; flushes take {percent(flushed_ns / max(wall_ns, 1))} of the run"
+    said = f"{said}; {_advice(top, told, below, flushed_ns, wall_ns)}"
+    if direction != "sync" and flushed_ns >= _MUCH * total_ns:
+        said += f"; flushes take {of_run(flushed_ns / max(wall_ns, 1))}"
     if others_ns >= total_ns:
-        said += f"; open and other calls on names take {percent(others_ns / max(wall_ns, 1))}"
+        said += f"; open and other calls on names take {of_run(others_ns / max(wall_ns, 1))}"
     return f"{said}.{warning}"
+
+
+def _of_one(
+    top: Mapping[str, Any], paths: Mapping[int, str | None], same_way_ns: int, served: Served | None
+) -> str:
+    verdict, direction = top["together"], top["direction"]
+    share = 100 * top["time_ns"] / same_way_ns
+    what = f"{size(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
+    if verdict["class"] == "insufficient":
+        what = f"{top['calls']:,} {direction}s of {size(verdict['median_size_bytes'])}"
+    if verdict["k"]:
+        what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
+    said = f"{share:.0f} % of {direction} time: {what} on {named(top, paths.get(top['file_id']))}"
+    if served is not None and served.waiting:
+        said += f" ({percent(served.waiting / served.total)} of them waited for the device)"
+    return f"{said}, {duration(top['time_ns'] / max(top['calls'], 1))} each"
+
+
+_WORDS = {"read": "Reads", "write": "Writes", "sync": "Flushes"}
+
+
+def _of_set(
+    told: Sequence[Mapping[str, Any]],
+    paths: Mapping[int, str | None],
+    wall_ns: int,
+    sizes: Mapping[int, int],
+) -> str:
+    """Files that are used alike, of which none has most of the time."""
+    files = file_set(told, paths)
+    word = _WORDS.get(files.direction, files.direction)
+    if told[0].get("basis") == FAULTS:
+        word = f"Page faults ({files.direction}s)"
+    said = f"{word} of {files.name} take {of_run(files.time_ns / max(wall_ns, 1))}: {files.each()}"
+    if files.kind not in ("", "insufficient"):
+        said += f", {files.kind}"
+    known = [sizes[number] for row in told for number in row["file_ids"] if number in sizes]
+    if files.direction == "read" and len(known) == files.files:
+        times = files.nbytes / max(sum(known), 1)
+        if times <= _ONCE:
+            said += ", read once"
+        elif times >= _AGAIN:
+            said += f", read {times:.1f} times"
+    return said
+
+
+def file_set(told: Sequence[Mapping[str, Any]], paths: Mapping[int, str | None]) -> FileSet:
+    """Rows of one direction and class as a set of files."""
+    first = told[0]
+    kind = "" if first["direction"] == "sync" else str(first["together"]["class"])
+    files = FileSet(first["direction"], kind)
+    for row in told:
+        path = paths.get(row["file_id"])
+        files.add(path, row["calls"], row.get("done_bytes", 0), row["time_ns"], row.get("files", 1))
+    return files
+
+
+def _summed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row with the calls, bytes and time of several."""
+    first = max(told, key=lambda row: row["calls"])
+    sums = {
+        name: sum(row.get(name, 0) for row in told)
+        for name in ("calls", "time_ns", "done_bytes", "files")
+    }
+    return {**first, **sums}
+
+
+def _advice(
+    top: Mapping[str, Any],
+    told: Sequence[Mapping[str, Any]],
+    below: Below,
+    flushed_ns: int,
+    wall_ns: int,
+) -> str:
+    direction = top["direction"]
+    many = len(told) > 1
+    small = many and top.get("done_bytes", 0) < SMALL_FILE_BYTES * top["files"]
+    if direction == "sync":
+        return "write the files first and flush them together (syncfs), or pack them into one"
+    if top.get("basis") == FAULTS:
+        return _of_mapped(top, below)
+    memory = _of_memory(top, below.served, flushed_ns)
+    verdict = top["together"]
+    if small and verdict["class"] == "insufficient":
+        pack = "pack the files (one archive or larger records)"
+        if memory is not None:
+            return f"{pack}: {memory.partition(':')[0]}, and it is their number that costs"
+        if direction == "read":
+            waiting = top["time_ns"] / max(wall_ns, 1)
+            pack += f", or read ahead with more processes: {waiting:.1f} reads wait at a time"
+        return pack
+    advice = memory or _ADVICE.get((direction, verdict["class"]))
+    if advice is None and verdict["median_size_bytes"] < 65536:
+        return f"ask for more per call than {size(verdict['median_size_bytes'])}"
+    return advice or "the order is good: only more bandwidth makes it faster"
+
+
+def _of_mapped(top: Mapping[str, Any], below: Below) -> str:
+    """What to do about page faults: by what served them and by the order of the requests at the device, which
+    the order of the faults does not tell."""
+    nbytes = top["done_bytes"] / max(top["calls"], 1)
+    populate = "map the pages at once (MAP_POPULATE, madvise, larger pages), not a faster disk"
+    served = below.served
+    if served is None and top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes):
+        return f"so quick that the page cache has the pages, as far as that time tells: {populate}"
+    if served is not None and served.waiting_ns < _MUCH * served.total_ns:
+        return f"the page cache has the pages: {populate}"
+    if not below.requests:
+        order = _ADVICE.get((top["direction"], top["together"]["class"]))
+        return order or "read the file in order before it is mapped (madvise(MADV_WILLNEED))"
+    each = size(below.nbytes / below.requests)
+    said = f"the device gets {below.requests:,} requests of {each} for them in {below.order} order"
+    if below.nbytes >= _AGAIN * max(top["done_bytes"], 1):
+        times = below.nbytes / max(top["done_bytes"], 1)
+        return f"{said}, {times:.1f} times what is used: madvise(MADV_RANDOM) reads only that"
+    if below.order in _ORDERLY:
+        return f"{said}: only more bandwidth makes it faster"
+    return (
+        f"{said}: read the file in order before it is used (madvise(MADV_WILLNEED)), or rewrite it in "
+        "the order of use"
+    )
+
+
+def sizes_of(files: pa.Table) -> dict[int, int]:
+    """Size of each file of a table `files` that says it [bytes]."""
+    known = files.filter(pc.is_valid(files["size_bytes"]))
+    numbers, sizes = (known[name].to_pylist() for name in ("file_id", "size_bytes"))
+    return dict(zip(numbers, sizes, strict=True))
 
 
 def already_mapped(receipt: Mapping[str, Any]) -> dict[int, int]:
@@ -159,13 +318,13 @@ def _of_flushes(
     path = paths.get(row["file_id"])
     where = "the disk" if row.get("basis") == "device" and not path else named(row, path)
     mean_ns = row["time_ns"] / max(row["calls"], 1)
-    share = percent(total_ns / max(wall_ns, 1))
+    share = of_run(total_ns / max(wall_ns, 1))
     part = "Most time" if 2 * row["time_ns"] >= total_ns else "The largest part of the time"
     said = f"{part} goes to {row['calls']:,} flushes of {where}, {duration(mean_ns)} each"
     if little:
-        return f"{said}, {share} of the run; storage is not what it waits for."
+        return f"{said}, {share}; storage is not what it waits for."
     what = "requests" if row.get("basis") == "device" else "calls on files"
-    said += f"; {what} take {share} of the run"
+    said += f"; {what} take {share}"
     return (
         f"{said}; commit in groups, or put this file on a device whose cache outlives a power cut."
     )

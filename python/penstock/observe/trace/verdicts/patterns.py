@@ -48,24 +48,22 @@ def judge_events(events: Events) -> list[Row]:
 
 def verdicts(judge: Any) -> list[Row]:
     """The rows of a `_native.Judge` that has seen all events."""
-    return list(json.loads(judge.verdicts()))
+    return _with_only_thread(json.loads(judge.verdicts()))
 
 
-def judge_spool(spool: Path) -> tuple[list[Row], pa.Table]:
+def judge_spool(spool: Path, threads: Sequence[tuple[int, int]] = ()) -> tuple[list[Row], pa.Table]:
     """Rows as `verdicts` gives, and table `epochs`, from the spool of mode `pattern`.
 
     Times are those of the sampled calls, scaled up. Beside it may lie, ending in `.singles`, the calls of
-    sequences that were too many for the kernel.
+    sequences that were too many for the kernel. `threads` as of `thread_starts`.
     """
-    singles = spool.with_suffix(".singles")
-    text, columns, count = _native.classify_spool(spool, singles if singles.exists() else None)
-    rows = json.loads(text)
+    path = spool.with_suffix(".singles")
+    singles = path if path.exists() else None
+    text, columns, count = _native.classify_spool(spool, singles, list(threads))
+    rows = _with_only_thread(json.loads(text))
     for row in rows:
         mean_ns = row["sampled_ns"] / row["sampled"] if row["sampled"] else 0
         row["time_ns"] = round(mean_ns * row["calls"])
-        tid = row.pop("only_tid")
-        if tid is not None:
-            row["threads"] = [row["together"] | {"tid": tid}]
     arrays = {
         name: pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
         for name, values in columns.items()
@@ -76,6 +74,15 @@ def judge_spool(spool: Path) -> tuple[list[Row], pa.Table]:
     arrays["basis"] = pa.array(["calls", "faults"]).take(pa.array(kind // 2))
     order = TABLES["epochs"].arrow.names
     return list(rows), pa.table({name: arrays[name] for name in order})
+
+
+def _with_only_thread(rows: list[Row]) -> list[Row]:
+    """Of a thread that did all alone the verdict is that of all."""
+    for row in rows:
+        tid = row.pop("only_tid", None)
+        if tid is not None:
+            row["threads"] = [row["together"] | {"tid": tid}]
+    return rows
 
 
 def patterns_table(

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.archive.trace_tables import TraceTables
 from penstock.archive.verdicts import patterns_as_now
+from penstock.observe.trace.capture.announcements import thread_starts
 from penstock.observe.trace.capture.hot_set import COUNTERS
 from penstock.observe.trace.layers.device_order import judge_device, with_reasons
 from penstock.observe.trace.verdicts.patterns import Row, patterns_table, verdicts
@@ -38,13 +39,14 @@ def judge_run(run: TraceTables, threads: int = 2) -> list[Row]:
     Raises BadInput if the run has no events, or their file is torn or of another kind.
     """
     phases = [(start, end) for _, start, end in phases_of(run)]
+    starts = thread_starts(run.table("threads")) if run.has("threads", "tid") else []
     groups = range(run.event_groups)
     parts = max(1, min(threads, len(groups)))
     borders = [len(groups) * i // parts for i in range(parts + 1)]
     with ThreadPoolExecutor(parts) as pool:
         judges = list(
             pool.map(
-                lambda part: _judge(run, groups[borders[part] : borders[part + 1]], phases),
+                lambda part: _judge(run, groups[borders[part] : borders[part + 1]], phases, starts),
                 range(parts),
             )
         )
@@ -84,8 +86,13 @@ def phases_of(run: TraceTables) -> list[tuple[str, int, int]]:
     ]
 
 
-def _judge(run: TraceTables, groups: range, phases: list[tuple[int, int]]) -> Any:
-    judge = _native.Judge(phases)
+def _judge(
+    run: TraceTables,
+    groups: range,
+    phases: list[tuple[int, int]],
+    threads: list[tuple[int, int]],
+) -> Any:
+    judge = _native.Judge(phases, threads=threads)
     for batch in run.event_batches(_COLUMNS, groups=groups, rows=_BATCH_ROWS):
         op, flags = (np.minimum(batch.pop(n), _UNKNOWN).astype(np.uint8) for n in ("op", "flags"))
         t_ns, *others = batch.values()
@@ -105,10 +112,18 @@ def _by_ending(requests: pa.Table, paths: dict[int, str | None]) -> dict[str, in
     """Numbers of files that a disk's log names relative to its mount: whose path alone ends so."""
     if "file" not in requests.column_names:
         return {}
+    names = requests["file"].cast(pa.string()).unique().drop_null().to_pylist()
+    wanted: dict[str, set[int]] = {str(name).split("/")[-1]: set() for name in names}
+    # by the last component: of a million paths none is compared with every name
+    for number, path in paths.items():
+        if path and (last := path.split("/")[-1]) in wanted:
+            wanted[last].add(number)
     found = {}
-    for name in requests["file"].cast(pa.string()).unique().drop_null().to_pylist():
+    for name in names:
         fitting = [
-            number for number, path in paths.items() if path and f"/{path}".endswith(f"/{name}")
+            number
+            for number in wanted[str(name).split("/")[-1]]
+            if f"/{paths[number]}".endswith(f"/{name}")
         ]
         if len(fitting) == 1:
             found[name] = fitting[0]
