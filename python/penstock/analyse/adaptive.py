@@ -145,7 +145,9 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, 0.0, ""
     look = at.index(rows)
     alpha = level(said.alpha, at, look, said.spending)
-    table = effects(state.data, plan, state.response.name, scale=state.scale)
+    # by itself: the level of the look is applied here
+    by_itself = replace(plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages])
+    table = effects(state.data, by_itself, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
     asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
     doubted = [q for q in asked if q.plausible]

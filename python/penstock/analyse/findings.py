@@ -35,6 +35,7 @@ CODES = {
     "desirability": "the setting that serves several responses best together",
     "effect-untold": "effects that cannot be told, because combinations have no valid run",
     "effect-aliased": "effects that may be those of something else, and the cheapest step that would tell",
+    "effect-few-runs": "a few runs that explain as many equal effects, and are to be repeated first",
     "effect-unrivalled": "no effect has a plausible rival among what it is aliased with",
     "confirmation": "what fresh interleaved runs say of a setting that earlier ones chose",
     "alert-fired": "an alert rule of the study fired, and which runs it ended",
@@ -130,11 +131,13 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
     matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
     depends = [f for f in said("effect-interaction") if _of_main(outcome, f)][:1] if which else []
     return [
+        *said("effect-few-runs", most=1),
         *asked,
         *best,
         *said("time-scales-differ"),
         *matters,
         *depends,
+        *[f for f in said("effect-aliased") if _of_main(outcome, f)][:1],
         *said("why", "time-scale"),
         *said("effect-untold", most=1),
         *said("not-known"),

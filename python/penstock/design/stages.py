@@ -32,11 +32,13 @@ from penstock.design.order import (
 )
 from penstock.design.orders import PASSES
 from penstock.design.plan import (
+    Alias,
     Plan,
     PlannedRun,
     alias_table,
     asked_of,
     coded_matrix,
+    partial_aliases,
     relation_text,
 )
 from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
@@ -280,12 +282,13 @@ def _levels_told(
     model = told_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
     whole = replace(plan, model=model)
     power = power_of_stages(whole, study.design.noise)
-    also = []
+    also, aliases = list[str](), list[Alias]()
     if model is not None:
         rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
         also = irregular(asked_of(study), rows, model)
+        aliases = partial_aliases(plan.factors, model, rows)
     said = cautions(study, plan.resolution, [], power, two_level=False, also=also)
-    return replace(whole, power=power, cautions=said)
+    return replace(whole, power=power, cautions=said, aliases=aliases)
 
 
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
@@ -327,6 +330,8 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     if fraction and grade is None:
         grade = plan.resolution
     aliases = alias_table(matrix, names, relation) if fraction else []
+    if not regular:
+        aliases = partial_aliases(plan.factors, "main", numbers_of(plan.factors, matrix))
     power = power_of_stages(plan, study.design.noise, fraction)
     said = cautions(study, grade if fraction else None, aliases, power, two_level=True)
     said += between_cautions(plan.between_blocks)

@@ -1,0 +1,224 @@
+"""A few runs that explain the effects of a design without replicates as well as the effects do.
+
+Without pure error effects are judged against each other. Two runs of sixteen that something slowed down
+make half of the contrasts equal and the others zero: the first are then called significant (Daniel,
+Technometrics 1, 1959; Box & Meyer, Technometrics 28, 1986). Here each small set of runs is given a
+difference of its own. Where a set, with as few effects as are then needed, leaves no more than the noise by
+which the effects were judged, and is smaller than the set of effects, nothing says which of the two it is:
+no effect beyond those needed is significant until the runs have been made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from penstock.analyse.finding import Finding
+from penstock.analyse.fit import Fit
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import LENTH, LEVEL, together
+from penstock.analyse.terms import Values
+from penstock.design.plan import plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.text import listed, quantity, term_text
+
+#: runs of a set at most, and sets that are tried at most
+MOST_RUNS, _MOST_SETS = 3, 50_000
+#: runs of a design, of each of which one may be in a set
+_RUNS_EACH = 5
+#: chance that noise alone is more than a set may leave
+_CHANCE = 0.01
+_TINY = 1e-9
+#: terms named in a sentence at most
+_MOST_NAMED = 3
+_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
+_COUNTS = ("", "One", "Two", "Three")
+
+
+@dataclass(frozen=True)
+class FewRuns:
+    """The places of `runs` in the data that explain the `doubted` terms; `needed` terms are effects all the
+    same."""
+
+    runs: tuple[int, ...]
+    doubted: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+
+
+def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
+    """The smallest set of runs that explains more significant terms than it has runs; None if there is none.
+
+    `rows`: those of the effects table, with `p_value` and Lenth's `standard_error`. Guard: pure error,
+    settings that are kept, or fewer than two significant terms.
+    """
+    tested = [r for r in rows if r.get("method") == LENTH and "p_value" in r]
+    sure = [str(r["term"]) for r in tested if together(float(r["p_value"]), len(tested)) < LEVEL]
+    errors = [float(r["standard_error"]) for r in tested if "standard_error" in r]
+    errors = [e for e in errors if math.isfinite(e)]
+    n = len(fit.y)
+    if len(sure) < 2 or not errors or len(fit.groups) or errors[0] <= 0:
+        return None
+    names, columns = _contrasts(fit)
+    if columns.shape[1] < 4:
+        return None
+    base = _basis(np.hstack([np.ones((n, 1)), fit.block_columns]))
+    noise = n * errors[0] ** 2
+    most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
+    # what one run by itself is far from: a run that is in line with the others explains nothing
+    far = np.argsort(-np.abs(fit.y - np.median(fit.y)), kind="stable")
+    for count in range(1, most + 1):
+        places = far
+        while math.comb(len(places), count) > _MOST_SETS:
+            places = places[: len(places) // 2]
+        for chosen in itertools.combinations(sorted(int(i) for i in places), count):
+            needed = _needed(
+                fit.y, base, columns, names, chosen, noise, len(errors) / 3, len(sure) - count - 1
+            )
+            if needed is not None and not (set(sure) <= set(needed)):
+                doubted = tuple(t for t in sure if t not in needed)
+                return FewRuns(chosen, doubted, tuple(needed))
+    return None
+
+
+def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
+    """Runs that explain what would else be called effects, and that are to be made again.
+
+    Guard: replicates, or effects that no few runs explain.
+    """
+    from penstock.analyse.fit import fitted, usable
+
+    table = outcome.effects
+    if table is None or "method" not in table or not (table["method"] == LENTH).any():
+        return
+    try:
+        plan = plan_from_json(outcome.plan)
+    except BadInput:
+        return
+    for response in outcome.responses:
+        mine = table[table["response"].astype(str) == response.name]
+        try:
+            fit = fitted(outcome.measured, plan, response.name, str(mine["scale"].iloc[0]))
+            data = usable(outcome.measured, plan, response.name)
+        except (PenstockError, IndexError):
+            continue
+        rows = [{str(k): v for k, v in row.items()} for row in mine.to_dict("records")]
+        doubt = few_runs(fit, rows)
+        if doubt is None:
+            continue
+        runs = [str(data["run_id"].iloc[i]) for i in doubt.runs]
+        values = [quantity(float(data[response.name].iloc[i]), response.unit) for i in doubt.runs]
+        named = listed([f"{r}: {v}" for r, v in zip(runs, values, strict=True)])
+        terms = [term_text(t) for t in doubt.doubted]
+        more = [f"{len(terms) - _MOST_NAMED} more"] if len(terms) > _MOST_NAMED else []
+        one = len(runs) == 1
+        yield Finding(
+            "effect-few-runs",
+            "warning",
+            f"{_COUNTS[len(runs)]} run{'s' * (not one)} of {len(data)} ({named}) "
+            f"{'explains' if one else 'explain'} {_number(len(terms))} equal contrasts of {response.name} "
+            f"({listed([*terms[:_MOST_NAMED], *more])}): repeat {'it' if one else 'them'} before anything is "
+            "concluded.",
+            {
+                "table": "effects",
+                "response": response.name,
+                "run_id": runs,
+                "terms": list(doubt.doubted),
+            },
+            "`penstock run STUDY -o OUT --augment replicates:1` makes every treatment again; effects are "
+            "then judged by how runs differ.",
+            "Without replicates a few slow runs look like many effects of one size. "
+            f"With a difference of {'its' if one else 'their'} own for "
+            f"{'this run' if one else 'these runs'}"
+            + (
+                f" and the effects of {listed([term_text(t) for t in doubt.needed])}"
+                if doubt.needed
+                else ""
+            )
+            + ", what is left is noise.",
+        )
+
+
+def _number(count: int) -> str:
+    return _WORDS[count] if count < len(_WORDS) else str(count)
+
+
+def _contrasts(fit: Fit) -> tuple[list[str], Values]:
+    """The terms' columns by runs, and of which term each is."""
+    names, columns = list[str](), list[Values]()
+    for term, without in zip(fit.design.terms, fit.without, strict=True):
+        if without or not np.any(term.columns):
+            continue
+        made = term.columns[fit.design.of_run]
+        names += [term.name] * made.shape[1]
+        columns.append(made)
+    return names, np.hstack(columns) if columns else np.empty((len(fit.y), 0))
+
+
+def _needed(
+    y: Values,
+    base: Values,
+    columns: Values,
+    names: list[str],
+    chosen: tuple[int, ...],
+    noise: float,
+    df_noise: float,
+    most: int,
+) -> list[str] | None:
+    """The fewest terms (at most `most`) that, with a difference of the chosen runs, leave noise alone; None
+    where more are needed, or a chosen run makes no difference."""
+    n = len(y)
+    own = np.zeros((n, len(chosen)))
+    own[list(chosen), range(len(chosen))] = 1
+    basis = _basis(np.hstack([base, own]))
+    left = y - basis @ (basis.T @ y)
+    needed: list[str] = []
+    rest = columns - basis @ (basis.T @ columns)
+    for _ in range(max(most, 0) + 1):
+        df = n - basis.shape[1]
+        if df < 2:
+            return None
+        limit = float(stats.f.ppf(1 - _CHANCE, df, max(df_noise, 1.0)))
+        if float(left @ left) / df <= limit * noise:
+            return needed if _each_matters(y, basis, base, chosen, limit * noise) else None
+        if len(needed) >= most:
+            return None
+        size = np.einsum("ij,ij->j", rest, rest)
+        gain = np.where(size > _TINY * n, (rest.T @ left) ** 2 / np.maximum(size, _TINY), -1.0)
+        best = int(np.argmax(gain))
+        same = [i for i, name in enumerate(names) if name == names[best]]
+        new = _basis(rest[:, same])
+        basis = np.hstack([basis, new])
+        left = left - new @ (new.T @ left)
+        rest = rest - new @ (new.T @ rest)
+        needed.append(names[best])
+    return None
+
+
+def _each_matters(
+    y: Values, basis: Values, base: Values, chosen: tuple[int, ...], noise: float
+) -> bool:
+    """True if each of the chosen runs is far from what the others and the needed terms say of it."""
+    own: NDArray[np.float64] = np.zeros((len(y), len(chosen)))
+    own[list(chosen), range(len(chosen))] = 1
+    terms = basis[:, base.shape[1] + len(chosen) :]
+    without = _basis(np.hstack([base, terms]))
+    design = np.hstack([without, own])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return False
+    inverse = np.linalg.inv(design.T @ design)
+    size = (inverse @ design.T @ y)[-len(chosen) :]
+    spread = np.sqrt(np.diag(inverse)[-len(chosen) :] * noise)
+    return bool(np.all(np.abs(size) > 3 * spread))
+
+
+def _basis(columns: Values) -> Values:
+    q, values, _ = np.linalg.svd(columns, full_matrices=False)
+    kept: Values = q[:, values > 1e-9 * max(float(values[0]), 1e-300)]
+    return kept
