@@ -139,13 +139,14 @@ class Open:
     @cached_property
     def _estimated(self) -> list[str] | None:
         """The terms that have an estimate, where stages chose them; None: those of the fit."""
-        if self.plan.model is not None and not (self.plan.two_level and self.plan.stages):
+        if self.plan.model is not None and not self.plan.stages:
             return None
         table = self.outcome.effects
         if table is None or (table["method"].astype(str) == ASSUMED).any():
             return None
         mine = table[table["response"].astype(str) == self.response]
-        mine = mine[self.outcome.is_effect(mine["term"]) & mine["coefficient"].notna()]
+        told = mine[["coefficient", "p_value"]].notna().any(axis=1)
+        mine = mine[self.outcome.is_effect(mine["term"]) & told]
         return [str(t) for t in mine["term"]]
 
     @cached_property
@@ -513,7 +514,7 @@ def _not_excluded(found: Open) -> Finding:
         },
     }
     return Finding(
-        "effect-aliased",
+        "effect-unrivalled",
         "info",
         f"These runs cannot separate {'; '.join([*said[:_MOST_NAMED], *more])} for {found.response}. An "
         "interaction whose factors show no effect is rare, but not excluded.",

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.analyse.finding import Finding
@@ -65,10 +64,10 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
     n = len(fit.y)
     if len(sure) < 2 or not errors or len(fit.groups) or errors[0] <= 0:
         return None
-    names, columns = _contrasts(fit)
+    names, columns = contrasts_of(fit)
     if columns.shape[1] < 4:
         return None
-    base = _basis(np.hstack([np.ones((n, 1)), fit.block_columns]))
+    base = basis_of(np.hstack([np.ones((n, 1)), fit.block_columns]))
     noise = n * errors[0] ** 2
     most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
     # what one run by itself is far from: a run that is in line with the others explains nothing
@@ -78,8 +77,10 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
         while math.comb(len(places), count) > _MOST_SETS:
             places = places[: len(places) // 2]
         for chosen in itertools.combinations(sorted(int(i) for i in places), count):
-            needed = _needed(
-                fit.y, base, columns, names, chosen, noise, len(errors) / 3, len(sure) - count - 1
+            own = np.zeros((n, count))
+            own[list(chosen), range(count)] = 1
+            needed = needed_beside(
+                fit.y, base, own, columns, names, noise, len(errors) / 3, len(sure) - count - 1
             )
             if needed is not None and not (set(sure) <= set(needed)):
                 doubted = tuple(t for t in sure if t not in needed)
@@ -149,8 +150,8 @@ def _number(count: int) -> str:
     return _WORDS[count] if count < len(_WORDS) else str(count)
 
 
-def _contrasts(fit: Fit) -> tuple[list[str], Values]:
-    """The terms' columns by runs, and of which term each is."""
+def contrasts_of(fit: Fit) -> tuple[list[str], Values]:
+    """Of each column of the fit's terms its term, and the columns by runs."""
     names, columns = list[str](), list[Values]()
     for term, without in zip(fit.design.terms, fit.without, strict=True):
         if without or not np.any(term.columns):
@@ -161,22 +162,24 @@ def _contrasts(fit: Fit) -> tuple[list[str], Values]:
     return names, np.hstack(columns) if columns else np.empty((len(fit.y), 0))
 
 
-def _needed(
+def needed_beside(
     y: Values,
     base: Values,
+    own: Values,
     columns: Values,
     names: list[str],
-    chosen: tuple[int, ...],
     noise: float,
     df_noise: float,
     most: int,
 ) -> list[str] | None:
-    """The fewest terms (at most `most`) that, with a difference of the chosen runs, leave noise alone; None
-    where more are needed, or a chosen run makes no difference."""
+    """The fewest terms (at most `most`) that, beside the columns `own`, leave noise alone; None if more are
+    needed, or one of `own` makes no difference.
+
+    `base`: an orthonormal basis of mean and blocks; `columns` and `names` of the terms; `noise`: the
+    variance of a run, by `df_noise` degrees of freedom.
+    """
     n = len(y)
-    own = np.zeros((n, len(chosen)))
-    own[list(chosen), range(len(chosen))] = 1
-    basis = _basis(np.hstack([base, own]))
+    basis = basis_of(np.hstack([base, own]))
     left = y - basis @ (basis.T @ y)
     needed: list[str] = []
     rest = columns - basis @ (basis.T @ columns)
@@ -186,14 +189,15 @@ def _needed(
             return None
         limit = float(stats.f.ppf(1 - _CHANCE, df, max(df_noise, 1.0)))
         if float(left @ left) / df <= limit * noise:
-            return needed if _each_matters(y, basis, base, chosen, limit * noise) else None
+            terms = basis[:, base.shape[1] + own.shape[1] :]
+            return needed if _each_matters(y, base, own, terms, limit * noise) else None
         if len(needed) >= most:
             return None
         size = np.einsum("ij,ij->j", rest, rest)
         gain = np.where(size > _TINY * n, (rest.T @ left) ** 2 / np.maximum(size, _TINY), -1.0)
         best = int(np.argmax(gain))
         same = [i for i, name in enumerate(names) if name == names[best]]
-        new = _basis(rest[:, same])
+        new = basis_of(rest[:, same])
         basis = np.hstack([basis, new])
         left = left - new @ (new.T @ left)
         rest = rest - new @ (new.T @ rest)
@@ -201,24 +205,19 @@ def _needed(
     return None
 
 
-def _each_matters(
-    y: Values, basis: Values, base: Values, chosen: tuple[int, ...], noise: float
-) -> bool:
-    """True if each of the chosen runs is far from what the others and the needed terms say of it."""
-    own: NDArray[np.float64] = np.zeros((len(y), len(chosen)))
-    own[list(chosen), range(len(chosen))] = 1
-    terms = basis[:, base.shape[1] + len(chosen) :]
-    without = _basis(np.hstack([base, terms]))
-    design = np.hstack([without, own])
+def _each_matters(y: Values, base: Values, own: Values, terms: Values, noise: float) -> bool:
+    """True if each column of `own` is worth three standard errors beside base and terms."""
+    design = np.hstack([base, terms, own])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return False
     inverse = np.linalg.inv(design.T @ design)
-    size = (inverse @ design.T @ y)[-len(chosen) :]
-    spread = np.sqrt(np.diag(inverse)[-len(chosen) :] * noise)
+    size = (inverse @ design.T @ y)[-own.shape[1] :]
+    spread = np.sqrt(np.diag(inverse)[-own.shape[1] :] * noise)
     return bool(np.all(np.abs(size) > 3 * spread))
 
 
-def _basis(columns: Values) -> Values:
+def basis_of(columns: Values) -> Values:
+    """An orthonormal basis of the columns."""
     q, values, _ = np.linalg.svd(columns, full_matrices=False)
     kept: Values = q[:, values > 1e-9 * max(float(values[0]), 1e-300)]
     return kept

@@ -30,7 +30,7 @@ from penstock.analyse.fit import Fit, by_terms, usable
 from penstock.analyse.partial import with_aliases
 from penstock.analyse.scale import LINEAR
 from penstock.analyse.terms import Term, Values
-from penstock.design.alias_matrix import Share
+from penstock.design.alias_matrix import Share, beyond
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, regular
@@ -50,6 +50,7 @@ def staged_effects(
     """The effects table of a plan with stages on a scale; `fit`: of its designed stages."""
     part = designed_plan(plan)
     if not plan.two_level:
+        fit = _with_rivals(fit, plan, part)
         return with_aliases(effects_of(fit, response, confidence, scale), fit, part)
     matrix = np.unique(
         np.array([[r.coded[f.name] for f in plan.factors] for r in part.rows], dtype=np.int8),
@@ -77,6 +78,16 @@ def staged_effects(
     if plan.between_blocks:
         return named_between_blocks(table, part, fit.y)
     return share_among(table, without == stage, fit.y)
+
+
+def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
+    """The fit with the interactions that stages were made to tell and that the model does not have."""
+    known = {t.name for t in fit.design.terms}
+    named = [r for s in plan.stages for r in s.get("rivals") or [] if r not in known]
+    levels = fit.design.levels.astype(np.int64)
+    columns = dict(beyond(part.factors, "main", levels))
+    added = [Term(name, columns[name]) for name in dict.fromkeys(named) if name in columns]
+    return by_terms(fit, [*fit.design.terms, *added], part) if added else fit
 
 
 def _in_strata(

@@ -59,6 +59,8 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
     if not terms or not others:
         return {}
     columns = [np.asarray(c, dtype=float) for _, c in terms]
+    if all(c.shape[1] == 1 for c in (*columns, *(c for _, c in others))):
+        return _single(base, terms, others)
     outside = np.hstack([c for _, c in others])
     ends = np.cumsum([0, *(c.shape[1] for _, c in others)])
     centred = outside - _projected(_basis(base), outside)
@@ -80,6 +82,33 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
             ),
             key=lambda s: (not s.exact, -round(abs(s.share), 9)),
         )
+    return found
+
+
+def _single(
+    base: Values, terms: Sequence[Named], others: Sequence[Named]
+) -> dict[str, list[Share]]:
+    """`shares` where every term has one column: rows of the alias matrix."""
+    own, outside = np.hstack([c for _, c in terms]), np.hstack([c for _, c in others])
+    x = np.hstack([base, own])
+    inverse = np.linalg.pinv(x)
+    known = np.isclose((inverse @ x).diagonal(), 1.0, atol=1e-6)[base.shape[1] :]
+    matrix = (inverse @ outside)[base.shape[1] :]
+    mean = _basis(base)
+    left, right = own - _projected(mean, own), outside - _projected(mean, outside)
+    sizes = np.outer(np.linalg.norm(left, axis=0), np.linalg.norm(right, axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = np.where(sizes > 1e-9, np.abs(left.T @ right) / sizes, 0.0) > 1 - LEAST_SHARE
+    there = np.linalg.norm(right, axis=0) > 1e-8 * np.linalg.norm(outside, axis=0)
+    found: dict[str, list[Share]] = {}
+    for i, (name, _) in enumerate(terms):
+        if not known[i]:
+            continue
+        held = [
+            Share(others[int(j)][0], float(matrix[i, j]), bool(exact[i, j]))
+            for j in np.flatnonzero(there & (np.abs(matrix[i]) > LEAST_SHARE))
+        ]
+        found[name] = sorted(held, key=lambda s: (not s.exact, -round(abs(s.share), 9)))
     return found
 
 

@@ -71,10 +71,13 @@ class Stage:
     spent: float = 0.0
     #: why the screening of a sequential study ended before this stage: the rule and what it saw
     ended: str = ""
+    #: interactions that a stage of factors of more levels was made to tell, and that the analysis then has
+    rivals: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "treatments": list(self.treatments), "reasons": list(self.reasons)}
+        lists = ("treatments", "reasons", "rivals")
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in lists}}
 
 
 def stage_from_json(value: Any) -> Stage:
@@ -84,7 +87,8 @@ def stage_from_json(value: Any) -> Stage:
         rows = tuple({str(k): str(v) for k, v in row.items()} for row in made.treatments)
         if made.purpose not in PURPOSES or not rows or not 1 <= int(made.replicates) <= 1000:
             raise ValueError(made.purpose)
-        return replace(made, treatments=rows, reasons=tuple(str(r) for r in made.reasons))
+        texts = {name: tuple(str(r) for r in getattr(made, name)) for name in ("reasons", "rivals")}
+        return replace(made, treatments=rows, **texts)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
 
@@ -103,7 +107,12 @@ def stage_of(step: Step, plan: Plan, why: str, *, again: bool = False) -> Stage:
         rows = coded_matrix(plan)
     elif again:
         rows = np.vstack([coded_matrix(plan), rows])
-    return Stage(purpose, step.kind, tuple(levels_of(plan, row) for row in rows), replicates, why)
+    treatments = tuple(levels_of(plan, row) for row in rows)
+    rivals: tuple[str, ...] = ()
+    if not plan.two_level:
+        names = [f.name for f in plan.factors]
+        rivals = tuple(dict.fromkeys(term_of(rival, names) for _, rival in step.broken))
+    return Stage(purpose, step.kind, treatments, replicates, why, rivals=rivals)
 
 
 def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
