@@ -25,7 +25,7 @@ from bench.design_claims import (
     unnamed,
 )
 
-STUDIES = 12
+STUDIES = 8
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=[k.name for k in kinds()])
@@ -52,4 +52,4 @@ def test_looks_of_a_sequential_study_and_its_analysis_share_alpha() -> None:
 
 @pytest.mark.long
 def test_planted_failures_are_found() -> None:
-    assert all(planted(300, seed=3).values())
+    assert all(planted(200, seed=3).values())

@@ -28,10 +28,10 @@ from penstock.design.plan import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
 
-#: runs of a set at most, and sets that are tried at most
-MOST_RUNS, _MOST_SETS = 3, 50_000
+#: runs of a set at most, and runs that sets are made of, by each of two rankings
+MOST_RUNS, _MOST_SUSPECTS = 3, 10
 #: runs of a design, of each of which one may be in a set
-_RUNS_EACH = 5
+_RUNS_EACH = 4
 #: chance that noise alone is more than a set may leave
 _CHANCE = 0.01
 _TINY = 1e-9
@@ -70,13 +70,9 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
     base = basis_of(np.hstack([np.ones((n, 1)), fit.block_columns]))
     noise = n * errors[0] ** 2
     most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
-    # what one run by itself is far from: a run that is in line with the others explains nothing
-    far = np.argsort(-np.abs(fit.y - np.median(fit.y)), kind="stable")
+    places = _suspects(fit, columns[:, [name in sure for name in names]])
     for count in range(1, most + 1):
-        places = far
-        while math.comb(len(places), count) > _MOST_SETS:
-            places = places[: len(places) // 2]
-        for chosen in itertools.combinations(sorted(int(i) for i in places), count):
+        for chosen in itertools.combinations(places, count):
             own = np.zeros((n, count))
             own[list(chosen), range(count)] = 1
             needed = needed_beside(
@@ -86,6 +82,17 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
                 doubted = tuple(t for t in sure if t not in needed)
                 return FewRuns(chosen, doubted, tuple(needed))
     return None
+
+
+def _suspects(fit: Fit, columns: Values) -> list[int]:
+    """Runs that a set may hold: those farthest from the median, and those in which the significant terms
+    (`columns`) add up most."""
+    together = np.abs(columns @ np.linalg.lstsq(columns, fit.y - fit.y.mean(), rcond=None)[0])
+    off = np.abs(fit.y - np.median(fit.y))
+    found = {
+        int(i) for by in (together, off) for i in np.argsort(-by, kind="stable")[:_MOST_SUSPECTS]
+    }
+    return sorted(found)
 
 
 def in_few_runs(outcome: Outcome) -> Iterator[Finding]:

@@ -141,11 +141,11 @@ def _cosine(one: Values, other: Values) -> float:
 def _basis(columns: Values) -> Values:
     """An orthonormal basis of the columns."""
     if columns.shape[1] == 1:
-        size = float(np.linalg.norm(columns))
-        one: Values = columns / size if size else columns[:, :0]
+        length = float(np.linalg.norm(columns))
+        one: Values = columns / length if length else columns[:, :0]
         return one
-    q, size, _ = np.linalg.svd(columns, full_matrices=False)
-    kept: Values = q[:, size > 1e-9 * max(float(size[0]), 1e-300)]
+    q, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    kept: Values = q[:, sizes > 1e-9 * max(float(sizes[0]), 1e-300)]
     return kept
 
 

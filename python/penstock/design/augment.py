@@ -383,13 +383,45 @@ def _broken(
     together, labels = _together(rows, matrix, stages, again=again)
     broken: list[tuple[int, int]] = []
     left: list[tuple[int, int]] = []
+    before, after = _Beside(matrix, stages), _Beside(together, labels)
     for question in asked:
-        now = variance(matrix, stages, question.term)
+        now = before.variance(question.term)
         for rival in question.plausible:
-            width = variance(together, labels, question.term, rival)
+            width = after.variance(question.term, rival)
             apart = len(rows) > 0 and np.isfinite(width) and width <= (1 + 1e-9) * now
             (broken if apart else left).append((question.term, rival))
     return tuple(broken), tuple(left)
+
+
+class _Beside:
+    """Variances of terms of a matrix beside mean, stages and main effects, worked out together.
+
+    A rival z adds a²/‖z − Xb‖² to the variance of a main effect, b being the coefficients of z and a that
+    of the main effect.
+    """
+
+    def __init__(self, matrix: Matrix, stages: Sequence[int]) -> None:
+        self.matrix, self.stages = matrix, stages
+        of_stage = _stage_columns(stages)
+        self.first = of_stage.shape[1]
+        self.x = np.hstack([of_stage, matrix.astype(float)])
+        gram = self.x.T @ self.x
+        whole = int(np.linalg.matrix_rank(gram, hermitian=True)) == len(gram)
+        self.inverse = np.linalg.inv(gram) if whole else None
+
+    def variance(self, term: int, rival: int | None = None) -> float:
+        """As `variance`."""
+        if self.inverse is None or term.bit_count() != 1 or (rival and rival.bit_count() == 1):
+            return variance(self.matrix, self.stages, term, rival)
+        at = self.first + term.bit_length() - 1
+        alone = float(self.inverse[at, at])
+        if rival is None:
+            return alone
+        its = column(self.matrix, rival).astype(float)
+        b = self.inverse @ (self.x.T @ its)
+        rest = its - self.x @ b
+        left = float(rest @ rest)
+        return alone + float(b[at]) ** 2 / left if left >= _TINY else float("inf")
 
 
 def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None = None) -> float:
