@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from penstock.analyse.effects import effects
 from penstock.analyse.few_runs import few_runs, in_few_runs
@@ -71,11 +70,11 @@ def test_two_slow_runs_are_no_seven_effects() -> None:
 def test_an_effect_beside_two_slow_runs_stays() -> None:
     plan = plan_of("ABCD", "{kind: full, replicates: 1}")
     outcome = outcome_of(
-        plan, lambda r: 100 + 60 * r.coded["A"] + (120 if r.standard_order in (3, 13) else 0)
+        plan, lambda r: 100 + 40 * r.coded["D"] + (120 if r.standard_order in (3, 13) else 0)
     )
-    assert sure(outcome) == {"A"}
+    assert sure(outcome) == {"D"}
     (finding,) = in_few_runs(outcome)
-    assert "A" not in finding.evidence["terms"]
+    assert "D" not in finding.evidence["terms"]
 
 
 def test_effects_that_no_few_runs_explain_stay() -> None:
@@ -96,10 +95,8 @@ def test_a_design_with_replicates_is_not_asked() -> None:
     assert sure(outcome)
 
 
-@pytest.mark.parametrize("replicates", [1, 2])
-def test_a_drift_over_runs_in_standard_order_is_told(replicates: int) -> None:
-    design = f"{{kind: full, replicates: {replicates}, order: standard}}"
-    plan = plan_of("ABCD", design)
+def test_a_drift_over_runs_in_standard_order_is_told() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1, order: standard}")
     outcome = outcome_of(plan, lambda r: 100 + 4.0 * r.run_order)
     assert "A" in sure(outcome)
     (finding,) = or_drift(outcome)

@@ -159,7 +159,7 @@ def test_a_third_of_an_interaction_is_no_effect(plackett_burman) -> None:
 
 def test_the_recommended_step_shows_which_it_is(plackett_burman) -> None:
     study, plan, runs = plackett_burman
-    left, _ = doubt_of(plan, runs)
+    left = Open(outcome_of(plan, runs), plan, "y", None)
     best = left.best()
     assert best is not None
     assert len(best.step.broken) == 9
@@ -173,9 +173,13 @@ def test_the_recommended_step_shows_which_it_is(plackett_burman) -> None:
     assert table.loc[list("CDEFGHIJK"), "coefficient"].abs().max() < 1.5
 
 
-def test_an_exact_alias_is_named_although_no_factor_of_it_shows() -> None:
-    study = study_of(SEVEN, D_OPTIMAL)
-    plan = make_plan(study)
+@pytest.fixture(scope="module")
+def d_optimal() -> Plan:
+    return make_plan(study_of(SEVEN, D_OPTIMAL))
+
+
+def test_an_exact_alias_is_named_although_no_factor_of_it_shows(d_optimal: Plan) -> None:
+    plan = d_optimal
     runs = runs_of(plan, lambda r: 8 * r.coded["F"] + 6 * r.coded["C"] * r.coded["D"])
     assert len(plan.rows) == 33
     left, finding = doubt_of(plan, runs)
@@ -251,10 +255,9 @@ def test_regular_is_told_from_the_rows() -> None:
     assert not regular(coded_matrix(make_plan(study_of(ELEVEN, PLACKETT_BURMAN))))
 
 
-def test_a_step_is_judged_by_how_sure_the_term_is_now() -> None:
+def test_a_step_is_judged_by_how_sure_the_term_is_now(d_optimal: Plan) -> None:
     """Of a design that is not orthogonal the variance of a term is more than 1/N before the step already."""
-    study = study_of(SEVEN, D_OPTIMAL)
-    matrix = coded_matrix(make_plan(study))
+    matrix = coded_matrix(d_optimal)
     names = list(SEVEN)
     asked = questions(matrix, [word_of("E", names)])
     step = make_step("foldover", matrix, [1] * len(matrix), asked, names)

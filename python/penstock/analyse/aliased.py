@@ -226,7 +226,7 @@ class Open:
         """Every step, those first that break most rivals per hour; replicates alone come last."""
         if not self.plan.two_level:
             return [*self._optimal(), self.proposal("replicates:1")]
-        found = [self.priced(s) for s in self._steps(self.unresolved)]
+        found = [self.priced(s) for s in self._offered]
         found.sort(key=lambda p: (-p.per_hour, p.runs))
         return [*found, self.proposal("replicates:1")]
 
@@ -279,9 +279,12 @@ class Open:
             return ()
         return load_study(self.outcome.path / "study.yaml").design.forbidden
 
-    def _steps(self, asked: list[Question]) -> list[Step]:
-        """Every step for these questions whose rows may be run, and judged."""
-        found = steps(self.matrix, self.stages, asked, self.names, self._may_be_run)
+    @cached_property
+    def _offered(self) -> list[Step]:
+        """Every step for the questions whose rows may be run, and judged."""
+        if not self.plan.two_level:
+            return [p.step for p in self._optimal()]
+        found = steps(self.matrix, self.stages, self.unresolved, self.names, self._may_be_run)
         return [s for s in found if self._allowed(s).all() and self._judged_after(s)]
 
     def _allowed(self, step: Step) -> NDArray[np.bool_]:
@@ -311,12 +314,7 @@ class Open:
         """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
         if not self.unresolved:
             return None
-        found = (
-            self._steps(self.unresolved)
-            if self.plan.two_level
-            else [p.step for p in self._optimal()]
-        )
-        step = recommended(found)
+        step = recommended(self._offered)
         return None if step is None else self.priced(step)
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:

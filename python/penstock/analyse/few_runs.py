@@ -52,7 +52,8 @@ class FewRuns:
 
 
 def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
-    """The smallest set of runs that explains more significant terms than it has runs; None if there is none.
+    """The set of runs that, with the terms that are needed beside it, explains the significant terms by the
+    fewest; None if none is smaller than they are.
 
     `rows`: those of the effects table, with `p_value` and Lenth's `standard_error`. Guard: pure error,
     settings that are kept, or fewer than two significant terms.
@@ -71,17 +72,22 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
     noise = n * errors[0] ** 2
     most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
     places = _suspects(fit, columns[:, [name in sure for name in names]])
+    found: FewRuns | None = None
+    fewest = len(sure)
     for count in range(1, most + 1):
         for chosen in itertools.combinations(places, count):
+            if count >= fewest:
+                break
             own = np.zeros((n, count))
             own[list(chosen), range(count)] = 1
             needed = needed_beside(
-                fit.y, base, own, columns, names, noise, len(errors) / 3, len(sure) - count - 1
+                fit.y, base, own, columns, names, noise, len(errors) / 3, fewest - count - 1
             )
-            if needed is not None and not (set(sure) <= set(needed)):
+            if needed is not None and not set(sure) <= set(needed):
+                fewest = count + len(needed)
                 doubted = tuple(t for t in sure if t not in needed)
-                return FewRuns(chosen, doubted, tuple(needed))
-    return None
+                found = FewRuns(chosen, doubted, tuple(needed))
+    return found
 
 
 def _suspects(fit: Fit, columns: Values) -> list[int]:
