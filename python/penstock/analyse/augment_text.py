@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.analyse.aliased import Open, Proposal, rival_text
+from penstock.analyse.few_runs import in_few_runs
 from penstock.design.generators import term_of
 from penstock.design.show import MODEL_WORDS, duration, paragraph, table
 from penstock.text import counted, listed, term_text
@@ -51,6 +52,10 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
         yield paragraph(
             "  No effect shows, so there is nothing to tell apart; replicates narrow the intervals."
         )
+        for finding in in_few_runs(found.outcome):
+            if finding.evidence["response"] == found.response:
+                yield paragraph(f"  {finding.statement} {finding.what_to_do}")
+        return
     for question in found.asked:
         rivals = [rival_text(w, question, names) for w in question.plausible]
         said = listed(rivals, "or") if rivals else "no plausible one"
@@ -74,7 +79,12 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
             yield "No rival is plausible; parts of interactions may still be in the effects."
             return
         else:
-            yield "No plausible rival is left: nothing needs to be added."
+            full = not found.plan.fraction
+            yield (
+                "Every term is alone in its contrast: nothing needs to be added."
+                if full
+                else "No plausible rival of up to three factors is left."
+            )
             return
     yield ""
     yield "Steps, those that break most rivals per hour first"
