@@ -124,10 +124,17 @@ class Open:
             return True
         if not self.plan.two_level:
             return False
-        table = self.outcome.effects
-        if table is not None and (table["method"].astype(str) == ASSUMED).any():
+        if self._assumed:
             return True
         return not regular(np.unique(self.matrix, axis=0))
+
+    @property
+    def _assumed(self) -> bool:
+        """True if long interactions are taken as 0, because treatments have no valid run."""
+        table = self.outcome.effects
+        if table is None or "method" not in table:
+            return False
+        return bool((table["method"].astype(str) == ASSUMED).any())
 
     @cached_property
     def fit(self) -> Fit | None:
@@ -137,7 +144,8 @@ class Open:
             mine = (
                 table[table["response"].astype(str) == self.response] if table is not None else None
             )
-            scale = str(mine["scale"].iloc[0]) if mine is not None and len(mine) else LINEAR
+            known = mine is not None and len(mine) and "scale" in mine
+            scale = str(mine["scale"].iloc[0]) if mine is not None and known else LINEAR
             return fitted(self.outcome.measured, self.plan, self.response, scale)
         except PenstockError:
             return None
@@ -148,7 +156,7 @@ class Open:
         if self.plan.model is not None and not self.plan.stages:
             return None
         table = self.outcome.effects
-        if table is None or (table["method"].astype(str) == ASSUMED).any():
+        if table is None or self._assumed:
             return None
         mine = table[table["response"].astype(str) == self.response]
         told = mine[["coefficient", "p_value"]].notna().any(axis=1)
@@ -365,8 +373,9 @@ def active_terms(outcome: Outcome, response: str, most: int | None = None) -> li
     if most is not None:
         return [str(t) for t in table["term"].head(most)]
     judged = pd.to_numeric(table["p_holm"], errors="coerce")
-    by_share = pd.to_numeric(table["variation_share"], errors="coerce")
-    table = table.assign(_share=by_share).sort_values("_share", ascending=False, kind="stable")
+    if "variation_share" in table:
+        by_share = pd.to_numeric(table["variation_share"], errors="coerce")
+        table = table.assign(_share=by_share).sort_values("_share", ascending=False, kind="stable")
     return [str(t) for t in table.loc[judged.reindex(table.index) < ACTIVE, "term"]]
 
 

@@ -109,7 +109,9 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
     from penstock.analyse.fit import fitted, usable
 
     table = outcome.effects
-    if table is None or "method" not in table or not (table["method"] == LENTH).any():
+    if table is None or not {"method", "scale", "p_value"} <= set(table.columns):
+        return
+    if not (table["method"] == LENTH).any():
         return
     try:
         plan = plan_from_json(outcome.plan)

@@ -29,11 +29,12 @@ from penstock.text import listed, term_text
 
 #: terms named in a sentence at most
 _MOST_NAMED = 3
+_NEEDED = {"term", "response", "p_value", "method", "scale", "standard_error"}
 
 
 def or_drift(outcome: Outcome) -> Iterator[Finding]:
     """Effects that may be drift, and what would tell. Guard: settings that are kept, or no effect shows."""
-    if outcome.effects is None:
+    if outcome.effects is None or not _NEEDED <= set(outcome.effects.columns):
         return
     try:
         plan = plan_from_json(outcome.plan)
