@@ -34,7 +34,7 @@ _NEEDED = {"term", "response", "p_value", "method", "scale", "standard_error"}
 
 def or_drift(outcome: Outcome) -> Iterator[Finding]:
     """Effects that may be drift, and what would tell. Guard: settings that are kept, or no effect shows."""
-    if outcome.effects is None or not _NEEDED <= set(outcome.effects.columns):
+    if outcome.effects is None or not set(outcome.effects.columns) >= _NEEDED:
         return
     try:
         plan = plan_from_json(outcome.plan)
