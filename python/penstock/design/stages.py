@@ -87,8 +87,8 @@ def stage_from_json(value: Any) -> Stage:
         rows = tuple({str(k): str(v) for k, v in row.items()} for row in made.treatments)
         if made.purpose not in PURPOSES or not rows or not 1 <= int(made.replicates) <= 1000:
             raise ValueError(made.purpose)
-        texts = {name: tuple(str(r) for r in getattr(made, name)) for name in ("reasons", "rivals")}
-        return replace(made, treatments=rows, **texts)
+        reasons, rivals = (tuple(str(r) for r in texts) for texts in (made.reasons, made.rivals))
+        return replace(made, treatments=rows, reasons=reasons, rivals=rivals)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
 
