@@ -235,6 +235,8 @@ STUDY_FINDINGS = Table(
         },
         "hosts": "penstock.analyse.hosts:hosts",
         "surfaces": "penstock.analyse.optimum:surfaces",
+        "few-runs": "penstock.analyse.few_runs:in_few_runs",
+        "drift": "penstock.analyse.order_effects:or_drift",
         "aliased": "penstock.analyse.aliased:aliased",
         "stages": "penstock.analyse.aliased:stages",
         "confirmed": "penstock.analyse.ledger:confirmed",

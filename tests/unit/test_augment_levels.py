@@ -152,10 +152,10 @@ def test_what_could_be_added_is_listed(tmp_path: Path) -> None:
     ]
     assert [p.runs for p in proposals] == [8, 12, 24, 12]
     text = augment_text(found, proposals)
-    assert "Rivals of effects are told for two-level factors alone" in text
+    assert "They tell main effects" in text
     assert max(map(len, text.splitlines())) <= 100
     told = augment_json(found, proposals)
-    assert (told["stop"], told["recommended"]) == (False, None)
+    assert (told["stop"], told["recommended"]) == (True, None)
 
 
 def test_steps_of_a_strip_plot_leave_a_fraction(tmp_path: Path) -> None:

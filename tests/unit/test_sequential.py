@@ -15,10 +15,11 @@ from penstock.analyse.adaptive import _coded, _state, active_at, next_stage
 from penstock.analyse.effects import effects
 from penstock.analyse.ledger import confirmed, ledger
 from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
+from penstock.analyse.significance import is_sure, limits
 from penstock.campaign.limits import Used
 from penstock.design.augment import make_step
 from penstock.design.plan import coded_matrix, make_plan
-from penstock.design.sequential import level, looks, spent
+from penstock.design.sequential import analysis_level, level, looks, spent
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Limits, Study
@@ -368,3 +369,27 @@ def test_factors_of_three_levels_are_not_screened_and_that_is_said(tmp_path: Pat
     assert "no screening: it takes two levels of every factor" in set(found["screening_ended"])
     two = make_plan(study_of("{runs: 60, confirm: 2}"))
     assert not any("is not screened" in said for said in two.cautions)
+
+
+def test_the_analysis_takes_what_the_looks_leave(tmp_path: Path) -> None:
+    """All looks and the analysis at the end share alpha: their levels add up to it, and p-values of the table
+    are of all looks together."""
+
+    study = study_of("{runs: 200, search_runs: 0, confirm: 2}")
+    plan = make_plan(study)
+    took = {r.run_id: 10.0 + i % 3 for i, r in enumerate(plan.rows)}
+    at = looks(5, len({r.treatment_id for r in plan.rows}))
+    assert analysis_level(plan) == pytest.approx(level(0.05, at, 0))
+    assert analysis_level(plan) < 0.05
+    runs = table_of(plan, took)
+    runs["took"] += 0.9 * runs["A"].eq("high") + np.random.default_rng(3).normal(0, 0.4, len(runs))
+    shared = effects(runs, plan, "took")
+    alone = effects(runs, replace(plan, sequential=None), "took")
+    assert (alone["level"] == 0.05).all()
+    held = alone["p_holm"].notna()
+    expected = (alone["p_holm"] * 0.05 / analysis_level(plan)).clip(upper=1)
+    assert shared.loc[held, "p_holm"].to_numpy() == pytest.approx(expected[held].to_numpy())
+    # the limit that is drawn is the one by which effects are called significant
+    known = limits(shared).notna()
+    beyond = shared["effect"].abs() > limits(shared)
+    assert (beyond[known] == is_sure(shared)[known]).all()

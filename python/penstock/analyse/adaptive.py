@@ -30,6 +30,7 @@ from penstock.design.augment import Step, make_step, questions
 from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import numeric
+from penstock.design.matrix import regular
 from penstock.design.plan import Plan, asked_of
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
@@ -145,12 +146,16 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, 0.0, ""
     look = at.index(rows)
     alpha = level(said.alpha, at, look, said.spending)
-    table = effects(state.data, plan, state.response.name, scale=state.scale)
+    # by itself: the level of the look is applied here
+    by_itself = replace(plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages])
+    table = effects(state.data, by_itself, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
     asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
     doubted = [q for q in asked if q.plausible]
     if look + 1 == len(at):
         return None, alpha, "it was the last look"
+    if active and not regular(np.unique(matrix, axis=0)):
+        return None, alpha, "effects hold parts of interactions, which no nested fraction tells"
     if active and not doubted:
         return None, alpha, "no active effect has a plausible rival"
     if verdict := _decided(state, table, alpha, [term_of(q.term, names) for q in doubted]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.analyse.aliased import Open, Proposal
+from penstock.analyse.aliased import Open, Proposal, rival_text
+from penstock.analyse.few_runs import in_few_runs
 from penstock.design.generators import term_of
 from penstock.design.show import MODEL_WORDS, duration, paragraph, table
 from penstock.text import counted, listed, term_text
@@ -26,10 +27,11 @@ def augment_json(found: Open, proposals: list[Proposal]) -> dict[str, Any]:
                 "term": term_of(q.term, found.names),
                 "plausible": [term_of(w, found.names) for w in q.plausible],
                 "other": [term_of(w, found.names) for w in q.other],
+                "shares": {term_of(w, found.names): s for w, s in q.shares.items()},
             }
             for q in found.asked
         ],
-        "stop": found.plan.two_level and not found.doubted,
+        "stop": (found.plan.two_level or found.partial) and not found.doubted,
         "recommended": found.to_json(best) if best is not None else None,
         "steps": [found.to_json(p) for p in proposals],
     }
@@ -41,7 +43,7 @@ def augment_text(found: Open, proposals: list[Proposal]) -> str:
 
 
 def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
-    if not found.plan.two_level:
+    if not found.plan.two_level and not found.unresolved:
         yield from _levels(found, proposals)
         return
     names = found.names
@@ -50,19 +52,40 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
         yield paragraph(
             "  No effect shows, so there is nothing to tell apart; replicates narrow the intervals."
         )
+        for finding in in_few_runs(found.outcome):
+            if finding.evidence["response"] == found.response:
+                yield paragraph(f"  {finding.statement} {finding.what_to_do}")
+        return
     for question in found.asked:
-        rivals = [term_text(term_of(w, names)) for w in question.plausible]
+        rivals = [rival_text(w, question, names) for w in question.plausible]
         said = listed(rivals, "or") if rivals else "no plausible one"
-        more = f" ({counted(len(question.other), 'other')} without an active factor)"
-        yield paragraph(
-            f"  {term_text(term_of(question.term, names))}: {said}{more if question.other else ''}"
-        )
-    if found.active and not found.asked:
+        short = [term_text(term_of(w, names)) for w in question.other if w.bit_count() <= 2]
+        rest = len(question.other) - len(short)
+        others = [*short, *([counted(rest, "other")] if rest else [])]
+        more = f" (without an active factor: {listed(others, 'or')})" if others else ""
+        yield paragraph(f"  {term_text(term_of(question.term, names))}: {said}{more}")
+    if found.active and not found.asked and not found.partial:
         yield paragraph("  Every active effect is alone in its contrast, up to three factors.")
+    if found.partial:
+        yield from _partial(found)
     if not found.doubted:
         yield ""
-        yield "No plausible rival is left: nothing needs to be added."
-        return
+        if found.unresolved:
+            yield paragraph(
+                "No rival is plausible, because an interaction rarely exists without an effect of its "
+                "factors. The aliases above are not excluded; these steps would separate them."
+            )
+        elif found.partial:
+            yield "No rival is plausible; parts of interactions may still be in the effects."
+            return
+        else:
+            full = not found.plan.fraction
+            yield (
+                "Every term is alone in its contrast: nothing needs to be added."
+                if full
+                else "No plausible rival of up to three factors is left."
+            )
+            return
     yield ""
     yield "Steps, those that break most rivals per hour first"
     shown = (
@@ -124,12 +147,28 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
         yield paragraph(f"Still aliased then: {listed([*left[:_MOST_LEFT], *others])}.")
 
 
+def _partial(found: Open) -> Iterator[str]:
+    """What explains the runs where terms hold parts of others, and how much they may hold."""
+    for one in found.explained.sets[:3]:
+        yield paragraph(f"  Explained by {listed([term_text(t) for t in one])} alone.")
+    if not found.explained.main_alone:
+        yield paragraph("  Not explained by the terms of the model alone.")
+    for term in found.active[:6]:
+        held = [s for s in found.shares.get(term, []) if not s.exact]
+        if held:
+            yield paragraph(
+                f"  {term_text(term)} holds up to {abs(held[0].share):.2g} of each of "
+                f"{counted(len(held), 'interaction')}, such as {term_text(held[0].rival)}."
+            )
+
+
 def _levels(found: Open, proposals: list[Proposal]) -> Iterator[str]:
     """What could be added where factors have more than two levels."""
     plan = found.plan
     now = f"They tell {MODEL_WORDS[plan.model]}." if plan.model else "Nothing is mixed in them."
     yield f"{plan.study_id}: what could be added to {counted(plan.treatments, 'treatment')}"
-    yield paragraph(f"  {now} Rivals of effects are told for two-level factors alone.")
+    yield paragraph(f"  {now}")
+    yield from _partial(found)
     yield ""
     rows = []
     for one in proposals:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -40,6 +42,10 @@ from penstock.text import (
 _FACTOR = 1.095
 #: terms with this share of the variation [%] are named beside the largest
 _ALSO_MUCH = 10.0
+#: a partial alias: its share comes first
+_PART = re.compile(r"[\d.]+(e-?\d+)? ")
+#: aliases that are named beside the largest term, at most
+_MOST_ALIASES = 3
 
 
 def costs(outcome: Outcome) -> Iterator[Finding]:
@@ -489,15 +495,35 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
     if square := square_of(term):
         words = f"What matters most for {response.name} is how {term_text(square)} bends it, {explains}."
         return Finding("effect-dominant", "info", words, evidence, "", detail)
-    if ":" in term:
+    if ":" in term and not inseparable(top):
         together = listed(term_text(term).split(" × "))
         words = f"What matters most for {response.name} is how {together} go together, {explains}."
+        return Finding("effect-dominant", "info", words, evidence, "", detail)
+    if rivals := inseparable(top):
+        words = (
+            f"What matters most for {response.name} is {listed([term_text(term), *rivals], 'or')}, which "
+            f"these runs cannot separate and {explains.removeprefix('which ')}."
+        )
         return Finding("effect-dominant", "info", words, evidence, "", detail)
     # where it depends on another factor, the mean over its levels is that of no run
     depends = any(term in t.split(":") and not square_of(t) for t in others)
     by_level = "" if depends else _by_level(outcome, response, term)
     words = f"What matters most for {response.name} is {term_text(term)}, {explains}{by_level}."
     return Finding("effect-dominant", "info", words, evidence, "", detail)
+
+
+def inseparable(row: pd.Series[Any] | Mapping[str, Any]) -> list[str]:
+    """The exact aliases of a term of the effects table that have at most two factors, in words."""
+    found = []
+    for alias in str(row.get("aliases") or "").split(", "):
+        name = alias.lstrip("+-")
+        other = (
+            not name or _PART.match(name) or name.startswith(("not estimable", "the difference"))
+        )
+        if not other and name.count(":") <= 1:
+            found.append(term_text(name))
+    more = [f"{len(found) - _MOST_ALIASES} more"] if len(found) > _MOST_ALIASES else []
+    return [*found[:_MOST_ALIASES], *more]
 
 
 def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str:
@@ -536,11 +562,17 @@ def _interactions(
         # what multiplies by the same under each level differs in units, not in proportion
         if large / small < NO_COST:
             continue
+        rivals = inseparable(row)
+        beside = (
+            f" These runs cannot separate {term_text(str(row['term']))} from {listed(rivals, 'or')}."
+            if rivals
+            else ""
+        )
         yield Finding(
             "effect-interaction",
             "info",
             f"The effects of {listed(term_text(str(row['term'])).split(' × '))} depend on each other: "
-            f"{sentence}.",
+            f"{sentence}.{beside}",
             {"table": "effects", "response": response.name, "term": row["term"]},
             "",
             f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",

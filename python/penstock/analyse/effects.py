@@ -23,13 +23,15 @@ import pandas as pd
 from scipy import linalg, special, stats
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
+from penstock.analyse.few_runs import few_runs
 from penstock.analyse.fit import Cells, Fit, estimate, fitted, sum_of_squares
 from penstock.analyse.orthogonal import orthogonal
 from penstock.analyse.scale import LINEAR, LOG
-from penstock.analyse.significance import LENTH, together
+from penstock.analyse.significance import LENTH, LEVEL, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Values
 from penstock.design.plan import Plan
+from penstock.design.sequential import analysis_level
 from penstock.text import square_of
 
 COLUMNS = (
@@ -63,6 +65,7 @@ COLUMNS = (
     "ratio",
     "ratio_ci_low",
     "ratio_ci_high",
+    "level",
 )
 _UNTOLD = "not estimable from the runs that are valid"
 #: method of a term whose stratum has no degrees of freedom
@@ -93,11 +96,32 @@ def effects(
     than two runs are valid.
     """
     fit = fitted(runs, plan, response, scale) if fit is None else fit
+    return at_level(_judged(fit, runs, plan, response, confidence, scale), plan)
+
+
+def at_level(table: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """The effects table at the level that the plan leaves to it: of a sequential study p-values of all terms
+    together are of all looks together as well, and below 0.05 where the look at these runs may call an effect
+    significant."""
+    level = analysis_level(plan, LEVEL)
+    if level < LEVEL:
+        together = table["p_holm"] * (LEVEL / level) if level > 0 else table["p_holm"] * 0 + 1
+        table = table.assign(p_holm=together.clip(upper=1.0), level=level)
+    return table
+
+
+def _judged(
+    fit: Fit, runs: pd.DataFrame, plan: Plan, response: str, confidence: float, scale: str
+) -> pd.DataFrame:
+    """The effects table at the usual level."""
     if plan.stages:
         from penstock.analyse.staged import staged_effects
 
         return staged_effects(fit, runs, plan, response, confidence, scale)
+    from penstock.analyse.partial import with_aliases
+
     table = effects_of(fit, response, confidence, scale, _parts(fit, plan))
+    table = with_aliases(table, fit, plan)
     if plan.between_blocks:
         from penstock.analyse.between_blocks import named_between_blocks
 
@@ -121,6 +145,10 @@ def effects_of(
         if error.df < 1:
             _lenth([r for r in rows if r["stratum"] == name], confidence)
     judge_together(rows)
+    if doubt := few_runs(fit, rows):
+        for row in rows:
+            if row["term"] in doubt.doubted:
+                row["p_holm"] = 1.0
     _types(rows, fit)
     _correlations(rows, fit)
     if fit.blocks.stop > fit.blocks.start:
@@ -185,7 +213,7 @@ def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
 
 def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
     """The effects table of rows on a scale, of `n` runs; on that of logarithms with ratios."""
-    whole: dict[str, Any] = {"response": response, "n": n, "scale": scale}
+    whole: dict[str, Any] = {"response": response, "n": n, "scale": scale, "level": LEVEL}
     made: dict[str, Any] = {}
     for column in COLUMNS:
         values = [whole[column] if column in whole else row.get(column) for row in rows]

@@ -34,7 +34,7 @@ def size_sentence(outcome: Outcome) -> str:
         every = math.prod(len(f.levels) for f in outcome.factors)
         return (
             f" {count} of {every} combinations were run ({outcome.plan.get('kind')}): "
-            f"{MODEL_WORDS[model]} are estimated, all else is taken as 0."
+            f"{MODEL_WORDS[model]} are estimated; what else there is becomes part of them."
         )
     if not added:
         return " This was the quick size of the study." if outcome.quick else ""

@@ -35,7 +35,9 @@ CODES = {
     "desirability": "the setting that serves several responses best together",
     "effect-untold": "effects that cannot be told, because combinations have no valid run",
     "effect-aliased": "effects that may be those of something else, and the cheapest step that would tell",
-    "effect-unrivalled": "no effect has a plausible rival among what it is aliased with",
+    "effect-few-runs": "a few runs that explain as many equal effects, and are to be repeated first",
+    "effect-or-drift": "effects that a drift of the host over the runs would explain as well",
+    "effect-unrivalled": "no effect has a plausible rival; aliases that are not excluded",
     "confirmation": "what fresh interleaved runs say of a setting that earlier ones chose",
     "alert-fired": "an alert rule of the study fired, and which runs it ended",
     "limit-reached": "a limit that the study declares ended it",
@@ -130,11 +132,14 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
     matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
     depends = [f for f in said("effect-interaction") if _of_main(outcome, f)][:1] if which else []
     return [
+        *said("effect-few-runs", most=1),
         *asked,
         *best,
         *said("time-scales-differ"),
         *matters,
         *depends,
+        *[f for f in said("effect-or-drift") if _of_main(outcome, f)][:1],
+        *[f for f in said("effect-aliased") if _of_main(outcome, f)][:1],
         *said("why", "time-scale"),
         *said("effect-untold", most=1),
         *said("not-known"),

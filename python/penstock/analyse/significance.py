@@ -52,7 +52,7 @@ def limits(terms: pd.DataFrame) -> pd.Series[float]:
     left = int(tested.sum()) - int(is_sure(terms).sum())
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
-    return _sizes(terms, tested, LEVEL / max(left, 1))
+    return _sizes(terms, tested, _level(terms) / max(left, 1))
 
 
 def margins(terms: pd.DataFrame) -> pd.Series[float]:
@@ -61,7 +61,7 @@ def margins(terms: pd.DataFrame) -> pd.Series[float]:
     tested = pd.to_numeric(terms["p_value"], errors="coerce").notna()
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
-    return _sizes(terms, tested, LEVEL / max(int(tested.sum()), 1))
+    return _sizes(terms, tested, _level(terms) / max(int(tested.sum()), 1))
 
 
 def together(p: float, tests: int) -> float:
@@ -76,7 +76,13 @@ def _by_lenth(terms: pd.DataFrame, tested: pd.Series[bool]) -> bool:
 
 
 def _margins(terms: pd.DataFrame, tested: pd.Series[bool]) -> pd.Series[float]:
-    return _sizes(terms, tested, -math.expm1(math.log1p(-LEVEL) / int(tested.sum())))
+    return _sizes(terms, tested, -math.expm1(math.log1p(-_level(terms)) / int(tested.sum())))
+
+
+def _level(terms: pd.DataFrame) -> float:
+    """The level of the analysis: less than `LEVEL` where a sequential study looked before."""
+    known = pd.to_numeric(terms["level"], errors="coerce").dropna() if "level" in terms else []
+    return max(float(min(known)), 1e-12) if len(known) else LEVEL
 
 
 def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[float]:

@@ -27,11 +27,13 @@ from penstock.analyse.between_blocks import named_between_blocks, share_among
 from penstock.analyse.designed import designed_plan, designed_stages
 from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
 from penstock.analyse.fit import Fit, by_terms, usable
+from penstock.analyse.partial import with_aliases
 from penstock.analyse.scale import LINEAR
 from penstock.analyse.terms import Term, Values
+from penstock.design.alias_matrix import Share, beyond
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
-from penstock.design.matrix import column, constant_words, is_regular
+from penstock.design.matrix import column, regular
 from penstock.design.plan import Plan
 from penstock.errors import PenstockError
 
@@ -48,12 +50,13 @@ def staged_effects(
     """The effects table of a plan with stages on a scale; `fit`: of its designed stages."""
     part = designed_plan(plan)
     if not plan.two_level:
-        return effects_of(fit, response, confidence, scale)
+        fit = _with_rivals(fit, plan, part)
+        return with_aliases(effects_of(fit, response, confidence, scale), fit, part)
     matrix = np.unique(
         np.array([[r.coded[f.name] for f in plan.factors] for r in part.rows], dtype=np.int8),
         axis=0,
     )
-    if not is_regular(matrix, constant_words(matrix)):
+    if not regular(matrix):
         data = usable(runs, plan, response)
         if fit.groups:
             return _in_strata(fit, data, part, response, confidence, scale)
@@ -75,6 +78,16 @@ def staged_effects(
     if plan.between_blocks:
         return named_between_blocks(table, part, fit.y)
     return share_among(table, without == stage, fit.y)
+
+
+def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
+    """The fit with the interactions that stages were made to tell and that the model does not have."""
+    known = {t.name for t in fit.design.terms}
+    named = [r for s in plan.stages for r in s.get("rivals") or [] if r not in known]
+    levels = fit.design.levels.astype(np.int64)
+    columns = dict(beyond(part.factors, "main", levels))
+    added = [Term(name, columns[name]) for name in dict.fromkeys(named) if name in columns]
+    return by_terms(fit, [*fit.design.terms, *added], part) if added else fit
 
 
 def _in_strata(
@@ -118,7 +131,11 @@ def _coded(data: pd.DataFrame, plan: Plan) -> NDArray[np.int8]:
 
 
 def _aliases(mixed: list[tuple[int, float]], names: list[str]) -> str:
-    return ", ".join(f"{'+' if share > 0 else '-'}{term_of(word, names)}" for word, share in mixed)
+    held = [
+        Share(term_of(word, names), share, exact=abs(abs(share) - 1) < _TINY)
+        for word, share in sorted(mixed, key=lambda m: -round(abs(m[1]), 9))
+    ]
+    return ", ".join(s.text for s in held)
 
 
 def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> list[dict[str, Any]]:

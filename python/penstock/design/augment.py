@@ -13,14 +13,14 @@ not determine (DuMouchel & Jones, Technometrics 36, 1994).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.design.matrix import Matrix, alias_words, column, constant_words
+from penstock.design.matrix import Matrix, alias_words, column, constant_words, regular
 from penstock.errors import BadInput
 
 #: rivals of more factors than this are not asked about
@@ -40,18 +40,27 @@ _MOST_COSETS = 256
 _MOST_ROWS = 4096
 #: rows that a stage may add
 MOST_ADDED = 4096
+#: factors up to which the defining words of a step are told
+_MOST_RELATED = 15
 _TINY = 1e-8
 
 Values = NDArray[np.floating[Any]]
+#: which rows of a matrix may be run
+Allowed = Callable[[Matrix], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A contrast with an effect: its shortest `term` (a word), its `plausible` and `other` rivals."""
+    """A contrast with an effect: its shortest `term` (a word), its `plausible` and `other` rivals.
+
+    `shares`: of a partial alias what one unit of the rival adds to the term's coefficient (no entry: 1 or
+    −1).
+    """
 
     term: int
     plausible: tuple[int, ...]
     other: tuple[int, ...] = ()
+    shares: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,13 +99,17 @@ def questions(matrix: Matrix, active: Sequence[int]) -> list[Question]:
 
 
 def steps(
-    matrix: Matrix, stages: Sequence[int], asked: Sequence[Question], names: Sequence[str]
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    names: Sequence[str],
+    allowed: Allowed | None = None,
 ) -> list[Step]:
     """Every step that could answer: each kind once, the best of it. `stages`: of each row, from 1."""
     found: list[Step] = []
     for kind in _kinds(matrix, names):
         try:
-            step = make_step(kind, matrix, stages, asked, names)
+            step = make_step(kind, matrix, stages, asked, names, allowed=allowed)
         except BadInput:
             continue
         if not any(_same(step.rows, other.rows) for other in found):
@@ -112,9 +125,11 @@ def make_step(
     names: Sequence[str],
     *,
     again: bool = False,
+    allowed: Allowed | None = None,
 ) -> Step:
     """The step that is called `kind` (one of `KINDS` but `best`); `again`: the rows so far are made once more
-    among the new ones, so that nothing is confounded with the stage. BadInput where there is none."""
+    among the new ones, so that nothing is confounded with the stage; `allowed`: optimal rows are chosen of
+    these. BadInput where there is none."""
     word, _, argument = kind.partition(":")
     if word == "replicates":
         count = _whole(argument or "1", kind, 1000)
@@ -124,7 +139,11 @@ def make_step(
         "semifold": lambda: _half(matrix, stages, asked, names, argument),
         "coset": lambda: _coset(matrix, stages, asked),
         "optimal": lambda: optimal_rows(
-            matrix, stages, asked, _whole(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096)
+            matrix,
+            stages,
+            asked,
+            _whole(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096),
+            allowed,
         ),
     }
     if word not in makers:
@@ -146,7 +165,8 @@ def _kinds(matrix: Matrix, names: Sequence[str]) -> Iterator[str]:
     yield "foldover"
     yield from (f"foldover:{name}" for name in names)
     yield from (f"semifold:{name}" for name in names)
-    yield "coset"
+    if regular(np.unique(matrix, axis=0)):
+        yield "coset"
     rows = len(matrix)
     yield from (f"optimal:{n}" for n in sorted({-(-rows // 3), -(-rows // 2), rows}))
 
@@ -220,7 +240,11 @@ def _coset(matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]) -> 
 
 
 def optimal_rows(
-    matrix: Matrix, stages: Sequence[int], asked: Sequence[Question], count: int
+    matrix: Matrix,
+    stages: Sequence[int],
+    asked: Sequence[Question],
+    count: int,
+    allowed: Allowed | None = None,
 ) -> Matrix:
     """`count` rows that add most to the determinant of stages, main effects, terms and rivals asked about.
 
@@ -233,8 +257,10 @@ def optimal_rows(
     if 2**factors <= _MOST_ROWS:
         numbers = np.arange(2**factors)
     else:
-        numbers = np.random.default_rng(1).choice(2**factors, _MOST_ROWS, replace=False)
+        numbers = np.unique(np.random.default_rng(1).integers(0, 2**factors, _MOST_ROWS))
     everything = (2 * (numbers[:, None] >> np.arange(factors) & 1) - 1).astype(np.int8)
+    if allowed is not None:
+        everything = everything[allowed(everything)]
     pool = _new(everything, matrix)
     if len(pool) < count:
         raise BadInput(f"--augment optimal:{count}: only {len(pool)} treatments have not been run")
@@ -245,6 +271,14 @@ def optimal_rows(
         return np.column_stack([*kinds, *(column(rows, w).astype(float) for w in words)])
 
     had, may = terms(matrix, stages), terms(pool, max(stages) + 1)
+    return pool[chosen_rows(had, may, count)]
+
+
+def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
+    """Which `count` of the rows `may` add most to the determinant of the information of the rows `had`.
+
+    Greedily, then by exchange (Fedorov 1972); what `had` does not determine has a weak prior.
+    """
     information = had.T @ had + 1e-3 * np.eye(had.shape[1])
     chosen: list[int] = []
 
@@ -272,7 +306,7 @@ def optimal_rows(
                 changed = True
         if not changed:
             break
-    return pool[sorted(chosen)]
+    return sorted(chosen)
 
 
 def _merit(
@@ -325,7 +359,8 @@ def _judged(
 ) -> Step:
     broken, left = _broken(rows, matrix, stages, asked, again=again)
     together, labels = _together(rows, matrix, stages, again=again)
-    relation = constant_words(together) if len(rows) else constant_words(matrix)
+    every = together if len(rows) else matrix
+    relation = constant_words(every) if every.shape[1] <= _MOST_RELATED else {0: 1}
     return Step(kind, rows, broken, left, relation, stage_words(together, labels))
 
 
@@ -348,25 +383,61 @@ def _broken(
     together, labels = _together(rows, matrix, stages, again=again)
     broken: list[tuple[int, int]] = []
     left: list[tuple[int, int]] = []
+    before, after = _Beside(matrix, stages), _Beside(together, labels)
     for question in asked:
+        now = before.variance(question.term)
         for rival in question.plausible:
-            width = variance(together, labels, question.term, rival)
-            apart = len(rows) > 0 and width <= (1 + 1e-9) / len(matrix)
+            width = after.variance(question.term, rival)
+            apart = len(rows) > 0 and np.isfinite(width) and width <= (1 + 1e-9) * now
             (broken if apart else left).append((question.term, rival))
     return tuple(broken), tuple(left)
 
 
-def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int) -> float:
-    """Variance of a term's coefficient, in σ², beside mean, stages, main effects and one rival; infinite
-    where the rows do not determine both."""
+class _Beside:
+    """Variances of terms of a matrix beside mean, stages and main effects, worked out together.
+
+    A rival z adds a²/‖z − Xb‖² to the variance of a main effect, b being the coefficients of z and a that
+    of the main effect.
+    """
+
+    def __init__(self, matrix: Matrix, stages: Sequence[int]) -> None:
+        self.matrix, self.stages = matrix, stages
+        of_stage = _stage_columns(stages)
+        self.first = of_stage.shape[1]
+        self.x = np.hstack([of_stage, matrix.astype(float)])
+        gram = self.x.T @ self.x
+        whole = int(np.linalg.matrix_rank(gram, hermitian=True)) == len(gram)
+        self.inverse = np.linalg.inv(gram) if whole else None
+
+    def variance(self, term: int, rival: int | None = None) -> float:
+        """As `variance`."""
+        if self.inverse is None or term.bit_count() != 1 or (rival and rival.bit_count() == 1):
+            return variance(self.matrix, self.stages, term, rival)
+        at = self.first + term.bit_length() - 1
+        alone = float(self.inverse[at, at])
+        if rival is None:
+            return alone
+        its = column(self.matrix, rival).astype(float)
+        b = self.inverse @ (self.x.T @ its)
+        rest = its - self.x @ b
+        left = float(rest @ rest)
+        return alone + float(b[at]) ** 2 / left if left >= _TINY else float("inf")
+
+
+def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None = None) -> float:
+    """Variance of a term's coefficient, in σ², beside mean, stages, main effects and one rival (or none);
+    infinite where the rows do not determine both."""
     mains = [1 << i for i in range(matrix.shape[1])]
     others = [column(matrix, w).astype(float) for w in mains if w not in (term, rival)]
     base = np.column_stack([_stage_columns(stages), *others])
-    mine, its = (column(matrix, w).astype(float) for w in (term, rival))
-    kept = _rest(mine, np.column_stack([base, its]))
-    if kept < _TINY or _rest(its, np.column_stack([base, mine])) < _TINY:
-        return float("inf")
-    return 1 / kept
+    mine = column(matrix, term).astype(float)
+    if rival is not None:
+        its = column(matrix, rival).astype(float)
+        if _rest(its, np.column_stack([base, mine])) < _TINY:
+            return float("inf")
+        base = np.column_stack([base, its])
+    kept = _rest(mine, base)
+    return 1 / kept if kept >= _TINY else float("inf")
 
 
 def stage_words(matrix: Matrix, stages: Sequence[int], order: int = ORDER) -> tuple[int, ...]:

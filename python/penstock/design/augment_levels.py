@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.design import model as models
-from penstock.design.augment import MOST_ADDED, Step
+from penstock.design.augment import MOST_ADDED, Question, Step, chosen_rows
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.design.kinds.optimal import D, possible
 from penstock.design.matrix import Matrix
@@ -23,6 +23,9 @@ from penstock.spec.study import Factor
 
 #: what `--augment` understands of such a design
 KINDS = ("optimal:ROWS", "replicates:NUMBER")
+
+#: treatments that rows are chosen of, at most
+_MOST_POOL = 4096
 
 Forbidden = Sequence[Mapping[str, tuple[str, ...]]]
 Values = NDArray[np.floating[Any]]
@@ -52,9 +55,10 @@ def level_step(
     seed: int,
     forbidden: Forbidden = (),
     again: bool = False,
+    asked: Sequence[Question] = (),
 ) -> Step:
-    """The step that is called `kind` (one of `KINDS`) for rows that were made in `stages`. BadInput where
-    there is none."""
+    """The step that is called `kind` (one of `KINDS`) for rows that were made in `stages`. With `asked`, rows
+    that separate its terms from their rivals beside the model. BadInput where there is none."""
     word, _, argument = kind.partition(":")
     made = np.unique(numbers_of(factors, coded), axis=0)
     if word == "replicates":
@@ -64,13 +68,17 @@ def level_step(
             f"--augment: found {kind!r}; expected {' or '.join(KINDS)}: factors of more than two levels have "
             "no foldover, and rivals are not told for them"
         )
-    asked = Asked(tuple(factors), {}, seed, tuple(forbidden))
-    free = possible(asked) - len(made)
+    everything = Asked(tuple(factors), {}, seed, tuple(forbidden))
+    free = possible(everything) - len(made)
     if not free or model is None:
         raise BadInput(f"--augment {kind}: all of these treatments are in the plan already")
     count = _whole(argument or str(min(free, max(1, -(-len(made) // 3)))), kind, MOST_ADDED)
     if count > free:
         raise BadInput(f"--augment optimal:{count}: only {free} treatments have not been run")
+    if asked:
+        return _separating(
+            everything, model, numbers_of(factors, coded), stages, count, asked, again
+        )
     told = ""
     for larger in larger_models(factors, model):
         options = {
@@ -95,6 +103,76 @@ def level_step(
         if larger == model or tells(factors, larger, together, labels):
             return Step(f"optimal:{len(new)}", coded_of(factors, new))
     raise BadInput(f"--augment optimal:{count}: {told}")
+
+
+def _separating(
+    wanted: Asked,
+    model: Model,
+    made: Numbers,
+    stages: Sequence[int],
+    count: int,
+    asked: Sequence[Question],
+    again: bool,
+) -> Step:
+    """Rows that separate terms from their rivals, with what they separate and what not."""
+    factors = wanted.factors
+    words = sorted({w for q in asked for w in q.plausible})
+    pool = _free(wanted, made)
+    if len(pool) < count:
+        raise BadInput(f"--augment optimal:{count}: only {len(pool)} treatments have not been run")
+
+    def all_columns(rows: Numbers, labels: Sequence[int]) -> Values:
+        of_stage = np.column_stack(
+            [np.equal(labels, s).astype(float) for s in range(1, max(stages) + 2)]
+        )
+        own = [c for _, c in models.terms(factors, model, rows)]
+        return np.hstack([of_stage, *own, *(_product(factors, rows, w) for w in words)])
+
+    had = all_columns(made, stages)
+    may = all_columns(pool, [max(stages) + 1] * len(pool))
+    new = pool[chosen_rows(had, may, count)]
+    together, labels = with_step(made, stages, new, again=again)
+    broken, left = list[tuple[int, int]](), list[tuple[int, int]]()
+    for question in asked:
+        for rival in question.plausible:
+            apart = _apart(factors, model, together, labels, rival)
+            (broken if apart else left).append((question.term, rival))
+    return Step(f"optimal:{count}", coded_of(factors, new), tuple(broken), tuple(left))
+
+
+def _free(wanted: Asked, made: Numbers) -> Numbers:
+    """Treatments that may be run and were not: all of them, or a part that is drawn."""
+    sizes = wanted.levels
+    if wanted.combinations <= _MOST_POOL:
+        every = np.array(list(np.ndindex(*sizes)), dtype=np.int64)
+    else:
+        draws = np.random.default_rng(wanted.seed)
+        every = np.unique(
+            np.column_stack([draws.integers(0, n, _MOST_POOL) for n in sizes]), axis=0
+        ).astype(np.int64)
+    every = every[wanted.allowed(every)]
+    known = {tuple(row) for row in made.tolist()}
+    return every[[tuple(row) not in known for row in every.tolist()]]
+
+
+def _product(factors: Sequence[Factor], rows: Numbers, word: int) -> Values:
+    """The columns of the interaction of the factors of a word."""
+    code: Values = np.ones((len(rows), 1))
+    for j, factor in enumerate(factors):
+        if word >> j & 1:
+            own = models.terms([factor], "main", rows[:, j : j + 1])[0][1]
+            code = np.einsum("ia,ib->iab", code, own).reshape(len(rows), -1)
+    return code
+
+
+def _apart(
+    factors: Sequence[Factor], model: Model, rows: Numbers, labels: Sequence[int], rival: int
+) -> bool:
+    """True if the rows determine the interaction of a word beside the model and the stages."""
+    x = columns(factors, model, rows, labels)
+    product = _product(factors, rows, rival)
+    together = np.hstack([x, product])
+    return int(np.linalg.matrix_rank(together)) == int(np.linalg.matrix_rank(x)) + product.shape[1]
 
 
 def with_step(

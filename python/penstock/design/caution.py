@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.design.claims import NEAR, correlation, mixed
+from penstock.design.claims import NEAR, Mixed, correlation, mixed
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
 from penstock.text import listed, tenths
@@ -155,10 +155,14 @@ def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
     """What rows that are no regular fraction mix, told from the rows themselves."""
     found = []
     if model == "main":
-        found.append("Main effects alone are estimated; every interaction is taken as 0.")
+        found.append(
+            "Main effects alone are estimated. Interactions have no estimate; those that exist are part of "
+            "what is reported as a main effect."
+        )
     elif model == "squares":
         found.append(
-            "Main effects and squares are estimated; every product of factors is taken as 0."
+            "Main effects and squares are estimated. Products of factors have no estimate; those that exist "
+            "are part of what is reported as a square."
         )
     elif model == "pairs":
         found.append("Interactions of three or more factors are taken as 0.")
@@ -167,21 +171,32 @@ def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
             "Main effects, squares of quantitative factors and products of two are estimated; all beyond is "
             "taken as 0."
         )
-    if model == "main":
-        told = mixed(asked, rows)
-        for one in told[:MOST_MIXED]:
-            shown = ", ".join(one.pairs[:4])
-            more = f" and {len(one.pairs) - 4} more" if len(one.pairs) > 4 else ""
-            found.append(
-                f"What is reported as {one.term} holds up to {one.share:.2f} of each of {shown}{more}."
-            )
-        if len(told) > MOST_MIXED:
-            found.append(f"So it is with {len(told) - MOST_MIXED} more main effects.")
+    if model in ("main", "squares"):
+        found += _partial(mixed(asked, rows, model))
     largest = correlation(asked, rows)
     if largest > NEAR:
         found.append(
             f"Main effects are correlated, by {largest:.2f} at most: they share some of what they explain."
         )
+    return found
+
+
+def _partial(held: Sequence[Mixed]) -> list[str]:
+    """What terms of a design that is no regular fraction hold of others."""
+    found = []
+    exact = [f"{one.term} with {rival}" for one in held for rival in one.exact]
+    if exact:
+        more = f"; {len(exact) - MOST_PAIRS} more" if len(exact) > MOST_PAIRS else ""
+        shown = "; ".join(exact[:MOST_PAIRS])
+        found.append(f"Aliased, not to be told apart by these runs: {shown}{more}.")
+    parts = [one for one in held if len(one.pairs) > len(one.exact)]
+    if parts:
+        shown = ", ".join(
+            f"{one.term} up to {one.share:.2g} of {len(one.pairs) - len(one.exact)}"
+            for one in parts[:MOST_MIXED]
+        )
+        more = f", {len(parts) - MOST_MIXED} more terms alike" if len(parts) > MOST_MIXED else ""
+        found.append(f"Partly aliased: of the interactions of two factors {shown}{more}.")
     return found
 
 

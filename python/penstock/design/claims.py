@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from penstock.design import model as models
+from penstock.design.alias_matrix import of_treatments
 from penstock.design.contrasts import polynomial
-from penstock.design.kinds.base import Asked, Claim, Numbers
+from penstock.design.kinds.base import Asked, Claim, Model, Numbers
 from penstock.errors import PenstockError
 
 #: columns whose correlation is below this are orthogonal
@@ -19,14 +20,16 @@ NEAR = 1e-9
 
 @dataclass(frozen=True)
 class Mixed:
-    """A main effect of two levels and the products of two others that reach into its estimate.
+    """A term and the products of factors that reach into its estimate.
 
-    `share`: by the largest of them; 1 is an alias, less a partial one.
+    `share`: of the largest of those that are not `exact`, which the rows do not separate from the term at
+    all.
     """
 
     term: str
     pairs: list[str]
     share: float
+    exact: list[str] = field(default_factory=list)
 
 
 def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
@@ -92,28 +95,18 @@ def _clear(asked: Asked, rows: Numbers) -> None:
             raise PenstockError(f"column {asked.names[j]} is not clear of second order")
 
 
-def mixed(asked: Asked, rows: Numbers) -> list[Mixed]:
-    """For each factor of two levels: products of two other such factors that its estimate is mixed with."""
-    two = [j for j, n in enumerate(asked.levels) if n == 2]
-    coded = 2.0 * rows[:, two] - 1.0
-    coded = coded - coded.mean(axis=0)
-    pairs = list(itertools.combinations(range(len(two)), 2))
-    if not pairs:
-        return []
-    signs = 2.0 * rows[:, two] - 1.0
-    products = np.column_stack([signs[:, i] * signs[:, j] for i, j in pairs])
-    products = products - products.mean(axis=0)
-    found = []
-    for k, place in enumerate(two):
-        norm = float(coded[:, k] @ coded[:, k]) or 1.0
-        shares = np.abs(coded[:, k] @ products) / norm
-        hit = [n for n, (i, j) in enumerate(pairs) if k not in (i, j) and float(shares[n]) > NEAR]
-        if hit:
-            names = [
-                f"{asked.names[two[pairs[n][0]]]}:{asked.names[two[pairs[n][1]]]}" for n in hit
-            ]
-            found.append(Mixed(asked.names[place], names, float(shares[hit].max())))
-    return found
+def mixed(asked: Asked, rows: Numbers, model: Model = "main") -> list[Mixed]:
+    """For each term of the model the terms just beyond it that its estimate holds a part of."""
+    return [
+        Mixed(
+            term,
+            [s.rival for s in held],
+            max((abs(s.share) for s in held if not s.exact), default=1.0),
+            [s.rival for s in held if s.exact],
+        )
+        for term, held in of_treatments(asked.factors, model, rows).items()
+        if held
+    ]
 
 
 def correlation(asked: Asked, rows: Numbers) -> float:

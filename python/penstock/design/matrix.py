@@ -14,6 +14,9 @@ from penstock.errors import PenstockError
 
 Matrix = NDArray[np.int8]
 
+#: factors of which all words are tried
+MOST_FACTORS = 20
+
 
 def two_level(factors: int, generators: Sequence[Generator]) -> Matrix:
     """Rows × factors of −1/+1: basic factors lexicographic, the first slowest, −1 before +1."""
@@ -89,6 +92,15 @@ def is_regular(matrix: Matrix, relation: Mapping[int, int]) -> bool:
     return bool(len(relation) * rows == 1 << factors)
 
 
+def regular(matrix: Matrix) -> bool:
+    """True if distinct rows are a regular fraction or the full design: every two words have the same column
+    up to sign, or orthogonal ones. Other designs have partial aliases (`alias_matrix.py`)."""
+    rows, factors = matrix.shape
+    if rows & (rows - 1) or factors > MOST_FACTORS:
+        return False
+    return is_regular(matrix, constant_words(matrix))
+
+
 def constant_words(matrix: Matrix) -> dict[int, int]:
     """Every word whose product column is constant, with its sign, found by trying all 2^K words.
 
@@ -117,7 +129,8 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
 def alias_words(matrix: Matrix, order: int) -> list[list[tuple[int, int]]]:
     """Sets of words (up to `order`) with the same column up to sign: each [(word, sign), …], shortest first.
 
-    The set of the mean (word 0) comes first. Signs are relative to the first word of the set.
+    The set of the mean (word 0) comes first. Signs are relative to the first word of the set. These are all
+    aliases of a regular fraction only: others have partial ones as well (`alias_matrix.py`).
     """
     groups: dict[bytes, list[tuple[int, int]]] = {}
     for word in [0, *words_up_to(matrix.shape[1], order)]:

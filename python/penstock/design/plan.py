@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.design.alias_matrix import MOST_WRITTEN, of_treatments
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.claims import check
 from penstock.design.generators import (
@@ -39,6 +40,8 @@ from penstock.spec.study import Factor, Study
 
 #: aliases are listed up to this many factors
 ALIAS_ORDER = 3
+#: partial aliases that a plan records of each term, at most
+MOST_PARTIAL = 60
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Alias:
-    """What one contrast column really holds: `term` plus `with_terms`, signs as `+a:b` or `-a:b`."""
+    """What one contrast column really holds: `term` plus `with_terms`, signs as `+a:b` or `-a:b`.
+
+    A partial alias has its share before it: `+0.33 a:b`; of factors of more levels without a sign.
+    """
 
     term: str
     with_terms: list[str]
@@ -109,6 +115,8 @@ class Plan:
     between_blocks: list[list[str]] = field(default_factory=list)
     #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
+    #: `alpha` and `spending` of a sequential study, whose looks share alpha
+    sequential: dict[str, Any] | None = None
 
     @property
     def two_level(self) -> bool:
@@ -199,6 +207,7 @@ def make_plan(study: Study) -> Plan:
         in_order = in_blocks(study, signs, relation)
     else:
         numbers, model, also = treatments(study)
+        aliases = partial_aliases(factors, model, numbers) if model is not None else []
         levels, effective = (
             numbers.astype(np.int64),
             effective_by_factor(factors, model or "main", numbers),
@@ -262,7 +271,14 @@ def make_plan(study: Study) -> Plan:
         whole_plot_factors=list(in_order.hard),
         strip_factors=list(in_order.strips),
         between_blocks=between,
+        sequential=_looks_share(study),
     )
+
+
+def _looks_share(study: Study) -> dict[str, Any] | None:
+    """What the looks of a sequential study share; None of one that looks once."""
+    said = study.design.sequential
+    return None if said is None else {"alpha": said.alpha, "spending": said.spending}
 
 
 def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
@@ -380,6 +396,29 @@ def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> l
                 with_terms=terms,
                 words=_in_words(first, others, longer, names),
                 longer=longer,
+            )
+        )
+    return found
+
+
+def partial_aliases(
+    factors: Sequence[Factor], model: Model, numbers: Numbers, most: int = MOST_PARTIAL
+) -> list[Alias]:
+    """What each term of a model holds of the terms beyond it where treatments are no regular fraction: the
+    largest `most` of each."""
+    found = []
+    for term, shares in of_treatments(factors, model, numbers).items():
+        if not shares:
+            continue
+        said = [s.text for s in shares[:MOST_WRITTEN]]
+        rest = shares[MOST_WRITTEN:]
+        more = f" and up to {abs(rest[0].share):.2g} of {len(rest)} more" if rest else ""
+        found.append(
+            Alias(
+                term=term,
+                with_terms=[s.text for s in shares[:most]],
+                words=f"What is reported as {term} holds, beside {term}: {', '.join(said)}{more}.",
+                longer=len(shares) - len(shares[:most]),
             )
         )
     return found

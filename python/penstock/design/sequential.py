@@ -9,8 +9,12 @@ there; by Bonferroni's inequality that of any at any look is at most alpha, what
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from scipy.special import ndtr, ndtri
+
+if TYPE_CHECKING:
+    from penstock.design.plan import Plan
 
 #: rows to which nested fractions grow, at most
 MOST_ROWS = 64
@@ -42,3 +46,24 @@ def level(alpha: float, at: list[int], look: int, rule: str = "pocock") -> float
     """What the look number `look` (from 0) of the looks `at` (rows) may spend."""
     before = spent(alpha, at[look - 1] / at[-1], rule) if look else 0.0
     return spent(alpha, at[look] / at[-1], rule) - before
+
+
+def analysis_level(plan: Plan, usual: float = 0.05) -> float:
+    """The chance of any false effect that an analysis of all designed runs of a plan may take.
+
+    That is `usual`; of a sequential study what the look at these runs may spend, so that the looks before it
+    and the analysis together take no more than alpha. Treatments that are no look of the plan share the rest.
+    """
+    said = plan.sequential
+    if said is None or not plan.two_level:
+        spent_before = [float(s.get("spent") or 0) for s in plan.stages]
+        return min([usual, *(s for s in spent_before[-1:] if s > 0)])
+    alpha, rule = float(said["alpha"]), str(said["spending"])
+    kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] == "augment")}
+    first = len({r.treatment_id for r in plan.rows if r.stage == 1})
+    rows = len({r.treatment_id for r in plan.rows if r.stage in kept})
+    at = looks(len(plan.factors), first)
+    if rows in at:
+        return min(usual, level(alpha, at, at.index(rows), rule))
+    left = alpha - sum(float(s.get("spent") or 0) for s in plan.stages)
+    return min(usual, max(left, 0.0))

@@ -32,11 +32,13 @@ from penstock.design.order import (
 )
 from penstock.design.orders import PASSES
 from penstock.design.plan import (
+    Alias,
     Plan,
     PlannedRun,
     alias_table,
     asked_of,
     coded_matrix,
+    partial_aliases,
     relation_text,
 )
 from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
@@ -69,10 +71,13 @@ class Stage:
     spent: float = 0.0
     #: why the screening of a sequential study ended before this stage: the rule and what it saw
     ended: str = ""
+    #: interactions that a stage of factors of more levels was made to tell, and that the analysis then has
+    rivals: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "treatments": list(self.treatments), "reasons": list(self.reasons)}
+        lists = ("treatments", "reasons", "rivals")
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in lists}}
 
 
 def stage_from_json(value: Any) -> Stage:
@@ -82,7 +87,8 @@ def stage_from_json(value: Any) -> Stage:
         rows = tuple({str(k): str(v) for k, v in row.items()} for row in made.treatments)
         if made.purpose not in PURPOSES or not rows or not 1 <= int(made.replicates) <= 1000:
             raise ValueError(made.purpose)
-        return replace(made, treatments=rows, reasons=tuple(str(r) for r in made.reasons))
+        reasons, rivals = (tuple(str(r) for r in texts) for texts in (made.reasons, made.rivals))
+        return replace(made, treatments=rows, reasons=reasons, rivals=rivals)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
 
@@ -101,7 +107,12 @@ def stage_of(step: Step, plan: Plan, why: str, *, again: bool = False) -> Stage:
         rows = coded_matrix(plan)
     elif again:
         rows = np.vstack([coded_matrix(plan), rows])
-    return Stage(purpose, step.kind, tuple(levels_of(plan, row) for row in rows), replicates, why)
+    treatments = tuple(levels_of(plan, row) for row in rows)
+    rivals: tuple[str, ...] = ()
+    if not plan.two_level:
+        names = [f.name for f in plan.factors]
+        rivals = tuple(dict.fromkeys(term_of(rival, names) for _, rival in step.broken))
+    return Stage(purpose, step.kind, treatments, replicates, why, rivals=rivals)
 
 
 def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
@@ -280,13 +291,14 @@ def _levels_told(
     model = told_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
     whole = replace(plan, model=model)
     power = power_of_stages(whole, study.design.noise)
-    also = []
+    also, aliases = list[str](), list[Alias]()
     if model is not None:
         rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
         also = irregular(asked_of(study), rows, model)
+        aliases = partial_aliases(plan.factors, model, rows)
     pure = _pure(whole)
     said = cautions(study, plan.resolution, [], power, two_level=False, pure=pure, also=also)
-    return replace(whole, power=power, cautions=said)
+    return replace(whole, power=power, cautions=said, aliases=aliases)
 
 
 def _pure(plan: Plan) -> int:
@@ -333,6 +345,8 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     if fraction and grade is None:
         grade = plan.resolution
     aliases = alias_table(matrix, names, relation) if fraction else []
+    if not regular:
+        aliases = partial_aliases(plan.factors, "main", numbers_of(plan.factors, matrix))
     power = power_of_stages(plan, study.design.noise, fraction)
     said = cautions(
         study, grade if fraction else None, aliases, power, two_level=True, pure=_pure(plan)

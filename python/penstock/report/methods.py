@@ -95,9 +95,13 @@ def _response(outcome: Outcome, name: str) -> str:
             by = "Lenth's simultaneous margin"
     else:
         how = "by least squares (sum-to-zero contrasts, type III), with Student's t and F"
+    level = float(table["level"].min()) if "level" in table else LEVEL
+    at = "5 %"
+    if level < LEVEL:
+        at = f"{100 * level:.2g} %, what the looks of this sequential study leave of its alpha"
     return (
         f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
-        f"Of {tested} terms {sure} are significant at 5 %, all judged together ({by}); each by itself would "
+        f"Of {tested} terms {sure} are significant at {at}, all judged together ({by}); each by itself would "
         f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
         f"{_pairs(outcome, response)}.{_untested(terms)}{detected(outcome, table, scale)}"
     )

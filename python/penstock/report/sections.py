@@ -575,12 +575,19 @@ def aliases(outcome: Outcome) -> Table:
                     alias.get("words") or alias.get("with_terms"),
                 )
             )
-    if rows:
+    if rows and outcome.plan.get("model"):
+        sentence = (
+            "This design is no regular fraction: its terms hold parts of others, and these runs do not "
+            "separate them."
+        )
+    elif rows:
         relation = outcome.plan.get("defining_relation") or []
         words = listed([str(r) for r in relation]) if isinstance(relation, list) else str(relation)
         sentence = (
             f"This design is a fraction (defining relation {words}): these cannot be told apart."
         )
+    elif outcome.plan.get("model"):
+        sentence = "No term of the model holds a part of a term just beyond it."
     elif outcome.plan:
         sentence = "The full design was planned: no effect is mixed with another."
     else:
@@ -692,7 +699,7 @@ def anova(outcome: Outcome) -> list[Table]:
                     interval,
                     _number(r.get("coefficient"), factor=factor),
                     _number(r.get("df"), 0),
-                    term_text(str(r.get("aliases") or "")) if not residual else "",
+                    _first(term_text(str(r.get("aliases") or ""))) if not residual else "",
                     mark="" if sure else "quiet",
                 )
             )
@@ -714,6 +721,14 @@ def anova(outcome: Outcome) -> list[Table]:
             )
         )
     return [_without_empty(table) for table in found]
+
+
+def _first(aliases: str, most: int = 6) -> str:
+    """The first aliases of a term: a design may have hundreds of partial ones."""
+    every = aliases.split(", ")
+    if len(every) <= most:
+        return aliases
+    return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
 def _p_words(p: Any) -> str:

@@ -27,12 +27,13 @@ TABLES = (
             df | i64 | | degrees of freedom
             stratum | text | | what the term is judged by: `run`, or settings that were kept: `whole_plot`, `strip`
             df_error | f64 | | degrees of freedom of the error that the term is judged by
-            p_holm | f64 | | p-value, all terms of the response judged together: after Holm; where all are by Lenth, of his simultaneous margin
+            p_holm | f64 | | p-value, all terms of the response judged together: after Holm; where all are by Lenth, of his simultaneous margin; of a sequential study all its looks together
             p_bh | f64 | | p-value by the false discovery rate (Benjamini & Hochberg)
             scale | text | | `linear`, or that of which coefficient, effect and intervals are: `log` (natural), `box-cox`, `rank`
             ratio | f64 | | second level over the first; of scale `log` only
             ratio_ci_low | f64 | | its 95 % interval, low end
             ratio_ci_high | f64 | | high end
+            level | f64 | | chance of any false effect that this analysis may take: 0.05, or what the spending rule leaves to it
             correlations | text | | the estimates that this one depends on most, with their correlation; of lost runs only
         """),
         open_columns="further statistics of the analysis: sums of squares (type III; `_1`, `_2`: types I and II), "

@@ -1,0 +1,431 @@
+"""Claims about effects, simulated per kind of design: false effects, coverage, aliases that are named.
+
+Each kind of design (regular, irregular, split-plot, sequential, response surface) is played under normal,
+outlying (4 % of runs are far off), drifting and heteroscedastic noise and judged by the code of
+`penstock analyse`. Of studies in which nothing matters at most 5 % may have a significant effect, all terms
+and, of a sequential study, all looks together. 95 % intervals of planted effects must cover 93 to 97 %. Where
+interactions are planted that the design does not estimate, each effect that is significant because of them
+must have its interaction named. All by 99 % bounds of the share. Planted failures: effects without replicates
+whose outlying runs are not looked for, looks of a sequential study at 5 % each, a split-plot without its
+strata, and aliases told by equal columns alone. Ends with 1 where a share is outside of its bounds or a
+failure is not seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from bench.effect_intervals import COVER, DEAR, FALSE, LEVELS, ends, runs_of
+from penstock.analyse import effects as effects_module
+from penstock.analyse.adaptive import active_at, next_stage
+from penstock.analyse.aliased import Open
+from penstock.analyse.effects import effects
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import is_sure
+from penstock.design.generators import term_of
+from penstock.design.plan import Plan, make_plan
+from penstock.design.stages import with_stages
+from penstock.spec.study import Study
+from penstock.study.load import read_study
+
+Draws = np.random.Generator
+Values = "np.ndarray[Any, np.dtype[np.float64]]"
+Noise = Callable[[Draws, Plan], Any]
+NUMBERS = "{levels: [1, 2, 3]}"
+
+
+def study_of(factors: dict[str, str], design: str) -> Study:
+    """A study with these factors and this design."""
+    said = "\n".join(f"  {name}: {text}" for name, text in factors.items())
+    words = " ".join(f"{{{name}}}" for name in factors)
+    text = f"""penstock: 1
+name: simulated
+question: Which factor matters?
+factors:
+{said}
+design: {design}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {words}', expected: 60s}}
+responses: {{y: {{from: wall_s, unit: s, better: lower, scale: linear}}}}
+"""
+    return read_study(text.encode(), Path("simulated.study.yaml"))
+
+
+def two(names: str) -> dict[str, str]:
+    """Factors of two levels."""
+    return {n: f"{{levels: [{n.lower()}0, {n.lower()}1]}}" for n in names}
+
+
+def normal(draws: Draws, plan: Plan) -> Any:
+    return draws.normal(0, 1, len(plan.rows))
+
+
+def outlying(draws: Draws, plan: Plan) -> Any:
+    """One run of 25 is 30 standard deviations slower."""
+    n = len(plan.rows)
+    return draws.normal(0, 1, n) + np.where(draws.random(n) < 0.04, 30.0, 0.0)
+
+
+def drifting(draws: Draws, plan: Plan) -> Any:
+    """A random walk of half a standard deviation a run."""
+    n = len(plan.rows)
+    return draws.normal(0, 1, n) + np.cumsum(draws.normal(0, 0.5, n))
+
+
+def unequal(draws: Draws, plan: Plan) -> Any:
+    """Three times the spread at the last level of the first factor."""
+    first = plan.factors[0]
+    last = first.levels[-1].name
+    wide = np.array([r.levels[first.name] == last for r in plan.rows])
+    return draws.normal(0, 1, len(plan.rows)) * np.where(wide, 3.0, 1.0)
+
+
+NOISES: dict[str, Noise] = {
+    "normal": normal,
+    "outlying": outlying,
+    "drifting": drifting,
+    "heteroscedastic": unequal,
+}
+
+
+def of_settings(draws: Draws, plan: Plan, noise: Noise) -> Any:
+    """Noise, with what is special about each setting that is kept: twice a run's standard deviation."""
+    found = noise(draws, plan)
+    number = np.array([r.whole_plot for r in plan.rows])
+    if number.any():
+        found = found + draws.normal(0, 2, int(number.max()) + 1)[number]
+    return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of design: its study, and `covered`, terms whose intervals are looked at.
+
+    None without pure error: Lenth's intervals are as wide as all effects are large.
+    """
+
+    name: str
+    study: Study
+    covered: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        return make_plan(self.study)
+
+
+def kinds() -> list[Kind]:
+    """The kinds of designs that are played."""
+    split = {"W": DEAR, "S": LEVELS, "T": LEVELS}
+    forbid = "forbidden: [{A: a1, B: b1}]"
+    return [
+        Kind(
+            "regular, 2^4 without replicates", study_of(two("ABCD"), "{kind: full, replicates: 1}")
+        ),
+        Kind(
+            "regular, 2^3, 3 replicates",
+            study_of(two("ABC"), "{kind: full, replicates: 3}"),
+            ("A", "A:B"),
+        ),
+        Kind(
+            "regular, 2^(6-2), 2 replicates",
+            study_of(two("ABCDEF"), "{kind: {fraction: 2}, replicates: 2}"),
+            ("A", "F"),
+        ),
+        Kind(
+            "irregular, Plackett-Burman of 12, 2 replicates",
+            study_of(two("ABCDEF"), "{kind: plackett-burman, replicates: 2}"),
+            ("A", "F"),
+        ),
+        Kind(
+            "irregular, D-optimal with a forbidden combination, 3 replicates",
+            study_of(two("ABCDEF"), f"{{kind: d-optimal, replicates: 3, {forbid}}}"),
+            ("A", "F"),
+        ),
+        Kind(
+            "irregular, definitive screening, 2 replicates",
+            study_of(dict.fromkeys("ABCD", NUMBERS), "{kind: definitive-screening, replicates: 2}"),
+            ("A", "D"),
+        ),
+        Kind(
+            "split-plot, 4 replicates",
+            study_of(split, "{kind: full, replicates: 4, order: split-plot}"),
+            ("S", "W:S"),
+        ),
+        Kind(
+            "response surface, central composite, 3 replicates",
+            study_of(dict.fromkeys("AB", NUMBERS), "{kind: central-composite, replicates: 3}"),
+            ("A:B",),
+        ),
+    ]
+
+
+def table_of(plan: Plan, runs: pd.DataFrame, y: Any) -> pd.DataFrame:
+    """The effects of factors."""
+    table = effects(runs.assign(y=y), plan, "y")
+    names = {f.name for f in plan.factors}
+    return table[table["term"].map(lambda t: set(str(t).split(":")) <= names)]
+
+
+def false_effects(kind: Kind, noise: Noise, studies: int, seed: int, *, blind: bool = False) -> int:
+    """Of studies in which nothing matters those with a significant effect; `blind`: without strata."""
+    plan = kind.plan
+    runs = runs_of(plan)
+    judged = plan
+    if blind:
+        judged = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
+    found = 0
+    for number in range(studies):
+        draws = np.random.default_rng([seed, number])
+        y = 100 + of_settings(draws, plan, noise)
+        found += bool(is_sure(table_of(judged, runs, y)).any())
+    return found
+
+
+def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
+    """Intervals of planted effects that hold the truth, of how many."""
+    plan = kind.plan
+    runs = runs_of(plan)
+    truth = {term: 0.7 * (i + 1) for i, term in enumerate(kind.covered)}
+    levels = {f.name: [v.name for v in f.levels] for f in plan.factors}
+
+    def coded(row: Any, name: str) -> float:
+        names = levels[name]
+        return 2 * names.index(row.levels[name]) / (len(names) - 1) - 1
+
+    base = np.array(
+        [
+            sum(q * np.prod([coded(r, n) for n in term.split(":")]) for term, q in truth.items())
+            for r in plan.rows
+        ]
+    )
+    held = total = 0
+    for number in range(studies):
+        draws = np.random.default_rng([seed, 1, number])
+        table = table_of(plan, runs, 100 + base + of_settings(draws, plan, noise)).set_index("term")
+        for term, q in truth.items():
+            low, high = float(table.loc[term, "ci_low"]), float(table.loc[term, "ci_high"])
+            if np.isfinite(low):
+                total += 1
+                held += low <= q <= high
+    return held, total
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A design in which an interaction is planted that has no estimate of its own: `mains`, `hidden`."""
+
+    name: str
+    study: Study
+    mains: tuple[str, ...]
+    hidden: str
+
+
+def hidden() -> list[Hidden]:
+    """Interactions that are planted: beside the effects of their factors, and without any."""
+    many, seven = two("ABCDEFGHIJK"), two("ABCDEFG")
+    pb = "{kind: plackett-burman, replicates: 2}"
+    fraction = "{kind: {fraction: 4}, replicates: 2}"
+    forbid = "{purpose: screen, replicates: 3, forbidden: [{A: a1, B: b1}, {C: c1, D: d1, E: e1}]}"
+    mixed = {"A": LEVELS, **dict.fromkeys("BCD", "{levels: [p, q, r]}")}
+    return [
+        Hidden("Plackett-Burman of 12", study_of(many, pb), ("A", "B"), "A:B"),
+        Hidden("2^(7-4), with its factors", study_of(seven, fraction), ("A", "B"), "A:B"),
+        Hidden("2^(7-4), without its factors", study_of(seven, fraction), ("G",), "A:B"),
+        Hidden("D-optimal, without its factors", study_of(seven, forbid), ("F",), "C:D"),
+        Hidden(
+            "orthogonal array L18",
+            study_of(mixed, "{kind: orthogonal-array, replicates: 2}"),
+            ("B", "C"),
+            "B:C",
+        ),
+    ]
+
+
+def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
+    """Studies in which the planted interaction is not named, or not for an effect that shows because of
+    it; of how many."""
+    plan = make_plan(case.study)
+    runs = runs_of(plan)
+    missed = 0
+    document: dict[str, Any] = {"responses": {"y": {"unit": "s", "better": "lower"}}}
+    levels = {f.name: [v.name for v in f.levels] for f in plan.factors}
+
+    def high(row: Any, name: str) -> float:
+        return 1.0 if row.levels[name] == levels[name][-1] else -1.0
+
+    base = np.array(
+        [
+            sum(4 * high(r, m) for m in case.mains)
+            + 6 * np.prod([high(r, n) for n in case.hidden.split(":")])
+            for r in plan.rows
+        ]
+    )
+    for number in range(studies):
+        draws = np.random.default_rng([seed, 2, number])
+        made = runs.assign(y=100 + base + draws.normal(0, 1, len(runs)))
+        table = effects(made, plan, "y")
+        outcome = Outcome(Path("simulated"), plan.to_json(), document, made, table, None, None)
+        left = Open(outcome, plan, "y", None)
+        told = {
+            term_of(q.term, left.names): {term_of(w, left.names) for w in (*q.plausible, *q.other)}
+            for q in left.asked
+        }
+        false = [t for t in left.active if t not in (*case.mains, case.hidden)]
+        known = case.hidden in left.active or any(case.hidden in rivals for rivals in told.values())
+        missed += not (known and all(case.hidden in told.get(t, set()) for t in false))
+    return missed, studies
+
+
+def sequential(studies: int, seed: int, *, each: bool = False) -> int:
+    """Of sequential studies in which nothing matters those with a significant effect at any look or in the
+    analysis at the end; `each`: at 5 % at every look."""
+    study = study_of(
+        two("ABCDE"),
+        "{kind: {fraction: 2}, replicates: 2, sequential: {runs: 120, search_runs: 0, confirm: 2}}",
+    )
+    names = list("ABCDE")
+    found = 0
+    for number in range(studies):
+        draws = np.random.default_rng([seed, 3, number])
+        plan, stages, false = make_plan(study), [], False
+        known: dict[str, float] = {}
+        while True:
+            for row in plan.rows:
+                known.setdefault(row.run_id, 100 + float(draws.normal()))
+            runs = runs_of(plan).assign(y=[known[r.run_id] for r in plan.rows])
+            judged = (
+                dataclasses.replace(
+                    plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages]
+                )
+                if each
+                else plan
+            )
+            table = effects(runs, judged, "y")
+            false = false or bool(active_at(table, names, FALSE))
+            stage = next_stage(plan, study, runs)
+            if stage is None or stage.purpose != "augment":
+                break
+            stages.append(stage)
+            plan = with_stages(make_plan(study), study, stages)
+        found += false
+    return found
+
+
+def share_row(case: str, metric: str, hits: int, total: int, bar: str, holds: bool) -> record.Row:
+    """A share with its 99 % bounds."""
+    low, high = ends(hits, total)
+    return {
+        "case": case,
+        "engine": "penstock",
+        "metric": metric,
+        "value": round(100 * hits / total, 2),
+        "unit": "%",
+        "low": round(100 * low, 2),
+        "high": round(100 * high, 2),
+        "spread": "99 % interval",
+        "n": total,
+        "bar": bar,
+        "verdict": record.MET if holds else record.MISSED,
+    }
+
+
+def false_row(case: str, hits: int, total: int) -> record.Row:
+    """The row of false effects."""
+    holds = ends(hits, total)[0] <= FALSE
+    return share_row(case, "studies with a false effect", hits, total, "at most 5 %", holds)
+
+
+def cover_row(case: str, hits: int, total: int) -> record.Row:
+    """The row of coverage."""
+    low, high = ends(hits, total)
+    holds = high >= COVER[0] and low <= COVER[1]
+    return share_row(case, "95 % intervals that hold the truth", hits, total, "93 to 97 %", holds)
+
+
+def planted(studies: int, seed: int) -> dict[str, bool | None]:
+    """Failures made on purpose, and whether the bounds see them."""
+    every = kinds()
+    found: dict[str, bool | None] = {}
+    with mock.patch.object(effects_module, "few_runs", return_value=None):
+        hits = false_effects(every[0], outlying, studies, seed)
+    what = "outlying runs not looked for in an unreplicated 2^4"
+    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    split = next(k for k in every if k.name.startswith("split-plot"))
+    hits = false_effects(split, normal, studies, seed, blind=True)
+    what = "a split-plot without its strata"
+    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    hits = sequential(studies, seed, each=True)
+    what = "looks of a sequential study at 5 % each"
+    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    with mock.patch.object(Open, "_partly_aliased", return_value=[]):
+        missed, total = unnamed(hidden()[0], max(5, studies // 40), seed)
+    what = "aliases told by equal columns alone"
+    found[f"{what}: {missed} of {total} not named"] = missed > 0
+    return found
+
+
+def main() -> int:
+    """Runs every case."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="100 studies of each, not 1,000")
+    parser.add_argument("--studies", type=int, default=0, help="studies of each case")
+    parser.add_argument("--seed", type=int, default=20261127)
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    asked = parser.parse_args()
+    studies = asked.studies or (100 if asked.quick else 1000)
+    rows: list[record.Row] = []
+
+    def add(row: record.Row) -> None:
+        rows.append(row)
+        print(
+            f"{row['case']}: {row['metric']} {row['value']} % ({row['verdict']})", file=sys.stderr
+        )
+
+    for kind in kinds():
+        for name, noise in NOISES.items():
+            case = f"{kind.name}; {name} noise"
+            add(false_row(case, false_effects(kind, noise, studies, asked.seed), studies))
+            if kind.covered:
+                held, total = coverage(kind, noise, studies, asked.seed)
+                add(cover_row(case, held, total))
+    looks = max(50, studies // 4)
+    add(false_row("sequential, screening and its analysis", sequential(looks, asked.seed), looks))
+    for one in hidden():
+        missed, total = unnamed(one, max(10, studies // 20), asked.seed)
+        metric = "studies that do not name it"
+        case = f"an interaction without an estimate, {one.name}"
+        add(share_row(case, metric, missed, total, "at most 1 %", ends(missed, total)[0] <= 0.01))
+    failures = planted(max(200, studies // 2), asked.seed)
+    record.keep(asked.record, rows, failures)
+    if asked.json:
+        print(json.dumps({"rows": rows, "planted": failures}, ensure_ascii=False))
+    else:
+        for row in rows:
+            bounds = f"({row['low']:.3g} to {row['high']:.3g})"
+            print(
+                f"{row['case']:66} {row['metric']:34} {row['value']:6.3g} % {bounds:16} {row['verdict']}"
+            )
+        for what, seen in failures.items():
+            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(failures.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

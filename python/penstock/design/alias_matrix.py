@@ -1,0 +1,198 @@
+"""The alias matrix: how much of each term beyond a model is in the estimate of each term of the model.
+
+With the model's columns X₁ and further columns X₂ the expected estimate is β₁ + A β₂, A = (X₁'X₁)⁻¹X₁'X₂
+(Box & Wilson, Journal of the Royal Statistical Society B 13, 1951). In a regular fraction the entries are 0
+and ±1; in Plackett-Burman designs, orthogonal arrays, optimal designs, definitive screening and any design
+that lost treatments they lie in between: partial aliases.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.design import model as models
+from penstock.design.contrasts import Values, effect_coding
+from penstock.design.kinds.base import Model, Numbers, numeric
+from penstock.spec.study import Factor
+
+#: a name and its columns (runs × degrees of freedom)
+Named = tuple[str, Values]
+#: shares below this are no alias
+LEAST_SHARE = 1e-6
+#: columns beyond a model that are looked at, at most
+MOST_COLUMNS = 6000
+#: aliases that are written out for a term, at most
+MOST_WRITTEN = 6
+
+
+@dataclass(frozen=True)
+class Share:
+    """A term beyond the model and what one unit of it adds to the coefficient of a term of the model.
+
+    Where one of the two has several columns, `share` is the largest cosine between their spaces and has no
+    sign (`signed` is False). `exact`: the runs do not separate the two at all.
+    """
+
+    rival: str
+    share: float
+    exact: bool = False
+    signed: bool = True
+
+    @property
+    def text(self) -> str:
+        """`+A:B`, `-0.33 A:B`; without a sign where there is none."""
+        sign = ("+" if self.share > 0 else "-") if self.signed else ""
+        if self.exact and abs(abs(self.share) - 1) < LEAST_SHARE:
+            return f"{sign}{self.rival}"
+        return f"{sign}{abs(self.share):.2g} {self.rival}"
+
+
+def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dict[str, list[Share]]:
+    """Of each term what it holds of the `others`, the exact ones first, then the largest.
+
+    `base`: runs × columns of the mean and the blocks. Terms without an estimate are left out.
+    """
+    if not terms or not others:
+        return {}
+    columns = [np.asarray(c, dtype=float) for _, c in terms]
+    if all(c.shape[1] == 1 for c in (*columns, *(c for _, c in others))):
+        return _single(base, terms, others)
+    outside = np.hstack([c for _, c in others])
+    ends = np.cumsum([0, *(c.shape[1] for _, c in others)])
+    centred = outside - _projected(_basis(base), outside)
+    found: dict[str, list[Share]] = {}
+    for at, (name, own) in enumerate(zip([n for n, _ in terms], columns, strict=True)):
+        if not np.any(own):
+            continue
+        beside = _basis(np.hstack([base, *(c for i, c in enumerate(columns) if i != at)]))
+        rest = own - _projected(beside, own)
+        if float(np.linalg.norm(rest)) < 1e-8 * float(np.linalg.norm(own)):
+            continue
+        alone = own - _projected(_basis(base), own)
+        found[name] = sorted(
+            (
+                share
+                for j, (rival, _) in enumerate(others)
+                if (share := _share(rival, rest, alone, outside, centred, ends[j : j + 2]))
+                is not None
+            ),
+            key=lambda s: (not s.exact, -round(abs(s.share), 9)),
+        )
+    return found
+
+
+def _single(
+    base: Values, terms: Sequence[Named], others: Sequence[Named]
+) -> dict[str, list[Share]]:
+    """`shares` where every term has one column: rows of the alias matrix."""
+    own, outside = np.hstack([c for _, c in terms]), np.hstack([c for _, c in others])
+    x = np.hstack([base, own])
+    inverse = np.linalg.pinv(x)
+    known = np.isclose((inverse @ x).diagonal(), 1.0, atol=1e-6)[base.shape[1] :]
+    matrix = (inverse @ outside)[base.shape[1] :]
+    mean = _basis(base)
+    left, right = own - _projected(mean, own), outside - _projected(mean, outside)
+    sizes = np.outer(np.linalg.norm(left, axis=0), np.linalg.norm(right, axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = np.where(sizes > 1e-9, np.abs(left.T @ right) / sizes, 0.0) > 1 - LEAST_SHARE
+    there = np.linalg.norm(right, axis=0) > 1e-8 * np.linalg.norm(outside, axis=0)
+    found: dict[str, list[Share]] = {}
+    for i, (name, _) in enumerate(terms):
+        if not known[i]:
+            continue
+        held = [
+            Share(others[int(j)][0], float(matrix[i, j]), bool(exact[i, j]))
+            for j in np.flatnonzero(there & (np.abs(matrix[i]) > LEAST_SHARE))
+        ]
+        found[name] = sorted(held, key=lambda s: (not s.exact, -round(abs(s.share), 9)))
+    return found
+
+
+def _share(
+    rival: str, rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
+) -> Share | None:
+    """What a term holds of one other: `rest` is the term beside all of the model, `alone` beside the mean."""
+    where = slice(int(ends[0]), int(ends[1]))
+    its, z = centred[:, where], outside[:, where]
+    if float(np.linalg.norm(its)) < 1e-8 * max(float(np.linalg.norm(z)), 1e-300):
+        return None
+    exact = _cosine(alone, its) > 1 - LEAST_SHARE
+    if rest.shape[1] == 1 and z.shape[1] == 1:
+        value = float(rest[:, 0] @ z[:, 0]) / float(rest[:, 0] @ rest[:, 0])
+        return Share(rival, value, exact) if abs(value) > LEAST_SHARE else None
+    value = _cosine(rest, its)
+    return Share(rival, value, exact, signed=False) if value > LEAST_SHARE else None
+
+
+def _cosine(one: Values, other: Values) -> float:
+    """The cosine of the smallest angle between two spaces of columns."""
+    left, right = _basis(one), _basis(other)
+    if not left.shape[1] or not right.shape[1]:
+        return 0.0
+    if left.shape[1] == right.shape[1] == 1:
+        return abs(float(left[:, 0] @ right[:, 0]))
+    return float(np.linalg.norm(left.T @ right, 2))
+
+
+def _basis(columns: Values) -> Values:
+    """An orthonormal basis of the columns."""
+    if columns.shape[1] == 1:
+        length = float(np.linalg.norm(columns))
+        one: Values = columns / length if length else columns[:, :0]
+        return one
+    q, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    kept: Values = q[:, sizes > 1e-9 * max(float(sizes[0]), 1e-300)]
+    return kept
+
+
+def _projected(basis: Values, columns: Values) -> Values:
+    return np.asarray(basis @ (basis.T @ columns))
+
+
+def beyond(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[Named]:
+    """The terms just beyond a model, over runs × factors of level numbers: products of two factors, of three
+    where the model has those of two.
+
+    Products of numbers in a model with squares are of their lines. Where three-factor products are more than
+    `MOST_COLUMNS` columns, none is looked at.
+    """
+    curved = model in ("squares", "quadratic")
+    coded = [_coded(f, numbers[:, j], linear=curved) for j, f in enumerate(factors)]
+    size = 2 if model in ("main", "squares") else 3
+    found: list[Named] = []
+    total = 0
+    for chosen in itertools.combinations(range(len(factors)), size):
+        columns = coded[chosen[0]]
+        for j in chosen[1:]:
+            columns = np.einsum("ia,ib->iab", columns, coded[j]).reshape(len(numbers), -1)
+        total += columns.shape[1]
+        if total > MOST_COLUMNS:
+            return []
+        found.append((":".join(factors[j].name for j in chosen), columns))
+    return found
+
+
+def _coded(factor: Factor, of_factor: Numbers, *, linear: bool) -> Values:
+    levels, values = len(factor.levels), numeric(factor)
+    if levels == 2:
+        two: Values = 2.0 * of_factor[:, None] - 1.0
+        return two
+    if linear and values is not None:
+        line = np.asarray(values, dtype=float)[of_factor]
+        middle, half = (max(values) + min(values)) / 2, (max(values) - min(values)) / 2
+        straight: Values = ((line - middle) / half)[:, None]
+        return straight
+    many: Values = effect_coding(levels)[of_factor]
+    return many
+
+
+def of_treatments(
+    factors: Sequence[Factor], model: Model, numbers: Numbers
+) -> dict[str, list[Share]]:
+    """The alias matrix of treatments that are run equally often: of each term of the model its shares."""
+    ones: Values = np.ones((len(numbers), 1))
+    return shares(ones, models.terms(factors, model, numbers), beyond(factors, model, numbers))

@@ -1,0 +1,112 @@
+"""A few slow runs, or a drifting host, are not told as effects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from penstock.analyse.effects import effects
+from penstock.analyse.few_runs import few_runs, in_few_runs
+from penstock.analyse.findings import CODES, answering
+from penstock.analyse.fit import fitted
+from penstock.analyse.order_effects import or_drift
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import is_sure
+from penstock.design.plan import Plan, make_plan
+from tests.unit.test_partial_aliases import ELEVEN, study_of
+
+
+def plan_of(names: str, design: str) -> Plan:
+    return make_plan(study_of({n: ELEVEN[n] for n in names}, design))
+
+
+def outcome_of(plan: Plan, y) -> Outcome:
+    draws = np.random.default_rng(4)
+    runs = pd.DataFrame(
+        [
+            {
+                "run_id": r.run_id,
+                "treatment_id": r.treatment_id,
+                "replicate": r.replicate,
+                **r.levels,
+                "valid": True,
+                "y": y(r) * (1 + 0.02 * draws.normal()),
+            }
+            for r in sorted(plan.rows, key=lambda r: r.standard_order)
+        ]
+    )
+    document = {
+        "question": "Which factor matters?",
+        "responses": {"y": {"unit": "ms", "better": "lower"}},
+    }
+    return Outcome(
+        Path("few"), plan.to_json(), document, runs, effects(runs, plan, "y"), None, None
+    )
+
+
+def sure(outcome: Outcome) -> set[str]:
+    table = outcome.effects
+    assert table is not None
+    return {str(t) for t in table.loc[is_sure(table), "term"]}
+
+
+def test_two_slow_runs_are_no_seven_effects() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1}")
+    outcome = outcome_of(plan, lambda r: 250 if r.standard_order in (3, 13) else 100)
+    assert not sure(outcome)
+    (finding,) = in_few_runs(outcome)
+    slow = [r.run_id for r in plan.rows if r.standard_order in (3, 13)]
+    assert set(finding.evidence["run_id"]) == set(slow)
+    assert "seven equal contrasts" in finding.statement
+    assert "repeat them before anything is concluded" in finding.statement
+    assert finding.code in CODES
+    assert answering(outcome, [finding]) == [finding]
+    json.dumps(finding.evidence)
+
+
+def test_an_effect_beside_two_slow_runs_stays() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1}")
+    outcome = outcome_of(
+        plan, lambda r: 100 + 40 * r.coded["D"] + (120 if r.standard_order in (3, 13) else 0)
+    )
+    assert sure(outcome) == {"D"}
+    (finding,) = in_few_runs(outcome)
+    assert "D" not in finding.evidence["terms"]
+
+
+def test_effects_that_no_few_runs_explain_stay() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1}")
+    outcome = outcome_of(
+        plan, lambda r: 100 + 20 * r.coded["A"] + 15 * r.coded["B"] + 12 * r.coded["C"]
+    )
+    assert sure(outcome) == {"A", "B", "C"}
+    assert not list(in_few_runs(outcome))
+
+
+def test_a_design_with_replicates_is_not_asked() -> None:
+    plan = plan_of("ABC", "{kind: full, replicates: 2}")
+    outcome = outcome_of(plan, lambda r: 250 if r.standard_order in (3, 6) else 100)
+    assert outcome.effects is not None
+    rows = outcome.effects.to_dict("records")
+    assert few_runs(fitted(outcome.runs, plan, "y"), rows) is None  # type: ignore[arg-type]
+    assert sure(outcome)
+
+
+def test_a_drift_over_runs_in_standard_order_is_told() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1, order: standard}")
+    outcome = outcome_of(plan, lambda r: 100 + 4.0 * r.run_order)
+    assert "A" in sure(outcome)
+    (finding,) = or_drift(outcome)
+    assert finding.code == "effect-or-drift"
+    assert "A" in finding.evidence["terms"]
+    assert "drift" in finding.statement
+
+
+def test_effects_are_not_called_drift() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 2}")
+    outcome = outcome_of(plan, lambda r: 100 + 20 * r.coded["A"] + 12 * r.coded["A"] * r.coded["B"])
+    assert {"A", "A:B"} <= sure(outcome)
+    assert not list(or_drift(outcome))
