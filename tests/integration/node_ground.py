@@ -21,6 +21,7 @@ from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
 from penstock.host.undo import undo
 from tests.integration.known_host import with_known_host
+from tests.support import commands
 
 #: what a module of tests with virtual nodes is marked with
 NODES = [
@@ -65,7 +66,7 @@ class Ground:
     def penstock(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs a command of penstock to its end."""
         line = [sys.executable, "-m", "penstock", *words]
-        return subprocess.run(
+        return commands.run(
             line, env=self.environment, capture_output=True, text=True, timeout=120, **options
         )
 

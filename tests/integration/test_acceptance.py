@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.archive.bundle import Bundle
+from tests.support import commands
 
 STEP_NS = 10_000_000
 
@@ -31,7 +31,7 @@ def test_a_minute_at_a_hundred_hertz(
     (tmp_path / "runtime").mkdir()
     out = tmp_path / "bundle"
     line = [sys.executable, "-m", "penstock", "monitor", "run", "-i", "0.01", "-o", str(out)]
-    done = subprocess.run(
+    done = commands.run(
         [*line, "--json", "--", "sleep", "60"], capture_output=True, text=True, env=dict(os.environ)
     )
     assert done.returncode == 0, done.stderr

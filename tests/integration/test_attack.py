@@ -24,6 +24,7 @@ import pytest
 
 from tests.integration.known_host import with_known_host
 from tests.integration.receivers import Receivers, listens, posted
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -86,7 +87,7 @@ class Ground:
 
     def call(self, *words: str) -> None:
         """A command to its end, which is to succeed."""
-        done = subprocess.run(
+        done = commands.run(
             [*PENSTOCK, *words], env=self.environment, capture_output=True, text=True, cwd=self.base
         )
         assert done.returncode == 0, done.stderr

@@ -10,7 +10,6 @@ import pickle
 import random
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from penstock.observe.monitor.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
 from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
+from tests.support import commands
 from tests.unit import test_experiment_server
 from tests.unit.test_collectors import until
 
@@ -54,7 +54,7 @@ class Server(test_experiment_server.Server):
         ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
         for port in ports:
             until(lambda port=port: listens(port))  # type: ignore[misc]
-        made = subprocess.run(
+        made = commands.run(
             [sys.executable, "-m", "penstock", "monitor", "token", "mallory"],
             env=self.environment,
             capture_output=True,

@@ -32,7 +32,9 @@ pytestmark = [
 ]
 MIB = 1 << 20
 usable = [n for n, lacks in missing_here().items() if not lacks] if os.geteuid() == 0 else []
-blkio = pytest.mark.skipif("cgroup1" not in usable, reason="kernel: no blkio throttle or no loop devices")
+blkio = pytest.mark.skipif(
+    "cgroup1" not in usable, reason="kernel: no blkio throttle or no loop devices"
+)
 
 
 class Bench:

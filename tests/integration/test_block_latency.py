@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from penstock.observe.monitor.collectors.block_latency import BlockLatency
 from penstock.testing import check_collector
 from tests.integration.readings import RETAKEN
 from tests.integration.tracing import NEEDS_TRACER, penstock
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.timed,
@@ -70,7 +70,7 @@ def reading(place: Path) -> dict[str, Any]:
     device = device_of(place)
     fio = ["fio", "--name=t", "--size=64m", "--bs=4k", "--direct=1", "--rw=randread", "--iodepth=1"]
     fio += ["--ioengine=psync", f"--number_ios={READS}", "--randseed=7", f"--filename={place}/file"]
-    subprocess.run([*fio, "--create_only=1"], check=True, capture_output=True, timeout=60)
+    commands.run([*fio, "--create_only=1"], check=True, capture_output=True, timeout=60)
     report = place / "fio.json"
     # and a while after it, in which the last of it are sampled
     fio += ["--output-format=json", f"--output={report}"]
@@ -214,7 +214,7 @@ def test_without_the_privilege_it_is_said_before_the_command_runs(tmp_path: Path
         *(Path(sys.executable).with_name("penstock"), "monitor", "run", "--block-latency"),
         *("--", "touch", ran),
     ]
-    done = subprocess.run(words, env=own(tmp_path), capture_output=True, text=True, timeout=60)
+    done = commands.run(words, env=own(tmp_path), capture_output=True, text=True, timeout=60)
     assert done.returncode == 125, done.stderr
     assert "block latency cannot be had" in done.stderr
     assert "CAP_BPF" in done.stderr

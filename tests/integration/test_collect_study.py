@@ -18,6 +18,7 @@ import pytest
 import penstock
 from penstock.archive.runs import bundles
 from penstock.observe.monitor.simulated_pdu import OUTLET
+from tests.support import commands
 
 from .node_ground import NODES, Ground, one_ground
 
@@ -96,7 +97,7 @@ def saying(words: list[str]) -> Iterator[str]:
 
 def ran(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "penstock", *words]
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=280)
+    return commands.run(line, env=env, capture_output=True, text=True, timeout=280)
 
 
 def test_the_runs_of_a_study_have_collectors(

@@ -41,6 +41,7 @@ from penstock.observe.monitor.servers.influxdb import InfluxReader
 from penstock.observe.monitor.servers.prometheus import PrometheusReader
 from penstock.observe.monitor.uses import uses_of_points
 from penstock.testing import MemorySink
+from tests.support import commands
 from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post, until
 from tests.unit.test_remote_write_out import losing
@@ -301,7 +302,7 @@ def test_four_sources_and_the_recorder_at_once_and_a_planted_loss(
         line = [sys.executable, "-m", "penstock", "monitor", "run", "--json", "-n", "four"]
         line += ["-i", "0.5", "--config", str(tmp_path / "c.json"), "--", sys.executable]
         line += [str(tmp_path / "push.py"), str(tmp_path), collectd, ",".join(map(str, lost))]
-        done = subprocess.run(line, capture_output=True, text=True)
+        done = commands.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)["collected"]["collectors"]
     assert {name: one["verdict"] for name, one in told.items() if name in ("app", "power")} == {
@@ -412,7 +413,7 @@ def test_what_prometheus_kept_of_an_experiment_is_fetched_into_it(tmp_path: Path
 
     def penstock(*words: str) -> str:
         line = [sys.executable, "-m", "penstock", "monitor", *words]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        done = commands.run(line, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 

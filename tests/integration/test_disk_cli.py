@@ -22,6 +22,7 @@ from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from tests.integration.disk_bench import HOST
 from tests.integration.known_host import with_known_host
+from tests.support import commands
 from tests.unit.test_speed import FLOOR, keep
 
 pytestmark = HOST
@@ -40,7 +41,7 @@ class Command:
         return done.stdout if status == 0 else done.stderr
 
     def run(self, *words: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return commands.run(
             [sys.executable, "-m", "penstock", "disk", *map(str, words)],
             env=self.environment,
             capture_output=True,
@@ -173,7 +174,7 @@ def test_a_disk_whose_server_has_died_is_named_with_what_to_do(disk: Command):
         refused = disk(words[0], disk.mount, *words[1:], status=2)
         assert "is gone" in refused
         assert "penstock undo" in refused
-    subprocess.run(
+    commands.run(
         [sys.executable, "-m", "penstock", "undo"], env=disk.environment, check=True, timeout=60
     )
     assert disk("status") == "No disk is up.\n"

@@ -21,6 +21,7 @@ from penstock.host.journal import Journal
 from penstock.host.probe import PROBES, Feature, probe_host
 from penstock.profile import load_profile
 from tests.integration.known_host import with_known_host
+from tests.support import commands as command_lines
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -35,7 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def penstock(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PENSTOCK, *words], env=environment, capture_output=True, text=True)
+    return command_lines.run([*PENSTOCK, *words], env=environment, capture_output=True, text=True)
 
 
 def test_doctor_says_what_and_what_to_do(environment: dict[str, str]) -> None:
@@ -116,7 +117,9 @@ def test_bpf_trials_agree_with_the_kernel_s_own_list() -> None:
     bpftool = shutil.which("bpftool", path="/usr/sbin:/usr/bin:/sbin:/bin")
     if bpftool is None:
         pytest.skip("no bpftool to compare with")
-    told = subprocess.run([bpftool, "feature", "probe", "kernel"], capture_output=True, text=True)
+    told = command_lines.run(
+        [bpftool, "feature", "probe", "kernel"], capture_output=True, text=True
+    )
     for hook, kind in (("raw_tp", "raw_tracepoint"), ("tracepoint", "tracepoint")):
         if f"program_type {kind} is available" in told.stdout:
             assert found[hook][0] == "supported", hook
@@ -130,7 +133,7 @@ def test_type_numbers_are_those_of_bpftool() -> None:
     if bpftool is None or not btf.exists():
         pytest.skip("needs bpftool and kernel BTF")
     found = _type_ids({("vfs_read", 12), ("task_struct", 4), ("no_such_type", 4)})
-    told = subprocess.run(
+    told = command_lines.run(
         [bpftool, "btf", "dump", "file", str(btf)], capture_output=True, text=True
     ).stdout
     assert set(found) == {"vfs_read", "task_struct"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import commands
 from tests.unit.test_named_bundles import outcomes
 from tests.unit.test_trace_broken_bundles import no_waiting, run  # noqa: F401
 
@@ -75,7 +75,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def penstock(*words: object, allowed: tuple[int, ...] = (0,)) -> None:
         tool = Path(sys.executable).with_name("penstock")
         line = [tool, *map(str, words)]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=100, cwd=place)
+        done = commands.run(line, capture_output=True, text=True, timeout=100, cwd=place)
         assert done.returncode in allowed, (words, done.stderr)
 
     program_here = (sys.executable, program, place / "scratch", 20)
@@ -183,7 +183,7 @@ def test_a_treatment_is_its_valid_runs_or_it_is_said_that_there_is_none(
 def test_runs_of_a_study_are_compared(made: Path) -> None:
     tool = Path(sys.executable).with_name("penstock")
     words = [tool, "compare", f"{made}/out:r001", f"{made}/out:r002", "--json"]
-    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    told = json.loads(commands.run(words, capture_output=True, check=True).stdout)
     (row,) = [
         row
         for row in told["differences"]

@@ -21,6 +21,7 @@ from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts, mounts_at
 from tests.integration.known_host import with_known_host
+from tests.support import commands
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 PLATFORM = """\
@@ -65,7 +66,7 @@ class Ground:
         return self.where / "state"
 
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return commands.run(
             [PENSTOCK, *map(str, words)],
             capture_output=True,
             text=True,

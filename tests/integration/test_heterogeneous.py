@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 
 from penstock.archive.bundle import Bundle
+from tests.support import commands
 
 STUDIES = Path(__file__).parents[2] / "studies"
 pytestmark = [
@@ -82,7 +82,7 @@ def test_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
     study.write_text(STUDY.format(blocks=BLOCKS, block_bytes=BLOCK_BYTES))
     out = tmp_path / "out"
     words = [sys.executable, "-m", "penstock", "run", str(study), "-o", str(out)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    done = commands.run(words, capture_output=True, text=True, timeout=200)
     assert (out / "runs.parquet").exists(), done.stderr
     sums = set()
     for row in pd.read_parquet(out / "runs.parquet").to_dict("records"):
@@ -111,7 +111,7 @@ def test_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
 
 def test_clients_that_look_leave_the_slow_replica(tmp_path: Path) -> None:
     words = [sys.executable, str(STUDIES / "load_balance.py"), "--quick", "--invalid", "--json"]
-    done = subprocess.run(
+    done = commands.run(
         [*words, "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=200
     )
     assert done.stdout, done.stderr

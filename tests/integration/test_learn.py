@@ -16,6 +16,7 @@ import pytest
 from penstock.archive.runs import bundles
 from penstock.cli import main
 from tests.integration.ground import clean, prepared
+from tests.support import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
 
@@ -36,7 +37,7 @@ def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 def penstock(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return commands.run(
         [*LINE, *words], env=environment, capture_output=True, text=True, check=False
     )
 
@@ -140,7 +141,7 @@ def test_a_directory_that_fills_up_and_one_that_is_read_only(
     device, environment = ground
     out = device.parent / "out"
     words = [str(device), "-o", str(out), *SMALL]
-    mounted = subprocess.run(
+    mounted = commands.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(device)], capture_output=True
     )
     if mounted.returncode != 0:
@@ -149,7 +150,7 @@ def test_a_directory_that_fills_up_and_one_that_is_read_only(
         # what penstock sees as free is gone when the data are laid out
         hog = f"import penstock.campaign.disk_space as s; s.free_bytes = lambda path: (1 << 40, 0)\n{LINE[2]}"
         large = [*words, "--dimension=size=6MiB"]
-        full = subprocess.run(
+        full = commands.run(
             [LINE[0], "-c", hog, "learn", *large], env=environment, capture_output=True, text=True
         )
         assert full.returncode == 1
@@ -162,10 +163,10 @@ def test_a_directory_that_fills_up_and_one_that_is_read_only(
         known = penstock(large, environment)
         assert (known.returncode, "needed for" in known.stderr) == (1, True), known.stderr
         assert not out.exists()
-        subprocess.run(["mount", "-o", "remount,ro", str(device)], check=True)
+        commands.run(["mount", "-o", "remount,ro", str(device)], check=True)
         read_only = penstock(words, environment)
         assert read_only.returncode == 2
         assert "cannot be written to" in read_only.stderr
         assert not out.exists()
     finally:
-        subprocess.run(["umount", str(device)], check=True)
+        commands.run(["umount", str(device)], check=True)

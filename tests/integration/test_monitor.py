@@ -23,6 +23,7 @@ from penstock.host.launch import launch
 from penstock.host.processes import Identity
 from penstock.host.undo import undo
 from penstock.observe.monitor.monitor import Monitor
+from tests.support import commands
 
 MS = 1_000_000
 
@@ -198,7 +199,7 @@ def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
         "print(start_daemon('sampler', {}, Journal(sys.argv[1])).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-c", program, str(journal_path)], stdout=subprocess.PIPE, text=True
     )
     identity = Identity.of(int(done.stdout))
@@ -233,7 +234,7 @@ def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -
 
 def monitor_run(*words: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", "from penstock.cli import main; main()", "monitor", "run", *words]
-    return subprocess.run(line, capture_output=True, text=True)
+    return commands.run(line, capture_output=True, text=True)
 
 
 def test_the_command_keeps_its_status_and_leaves_a_bundle(
@@ -281,7 +282,7 @@ def test_a_signal_is_the_command_s_and_the_experiment_is_ended(
         out, err = run.communicate(timeout=120)
     assert run.returncode == status, err
     assert "samples" in out
-    told = subprocess.run(
+    told = commands.run(
         [program, "monitor", "list", "--json"], env=own, capture_output=True, text=True
     )
     (one,) = json.loads(told.stdout)["experiments"]
@@ -310,5 +311,5 @@ def test_what_a_killed_monitor_had_begun_to_write_is_undone(tmp_path: Path) -> N
             assert time.monotonic() < until
             time.sleep(0.02)
         monitoring.kill()
-    subprocess.run([*program, "undo"], env=own, check=True, capture_output=True, timeout=60)
+    commands.run([*program, "undo"], env=own, check=True, capture_output=True, timeout=60)
     assert [p.name for p in tmp_path.iterdir()] == ["state"]

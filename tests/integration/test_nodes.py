@@ -18,6 +18,7 @@ from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, PLATFORM, RUNTIMES, Ground, one_ground
+from tests.support import commands
 
 __all__ = ["one_ground"]  # a fixture
 pytestmark = NODES
@@ -315,10 +316,10 @@ def test_ssh_lets_the_key_of_the_cluster_in(ground: Ground) -> None:
         address = cluster.nodes["two"].address
         assert address is not None
         line = [*words, "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", address, "hostname"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        done = commands.run(line, capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout == "two\n", done.stderr
         other = [w if not w.endswith("/id") else f"{w}x" for w in line]
-        done = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
+        done = commands.run(other, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 255
 
 

@@ -24,6 +24,7 @@ from penstock.plugins import (
     TRACE_FINDINGS,
 )
 from penstock.spec.cluster import DiskSpec
+from tests.support import commands
 
 from .node_ground import NODES, Ground, one_ground
 from .tracing import NEEDS_TRACER, trace
@@ -50,7 +51,7 @@ responses: {toys: {from: toys, unit: 1/s, better: higher}}
 def with_toys(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "penstock", *words]
     env = {**ground.environment, "PYTHONPATH": str(TOYS)}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+    return commands.run(line, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
@@ -136,7 +137,7 @@ def test_a_toy_makes_nodes(ground: Ground) -> None:
     code = "from penstock import testing; testing.check_runtime('toy')"
     line = [sys.executable, "-c", code]
     env = {**ground.environment, "PYTHONPATH": str(TOYS)}
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+    done = commands.run(line, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

@@ -16,6 +16,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.profile import StorageProfile
 from tests.integration.ground import clean, prepared
+from tests.support import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
 
@@ -49,11 +50,11 @@ def test_a_profile_is_measured_stopped_and_gone_on_with(
     made = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
     assert 2 <= len(made) < 17
 
-    refused = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    refused = commands.run(line, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
 
-    second = subprocess.run(
+    second = commands.run(
         [*line, "--resume"], env=environment, capture_output=True, text=True, check=False
     )
     assert second.returncode == 0, second.stderr
@@ -76,7 +77,7 @@ def test_what_cannot_be_measured_is_said(ground: tuple[Path, dict[str, str]]) ->
         ([str(device), "--resume"], "--resume"),
         ([str(device), "-o", str(device / "none" / "p.json")], "found no directory"),
     ):
-        done = subprocess.run([*LINE, *words], env=environment, capture_output=True, text=True)
+        done = commands.run([*LINE, *words], env=environment, capture_output=True, text=True)
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr

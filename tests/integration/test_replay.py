@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from penstock.analyse.likeness import distance
 from penstock.archive.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.timed,
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def penstock(*words: str | Path, status: int = 0) -> str:
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
         text=True,

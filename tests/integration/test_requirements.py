@@ -24,6 +24,7 @@ from penstock.host.journal import Journal
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.calibrate import calibrate
+from tests.support import commands
 
 pytestmark = [pytest.mark.timed, pytest.mark.host]
 
@@ -46,7 +47,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 def penstock(*words: str, before: tuple[str, ...] = (), **how: Any) -> str:
     line = [*before, sys.executable, "-m", "penstock", *words]
-    done = subprocess.run(line, capture_output=True, text=True, **how)
+    done = commands.run(line, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -57,7 +58,7 @@ def test_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
     """One export has both sites; the offset is found and corrects stamps; the cut is a gap of one alone."""
     script = Path(__file__).with_name("two_sites.py")
     words = ["unshare", "-n", sys.executable, str(script), "fed", str(300 * MS), "10"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
+    done = commands.run(words, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     for moment in ("before", "after"):

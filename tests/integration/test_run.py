@@ -25,6 +25,7 @@ from penstock.host.cgroup import hierarchies
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
 from tests.integration.known_host import with_known_host
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -102,7 +103,7 @@ class Ground:
 
     def penstock(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         line = [*PENSTOCK, *map(str, words)]
-        return subprocess.run(line, env=self.environment, capture_output=True, text=True)
+        return commands.run(line, env=self.environment, capture_output=True, text=True)
 
     def run(self, text: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.penstock("run", self.study(text), "-o", self.out, *words)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.support import commands
+
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
@@ -63,7 +65,7 @@ def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "tru
 
 def penstock(environment: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
     line = [*PENSTOCK, *map(str, words)]
-    return subprocess.run(line, env=environment, capture_output=True, text=True)
+    return commands.run(line, env=environment, capture_output=True, text=True)
 
 
 def ran(environment: dict[str, str], *words: str | Path) -> dict:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.host.journal import Journal
+from tests.support import commands as command_lines
 
 pytestmark = [
     pytest.mark.host,
@@ -63,7 +64,7 @@ def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)
-    return subprocess.run(
+    return command_lines.run(
         [*PENSTOCK, *words], capture_output=True, text=True, env=environment, timeout=300, check=False
     )  # fmt: skip
 

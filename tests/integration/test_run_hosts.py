@@ -19,6 +19,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.hosts.tls import Authority, security
+from tests.support import commands
 
 from .node_ground import Ground
 
@@ -74,7 +75,7 @@ def net() -> Iterator[str]:
     name = f"pst{os.getpid() % 100000}"
 
     def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
+        commands.run(["ip", *words], check=True, capture_output=True)
 
     try:
         ip("link", "add", name, "type", "bridge")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import commands
 
 STUDIES = Path(__file__).parents[2] / "studies"
 RECORDS = 6000
@@ -29,7 +30,7 @@ pytestmark = [
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled program, by the study's own set-up step."""
     where = tmp_path_factory.mktemp("programs")
-    subprocess.run([STUDIES / "storage-layout" / "build.sh", where], check=True)
+    commands.run([STUDIES / "storage-layout" / "build.sh", where], check=True)
     return where / "records"
 
 
@@ -40,7 +41,7 @@ def said(output: str) -> dict[str, str]:
 def loaded(program: Path, home: Path, shuffled: int) -> Path:
     home.mkdir()
     words: list[Any] = [program, "load", home, RECORDS, shuffled]
-    subprocess.run([str(w) for w in words], check=True, capture_output=True)
+    commands.run([str(w) for w in words], check=True, capture_output=True)
     return home
 
 
@@ -48,7 +49,7 @@ def traced_scan(program: Path, home: Path, table: str) -> tuple[dict[str, Any], 
     """What the tracer says of the reads of the table's file in one scan, and what the scan says itself."""
     tracer = [sys.executable, "-m", "penstock", "trace", "--mode", "trace", "--json", "--"]
     words = [*tracer, str(program), "scan", str(home), table]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = commands.run(words, capture_output=True, text=True, check=True)
     document = json.loads(done.stdout)
     assert document["lost_events"] == 0
     (row,) = (f for f in document["files"] if (f["path"] or "").endswith(f"/{table}.wt"))
@@ -58,7 +59,7 @@ def traced_scan(program: Path, home: Path, table: str) -> tuple[dict[str, Any], 
 def test_random_before_consecutive_after_the_same_contents(program: Path, tmp_path: Path) -> None:
     home = loaded(program, tmp_path / "wt", 100)
     words = [str(program), "rewrite", str(home), "loaded", "rewritten"]
-    rewriting = subprocess.run(words, check=True, capture_output=True, text=True)
+    rewriting = commands.run(words, check=True, capture_output=True, text=True)
     before, first = traced_scan(program, home, "loaded")
     after, second = traced_scan(program, home, "rewritten")
     assert before["read_pattern"] == "random"

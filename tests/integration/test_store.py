@@ -23,6 +23,7 @@ import pytest
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
 from tests.integration.node_ground import NODES, Ground
+from tests.support import commands
 
 pytestmark = NODES
 
@@ -41,7 +42,7 @@ store: {{engine: {engine}, keep: [results/*]}}
 
 
 def penstock(ground: Ground, *words: str, status: int = 0, env: Any = None) -> str:
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-m", "penstock", *words],
         env={**ground.environment, **(env or {})},
         cwd=ground.where,
@@ -109,7 +110,7 @@ def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> 
             time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        status = subprocess.run(
+        status = commands.run(
             [sys.executable, "-m", "penstock", "store", "status"],
             env=ground.environment,
             capture_output=True,

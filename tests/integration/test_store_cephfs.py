@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from penstock.observe.monitor.uses import uses_of_points
 from penstock.store.cephfs import CephFS
 from penstock.testing import MemorySink
 from tests.integration.node_ground import NODES, Ground
+from tests.support import commands
 
 pytestmark = [
     *NODES,
@@ -51,7 +51,7 @@ REFUSED = {"CacheSize=4MiB", "deduplication=true"}
 
 def penstock(ground: Ground, *words: str, status: int = 0) -> str:
     line = [sys.executable, "-m", "penstock", *words]
-    done = subprocess.run(
+    done = commands.run(
         line, env=ground.environment, cwd=ground.where, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == status, done.stdout + done.stderr
@@ -117,7 +117,7 @@ def test_hints_go_together(store: Ground) -> None:
     within(store, "n-0", "echo x > /store/held; : > /store/held")
     words = ["store", "tag", "held", "ChunkSize=64KiB", "--strict"]
     line = [sys.executable, "-m", "penstock", *words]
-    done = subprocess.run(
+    done = commands.run(
         line, env=store.environment, cwd=store.where, capture_output=True, text=True
     )
     assert (done.returncode, "it has held data" in done.stdout) == (1, True)

@@ -1,4 +1,4 @@
-"""Workflows on a real store: what a run leaves alone, which hints it executes, how it ends when something dies.
+"""Workflows on a real store: files of users, hints, and how a run ends when something dies.
 
 The server that is killed comes last: the store is not the same afterwards.
 """

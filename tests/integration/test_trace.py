@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support import commands
+
 REQUESTS = 10007  # a prime: whatever loses, doubles or rounds shows
 
 pytestmark = [
@@ -31,7 +33,7 @@ needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not i
 def penstock(
     *words: str | Path | bytes, status: int = 0, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
         text=True,
@@ -66,7 +68,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_bytes(os.urandom(64 << 20))
     # its libraries into the page cache: read from a slow disk they would be what the run waited for
     if shutil.which("fio"):
-        subprocess.run(["fio", "--version"], check=True, capture_output=True)
+        commands.run(["fio", "--version"], check=True, capture_output=True)
     return path
 
 
@@ -310,7 +312,7 @@ def test_what_cannot_be_run(tmp_path: Path) -> None:
 
 def programs() -> set[int]:
     """Numbers of the tracing programs loaded now."""
-    listed = subprocess.run(
+    listed = commands.run(
         ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
     )
     return {p["id"] for p in json.loads(listed.stdout) if p.get("name") in {"enter", "leave"}}

@@ -6,7 +6,6 @@ import collections
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from bench.coverage.recording import Recording, record
 from penstock.host.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
+from tests.support import commands
 
 SOURCE = Path(__file__).with_name("odd_calls.c")
 
@@ -65,7 +65,7 @@ def odd_calls(work: Path) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     program = work / "odd_calls"
-    subprocess.run(["cc", "-O1", "-pthread", "-w", "-o", program, SOURCE], check=True)
+    commands.run(["cc", "-O1", "-pthread", "-w", "-o", program, SOURCE], check=True)
     return program
 
 
@@ -119,7 +119,7 @@ def test_counters_without_events_agree(engine: str, mode: str, work: Path) -> No
     fio += [f"--ioengine={engine}", "--number_ios=503", "--output-format=json", "--invalidate=0"]
     told = work / "told.json"
     words = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--json", "--", *fio]
-    done = subprocess.run([*words, f"--output={told}"], capture_output=True, text=True, check=True)
+    done = commands.run([*words, f"--output={told}"], capture_output=True, text=True, check=True)
     (row,) = (r for r in json.loads(done.stdout)["files"] if r["path"] == str(target))
     job = json.loads(told.read_text())["jobs"][0]
     assert (row["reads"], row["writes"]) == (job["read"]["total_ios"], job["write"]["total_ios"])

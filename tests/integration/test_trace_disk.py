@@ -18,6 +18,7 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.host.journal import Journal
 from tests.integration.ground import clean, prepared
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -35,7 +36,7 @@ class Ground:
         self.mount.mkdir()
 
     def penstock(self, *words: str | Path, status: int = 0) -> str:
-        done = subprocess.run(
+        done = commands.run(
             [Path(sys.executable).with_name("penstock"), *words],
             capture_output=True,
             text=True,

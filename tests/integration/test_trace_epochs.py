@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.pattern import cases
 from penstock.archive.trace_tables import TraceTables
 from penstock.observe.trace.verdicts.rejudge import judge_run
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -88,7 +88,7 @@ def accesses() -> dict[str, tuple[str, int | None, int | None, np.ndarray, np.nd
 
 
 def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -> dict[str, Any]:
-    done = subprocess.run(
+    done = commands.run(
         [
             *(Path(sys.executable).with_name("penstock"), "trace", "--json", "--mode", mode),
             *(*options, "--", *command),
@@ -158,7 +158,7 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
     again = {r["file_id"]: r for r in judge_run(TraceTables(bundle)) if r["direction"] == "read"}
     assert again[whole["file_id"]]["together"]["class"] == "random"
     assert again[whole["file_id"]]["time_ns"] == row["read_time_ns"]
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), "analyse", "--json", bundle],
         capture_output=True,
         text=True,

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.tracing import Running, started_trace, within
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -62,7 +63,7 @@ for child in children:
 def traced(bundle: Path, *command: str | Path, options: tuple[str, ...] = ()) -> Any:
     """Traces a command into a bundle; gives what --json says."""
     words = ["trace", "--json", "-m", "trace", *options, "-o", bundle, "--", *command]
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
         text=True,
@@ -257,7 +258,7 @@ def test_a_page_that_was_mapped_around_before_counts_once(
     target: Path, tmp_path: Path, mode: str
 ) -> None:
     words = ["trace", "--json", "-m", mode, "--", sys.executable, "-c", IN_ORDER, str(target)]
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
         text=True,
@@ -321,5 +322,5 @@ def test_what_a_killed_trace_had_begun_to_write_is_undone(tmp_path: Path) -> Non
         assert within(60, lambda: (draft / "stdout.txt").exists())
         tracing.kill()
     assert draft.exists()
-    subprocess.run([penstock, "undo"], check=True, capture_output=True, timeout=60)
+    commands.run([penstock, "undo"], check=True, capture_output=True, timeout=60)
     assert not draft.exists()

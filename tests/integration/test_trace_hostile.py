@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from penstock.host.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.state import state_dir
 from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, with_known_cost
+from tests.support import commands
 
 pytestmark = NEEDS_TRACER
 COMMAND = Path(sys.executable).with_name("penstock")
@@ -252,7 +252,7 @@ def test_a_spool_that_cannot_grow_loses_and_says_why(
     words = (sys.executable, "-c", READ, target, "200000")
     line = [*before, COMMAND, "trace", "--json", "-m", "trace", "--", *words]
     environment = os.environ | {"PENSTOCK_STATE": str(place)}
-    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120)
+    done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert balanced(document)
@@ -286,7 +286,7 @@ def test_layers_that_find_no_room_leave_the_trace(tmp_path: Path) -> None:
     options = ("-m", "trace", "-o", tmp_path / "T", "--file", cold)
     line = ["prlimit", "--fsize=900000", COMMAND, "trace", "--json", *options, "--", *words]
     environment = os.environ | {"PENSTOCK_STATE": str(state)}
-    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120)
+    done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 7, done.stderr
     document = json.loads(done.stdout)
     assert of_file(document, cold)["reads"] == pages
@@ -305,7 +305,7 @@ def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(
     place.mkdir()
     words = (sys.executable, "-c", READ, target, "2000")
     line = [*on_tmpfs("16k", place), COMMAND, "trace", "--json", "-o", place / "T", "--", *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = commands.run(line, capture_output=True, text=True, timeout=120)
     assert done.returncode == 125, done.stderr
     assert [x for x in done.stderr.splitlines() if "no bundle: " in x and "No space" in x]
     document = json.loads(done.stdout)
@@ -318,7 +318,7 @@ def test_no_room_for_the_output_costs_only_the_bundle(tmp_path: Path) -> None:
     place.mkdir()
     words = ("sh", "-c", 'head -c 1000000 /dev/zero && echo on > "$0" && exit 7', reached)
     line = [*on_tmpfs("256k", place), COMMAND, "trace", "-o", place / "T", "--", *words]
-    done = subprocess.run(line, capture_output=True, timeout=120)
+    done = commands.run(line, capture_output=True, timeout=120)
     assert done.returncode == 7, done.stderr
     assert reached.exists()
     assert done.stdout.count(b"\0") == 1_000_000

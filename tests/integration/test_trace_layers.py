@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from penstock.observe.trace.layers.files import extents_table
 from penstock.observe.trace.layers.tables import Layers, LayersResult, served_under
 from penstock.observe.trace.show.summary import as_document
 from penstock.state import state_dir
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -337,7 +337,7 @@ def test_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path
     reader += "while os.read(fd, 4096): pass\n"
     penstock = Path(sys.executable).with_name("penstock")
     words = [penstock, "trace", "-m", "trace", "-o", bundle, "--"]
-    subprocess.run([*words, sys.executable, "-c", reader, target], check=True, capture_output=True)
+    commands.run([*words, sys.executable, "-c", reader, target], check=True, capture_output=True)
     table = pq.read_table(bundle / "patterns.parquet").to_pandas()
     table = table[(table["path"] == str(target)) & table["tid"].isna()].set_index("basis")
     assert table.loc["calls", "class"] == "consecutive"
@@ -379,7 +379,7 @@ def test_what_no_device_served_is_not_said_to_be(
     bundle = tmp_path / "T"
     penstock = Path(sys.executable).with_name("penstock")
     words = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
-    subprocess.run([*words, path, order, "3"], check=True, capture_output=True)
+    commands.run([*words, path, order, "3"], check=True, capture_output=True)
     found = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
     codes = {f.code for f in found}
     assert not codes & {"trace-random-reads", "trace-rereads", "trace-low-concurrency"}

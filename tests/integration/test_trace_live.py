@@ -25,6 +25,7 @@ from tests.integration.tracing import (
     with_known_cost,
     within,
 )
+from tests.support import commands
 
 pytestmark = [*NEEDS_TRACER, pytest.mark.timed]
 
@@ -128,7 +129,7 @@ def test_a_tracer_that_does_not_answer_disturbs_nothing(file: Path, tmp_path: Pa
         "from penstock.cli import main\n"
         "sys.exit(main())\n"
     )
-    done = subprocess.run(
+    done = commands.run(
         [
             *(sys.executable, "-c", script, "trace", "--json", "--live", "--"),
             *(sys.executable, "-c", READER, file, "1.2", "random"),
@@ -238,7 +239,7 @@ def children(pid: int, name: str) -> set[int]:
 
 def programs() -> set[int]:
     """Numbers of all loaded BPF programs."""
-    listed = subprocess.run(
+    listed = commands.run(
         ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
     )
     return {row["id"] for row in json.loads(listed.stdout)}

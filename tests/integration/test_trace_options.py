@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support import commands
+
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
@@ -31,7 +33,7 @@ os._exit(0)
 
 
 def trace(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([PENSTOCK, "trace", *words], capture_output=True, text=True, timeout=120)
+    done = commands.run([PENSTOCK, "trace", *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == status, done.stderr
     return done
 

@@ -35,6 +35,7 @@ from tests.integration.tracing import (
     started_trace,
     trace,
 )
+from tests.support import commands
 
 pytestmark = NEEDS_TRACER
 
@@ -331,7 +332,7 @@ for i in range(5):
 os.close(direct)
 os.close(fd)
 fio = ['fio', '--name=j', '--filename=' + sys.argv[1], '--size=64k', '--bs=4k', '--ioengine=libaio']
-subprocess.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=True)
+commands.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=True)
 """
 
 
@@ -339,11 +340,11 @@ subprocess.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=Tr
 def loop_device(tmp_path: Path) -> Iterator[Path]:
     backing = tmp_path / "backing"
     backing.write_bytes(bytes(1 << 20))
-    made = subprocess.run(["losetup", "-f", "--show", backing], capture_output=True, text=True)
+    made = commands.run(["losetup", "-f", "--show", backing], capture_output=True, text=True)
     if made.returncode:
         pytest.skip(f"no loop device: {made.stderr.strip()}")
     yield Path(made.stdout.strip())
-    subprocess.run(["losetup", "-d", made.stdout.strip()], check=True)
+    commands.run(["losetup", "-d", made.stdout.strip()], check=True)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import commands
+
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
@@ -33,7 +35,7 @@ LEFT = 4096 * 100
 
 
 def penstock(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
         text=True,

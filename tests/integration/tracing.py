@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.observe.trace import MODES
+from tests.support import commands
 
 #: marks of a module whose tests load programs into the kernel
 NEEDS_TRACER = [
@@ -30,7 +31,7 @@ Word = str | Path | bytes
 
 def penstock(*words: Word, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command line; fails with its stderr where the status is another."""
-    done = subprocess.run(
+    done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         **{"capture_output": True, "text": True, "timeout": 120, **more},
     )
@@ -123,7 +124,7 @@ def started_trace(*options: Word) -> subprocess.Popen[str]:
         text=True,
     )
     assert tracing.stderr is not None
-    # notes come before, such as that the cost of the hooks is measured; to read on until the end would hang: the
+    # notes come before, such as that the cost of the hooks is measured; reading to the end would hang: the
     # trace goes on until SIGINT
     lines = []
     while "tracing until" not in (line := tracing.stderr.readline()):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.workload.synthetic import Shape, reduce
+from tests.support import commands
 
 PLATFORM = """
 penstock_platform: 1
@@ -38,7 +39,7 @@ def write_files(folder: Path, *, extra: str = LAUNCH, **workload: Any) -> list[s
 
 def penstock(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The program's answer."""
-    return subprocess.run(
+    return commands.run(
         [sys.executable, "-m", "penstock", *arguments],
         capture_output=True,
         text=True,

@@ -293,7 +293,10 @@ def test_every_ten_milliseconds_from_its_first_poll_on(monkeypatch: pytest.Monke
         made = recorded(sink.batches.values(), T0, T0 + 5 * S)
         rows = {r["metric"]: r for r in made.series.to_pylist()}
         row = rows["busy_ratio"]
-        assert (row["verdict"], row["interval_ns"]) == (verdict, S // 100), (row, made.gaps.to_pylist()[:4])
+        assert (row["verdict"], row["interval_ns"]) == (verdict, S // 100), (
+            row,
+            made.gaps.to_pylist()[:4],
+        )
         assert row["stored"] + row["lost"] == row["expected"] >= 430
         assert row["lost"] == scraper.targets[0].failed
         assert rows["scrape_success"]["verdict"] == "complete"

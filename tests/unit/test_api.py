@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.predict.calibration import Pair, add_pairs
 from tests.model.explore_files import write_files
+from tests.support import commands
 from tests.unit.planted_study import Planted
 
 PROJECT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_tables_are_those_of_the_directory(campaign: penstock.Campaign) -> None:
 def test_the_answer_is_that_of_the_command_line(campaign: penstock.Campaign) -> None:
     assert campaign.answer[0].startswith("Choose fast: ")
     line = [sys.executable, "-m", "penstock", "analyse", str(campaign.out), "--json"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    done = commands.run(line, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["answer"] == campaign.answer
 
 
@@ -93,7 +93,7 @@ def test_predict_and_explore(tmp_path: Path) -> None:
 
 def test_nothing_is_imported_before_it_is_asked_for() -> None:
     code = "import sys, penstock; assert not {'pandas', 'numpy', 'penstock.api'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    commands.run([sys.executable, "-c", code], check=True)
     assert set(dir(penstock)) >= {
         "Study",
         "run",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from penstock.design.changes import Changes, sequence
 from penstock.design.plan import Plan, make_plan
 from penstock.spec.study import ACTIONS, Study
 from penstock.study.load import load_study
+from tests.support import commands
 
 STUDY = """
 penstock: 1
@@ -102,10 +102,10 @@ def test_what_a_strip_makes_is_made_once_in_a_pass(tmp_path: Path) -> None:
 def test_plan_show_prints_the_sequence_that_is_run(tmp_path: Path) -> None:
     loaded, plan = planned(tmp_path)
     line = [sys.executable, "-m", "penstock", "plan", str(tmp_path / "study.yaml"), "--show"]
-    shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    shown = commands.run(line, capture_output=True, text=True, check=True).stdout
     assert max(map(len, shown.splitlines())) <= 100
     said = json.loads(
-        subprocess.run([*line, "--json"], capture_output=True, text=True, check=True).stdout
+        commands.run([*line, "--json"], capture_output=True, text=True, check=True).stdout
     )["sequence"]
     expected = [s.to_json() for s in sequence(loaded.factors, plan.rows)]
     assert said == json.loads(json.dumps(expected))
@@ -140,6 +140,6 @@ def test_bad_input(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in STUDY
     (tmp_path / "study.yaml").write_text(STUDY.replace(old, new))
     line = [sys.executable, "-m", "penstock", "plan", str(tmp_path / "study.yaml")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = commands.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert expected in done.stderr, done.stderr

@@ -42,6 +42,7 @@ from penstock.observe.observer import Seen, Watched
 from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
 from penstock.testing import check_observer
+from tests.support import commands
 from tests.unit.test_collectors import exporting, until
 
 NOBODY = Watched(None, None)
@@ -489,7 +490,7 @@ def monitored(
     (place / "c.json").write_text(json.dumps(config, indent=1))
     line = [sys.executable, "-m", "penstock", "monitor", "run", "--config", str(place / "c.json")]
     env = {**os.environ, "PENSTOCK_STATE": str(place / "state"), **more}
-    return subprocess.run(
+    return commands.run(
         [*line, *words, "--", sys.executable, "-c", command],
         env=env, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
@@ -591,10 +592,10 @@ def test_what_a_killed_monitor_collected_is_in_its_experiment(tmp_path: Path) ->
         assert process.stdout.readline() == "pushed\n"
         process.kill()
         process.wait()
-    subprocess.run([sys.executable, "-m", "penstock", "undo"], env=env, capture_output=True)
+    commands.run([sys.executable, "-m", "penstock", "undo"], env=env, capture_output=True)
     line = [sys.executable, "-m", "penstock", "monitor"]
-    subprocess.run([*line, "stop", "it"], env=env, check=True, capture_output=True)
-    got = subprocess.run(
+    commands.run([*line, "stop", "it"], env=env, check=True, capture_output=True)
+    got = commands.run(
         [*line, "get", "it", "--metric", "m_v"], env=env, check=True, capture_output=True, text=True
     )
     assert [row.partition(",")[2] for row in got.stdout.splitlines()] == ["m_v", "0", "1", "2"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +32,7 @@ from penstock.observe.monitor.points import Account, Batch, canonical_labels, po
 from penstock.observe.monitor.recorded import recorded
 from penstock.observe.monitor.run_uses import run_uses
 from penstock.observe.monitor.uses import COLUMNS, uses_of_points
+from tests.support import commands
 from tests.unit.test_experiment_server import Server
 
 S = 10**9
@@ -433,7 +433,7 @@ def test_grafana_s_own_types_know_all_of_a_dashboard(key: str) -> None:
 
 def test_files_for_grafana(tmp_path: Path) -> None:
     words = ["monitor", "grafana", str(tmp_path), "--server", "http://h:5000/"]
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-m", "penstock", *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -32,6 +32,7 @@ from penstock.observe.monitor.door import Patient, Remote
 from penstock.observe.monitor.lacking import of_headers, verdict_of
 from penstock.observe.monitor.points import points
 from penstock.observe.monitor.targets import read_targets
+from tests.support import commands
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
@@ -99,7 +100,7 @@ class Server:
         return self.http.request("GET", f"/exp/{name}", json=options)
 
     def cli(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return commands.run(
             [sys.executable, "-m", "penstock", *words],
             env={**self.environment, "PENSTOCK_SERVER": self.url, **environment},
             capture_output=True,
@@ -147,7 +148,7 @@ test ! -e $PENSTOCK_RUNTIME/serve-5000.header || exit 6
         "PENSTOCK_STATE": str(tmp_path / "state"),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
-    done = subprocess.run(
+    done = commands.run(
         ["unshare", "-mn", "sh", "-c", script], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
@@ -571,7 +572,7 @@ exit $exit_of_load
         "PENSTOCK_STATE": str(tmp_path / "state"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    done = subprocess.run(
+    done = commands.run(
         ["sh", "s.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (7, "out\n")
@@ -630,12 +631,12 @@ def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
         environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_SERVER": url}
         program = str(Path(sys.executable).with_name("penstock"))
         for words in (["start", "x"], ["mark", "x", "--note", "n"], ["stop", "x"]):
-            done = subprocess.run(
+            done = commands.run(
                 [program, "monitor", *words], env=environment, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stderr
             assert "does not answer; nothing is recorded" in done.stderr
-        done = subprocess.run(
+        done = commands.run(
             [program, "monitor", "get", "x", "-m", "m"], env=environment, capture_output=True
         )
         assert done.returncode == 1
@@ -690,7 +691,7 @@ def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> Non
 
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
         words = (sys.executable, "-m", "penstock", *words)
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        return commands.run(words, env=environment, capture_output=True, text=True, check=True)
 
     cli("monitor", "start", "x")
     cli("monitor", "stop", "x")
@@ -709,7 +710,7 @@ def test_experiments_are_moved_to_another_archive(tmp_path: Path) -> None:
 
     def penstock(*words: str) -> str:
         line = [sys.executable, "-m", "penstock", *words]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+        done = commands.run(line, env=environment, capture_output=True, text=True, check=True)
         return done.stdout
 
     penstock("monitor", "run", "--name", "x", "-i", "0.1", "--", "sleep", "0.5")

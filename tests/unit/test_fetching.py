@@ -33,6 +33,7 @@ from penstock.observe.monitor.points import Batch, points
 from penstock.observe.monitor.targets import Target, Targets
 from penstock.serve.app import application
 from penstock.serve.traces import Served
+from tests.support import commands
 
 S = 10**9
 T0 = 1_700_000_000 * S
@@ -354,7 +355,7 @@ def test_from_the_command_line(tmp_path: Path, prometheus: Elsewhere) -> None:
 
     def penstock(*words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "penstock", *words]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        return commands.run(line, env=environment, capture_output=True, text=True, check=False)
 
     assert penstock("monitor", "start", "x", "--at", str(begin)).returncode == 0
     fetch = ["monitor", "fetch", "x", "--query", "c", "-m", "cpu", "--from"]

@@ -29,6 +29,7 @@ from penstock.observe.monitor.points import Accepted, Account, Batch, Closed, po
 from penstock.observe.monitor.pushing import batches_of, read_table
 from penstock.observe.monitor.targets import read_targets
 from penstock.testing import MemorySink
+from tests.support import commands
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
@@ -94,7 +95,7 @@ class Server:
     def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "penstock", "monitor", *words]
         environment = {**self.environment, "PENSTOCK_SERVER": self.url}
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+        return commands.run(line, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +149,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         assert other["series"] == []
         # one that begins by another way than the server is found, too, as it is asked for
         words = [sys.executable, "-m", "penstock", "monitor", "start", "xy"]
-        subprocess.run(words, env=server.environment, check=True, timeout=60)
+        commands.run(words, env=server.environment, check=True, timeout=60)
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 2)
         # and goes on after a kill
         server.end(signal.SIGKILL)
@@ -184,7 +185,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
     try:
         # begun through no server: its collectors take no part
         words = [sys.executable, "-m", "penstock", "monitor", "start", "apart"]
-        subprocess.run(words, env=server.environment, check=True, timeout=60)
+        commands.run(words, env=server.environment, check=True, timeout=60)
         httpx.post(headers=server.right, url=f"{server.url}/exp/first")
         wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))
         assert write("m v=x 1") == 400
@@ -225,7 +226,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
             assert 0 < one["cpu_ns"] < 60e9
         assert httpx.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
         assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
-        subprocess.run([*words[:-2], "stop", "apart"], env=server.environment, check=True)
+        commands.run([*words[:-2], "stop", "apart"], env=server.environment, check=True)
         assert manifest_of(server, "apart")["receipts"] == {}
         assert (
             httpx.get(
@@ -270,7 +271,7 @@ def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Pat
             ("told", 2, "found partial data"),
         ):
             line = [sys.executable, "-m", "penstock", "plot", name, "lines", "-o"]
-            done = subprocess.run(
+            done = commands.run(
                 [*line, str(tmp_path / "f.svg")],
                 env=server.environment,
                 capture_output=True,
@@ -356,7 +357,7 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
         """Without the server, into the same store."""
         line = [sys.executable, "-m", "penstock", "monitor", *words, source]
         environment = {k: v for k, v in server.environment.items() if k != "PENSTOCK_SERVER"}
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+        return commands.run(line, env=environment, capture_output=True, text=True, timeout=60)
 
     try:
         httpx.post(headers=server.right, url=f"{server.url}/exp/x")
@@ -416,7 +417,7 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
 
     def here(*words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "penstock", "monitor", *words]
-        return subprocess.run(
+        return commands.run(
             line, env=server.environment, capture_output=True, text=True, timeout=60
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from penstock.design.plan import make_plan
 from penstock.study.draft import draft, draft_name
 from penstock.study.load import read_study
 from penstock.study.resolve import resolve
+from tests.support import commands
 
 TREATMENT = {"disk": "hdd-7200", "memory": "1GiB"}
 
@@ -70,7 +70,7 @@ def test_arguments_reach_the_program_as_they_were(rest: list[str]):
 def test_a_file_that_is_there(tmp_path, again: list[str]):
     (tmp_path / "ls.study.yaml").write_text("mine")
     run = "from penstock.cli import main; main()"
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-c", run, "init", *again, "--", "ls", "-l"],
         cwd=tmp_path,
         capture_output=True,

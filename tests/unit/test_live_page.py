@@ -17,6 +17,7 @@ import pytest
 
 from penstock.host.announce import Announcement
 from penstock.host.journal import Journal
+from tests.support import commands
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -313,7 +314,7 @@ def test_with_a_user_s_token_there_are_their_experiments_alone(
     def monitor(*words: str) -> str:
         line = [sys.executable, "-m", "penstock", "monitor", *words]
         environment = {**served.environment, "PENSTOCK_SERVER": served.url}
-        done = subprocess.run(
+        done = commands.run(
             line, env=environment, check=True, capture_output=True, text=True, timeout=60
         )
         return done.stdout.strip()

@@ -19,6 +19,7 @@ from penstock.errors import Away, PenstockError
 from penstock.observe.monitor.delivery import Delivery
 from penstock.observe.monitor.door import Local, Patient
 from penstock.observe.monitor.points import Batch, points
+from tests.support import commands
 
 Broken = Callable[[Path], Any]
 
@@ -92,7 +93,7 @@ def monitored(place: Path, *words: str, **environment: str) -> subprocess.Comple
     ours.pop("PENSTOCK_SERVER", None)
     line = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "x", *words]
     line += ["--", "sh", "-c", f"echo said; echo ran >> {place}/ran; exit 7"]
-    return subprocess.run(line, env=ours, capture_output=True, text=True, timeout=200)
+    return commands.run(line, env=ours, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -124,7 +125,7 @@ def test_a_command_that_is_not_there_is_125_in_any_case(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "file" / "below")}
     line = [sys.executable, "-m", "penstock", "monitor", "run", "--", "no-such-program"]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    done = commands.run(line, env=environment, capture_output=True, text=True)
     assert done.returncode == 125
     assert "no-such-program" in done.stderr
 

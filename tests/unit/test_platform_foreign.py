@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec, Delay
+from tests.support import commands
 
 HERE = Path("there.file")
 
@@ -268,11 +268,11 @@ def test_the_command_refuses_what_it_would_lose(tmp_path: Path) -> None:
     source.write_text(SIMGRID % "")
     words = [sys.executable, "-m", "penstock", "platform", "import", "--from", "simgrid"]
     words += [str(source), "-o", str(target)]
-    refused = subprocess.run(words, capture_output=True, text=True)
+    refused = commands.run(words, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "narrower than both their ends" in refused.stderr
     assert not target.exists()
-    taken = subprocess.run([*words, "--leave-out"], capture_output=True, text=True)
+    taken = commands.run([*words, "--leave-out"], capture_output=True, text=True)
     assert taken.returncode == 0, taken.stderr
     assert "left out: bandwidth of 1 routes" in taken.stderr
     assert len(load_platform(target).hosts) == 3
@@ -345,13 +345,13 @@ def test_check_accepts_what_import_wrote(tmp_path: Path, kind: str, text: str) -
     source, target = tmp_path / "p.in", tmp_path / "p.yaml"
     source.write_text(text)
     words = [sys.executable, "-m", "penstock", "platform"]
-    imported = subprocess.run(
+    imported = commands.run(
         [*words, "import", "--from", kind, source, "--leave-out", "-o", target],
         capture_output=True,
         text=True,
     )
     assert imported.returncode == 0, imported.stderr
-    checked = subprocess.run([*words, "check", target], capture_output=True, text=True)
+    checked = commands.run([*words, "check", target], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
 
 

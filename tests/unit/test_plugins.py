@@ -32,6 +32,7 @@ from penstock.plugins import (
 from penstock.workload.make import made
 from penstock.workload.parsers import fio
 from tests.examples.report import write_example
+from tests.support import commands
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 PROJECT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def with_toys(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Python, or `penstock` where the first word is no option, with the package of toys installed."""
     line = [sys.executable, *(words if words[0] == "-c" else ("-m", "penstock", *words))]
     env = {**os.environ, "PYTHONPATH": str(PLUGINS)}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, **more)
+    return commands.run(line, env=env, capture_output=True, text=True, timeout=120, **more)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
@@ -321,7 +322,7 @@ def test_a_study_of_toys_is_planned(tmp_path: Path) -> None:
 def test_without_the_package_its_words_are_mistakes(tmp_path: Path, word: str) -> None:
     (tmp_path / "toys.study.yaml").write_text(STUDY)
     line = [sys.executable, "-m", "penstock", "plan", "toys.study.yaml"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = commands.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     told = {
         "kind": "toy",

@@ -23,6 +23,7 @@ from penstock.workload.check import printable
 from penstock.workload.make import made
 from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder, write_whole
+from tests.support import commands
 
 PLATFORM = """\
 penstock_platform: 1
@@ -383,12 +384,12 @@ def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
     (tmp_path / "w.json").write_text(SOUND)
     base = [sys.executable, "-m", "penstock", "predict", "w.json", "-p", "p.yaml", "--seeds", "1"]
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(base, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = commands.run(base, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1
     assert one_error(ended.stderr.decode()) == "cannot go on: No space left on device"
     read, write = os.pipe()
     os.close(read)
-    ended = subprocess.run(base, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)
+    ended = commands.run(base, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert ended.returncode == 1
     assert b"Traceback" not in ended.stderr
@@ -422,7 +423,7 @@ def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
         "cli._build = interrupted\n"
         "cli.main()\n"
     )
-    ended = subprocess.run(
+    ended = commands.run(
         [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (130, b"penstock: stopped\n")
@@ -454,7 +455,7 @@ def test_ten_terabytes_in_bounded_memory(tmp_path: Path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
-    ended = subprocess.run(
+    ended = commands.run(
         [*command, "--seeds", "1", "--no-explain"],
         cwd=tmp_path,
         capture_output=True,

@@ -6,7 +6,6 @@ import hashlib
 import http.server
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from penstock.observe.monitor.provenance import (
     facts_of_command,
     for_server,
 )
+from tests.support import commands
 from tests.unit.test_experiment_server import Server
 
 
@@ -54,7 +54,7 @@ def test_the_command_its_files_and_its_host_are_in_the_manifest(
     line += ["--server", server.url] if served else []
     own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "own")}
     own.pop("PENSTOCK_SERVER", None)
-    done = subprocess.run(
+    done = commands.run(
         [*line, "--", str(program), "a b"],
         env=own, capture_output=True, text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {one}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput
 from tests.examples.trace import Row, event, write_bundle
+from tests.support import commands
 
 
 def a_run(
@@ -196,7 +196,7 @@ def test_command_line(tmp_path: Path) -> None:
     def told(*more: str) -> str:
         tool = Path(sys.executable).with_name("penstock")
         words = [tool, "compare", f"{tmp_path}:t01", f"{tmp_path}:t02", *more]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return commands.run(words, capture_output=True, text=True, check=True).stdout
 
     lines = told().splitlines()
     assert lines[0].startswith("loaded is 3.5 times higher")

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from penstock.archive.catalogue import local_user
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Batch, Event, points
+from tests.support import commands
 from tests.unit.shared_runs import T0, S, made, own_store, penstock
 from tests.unit.test_collectors import exporting, until
 from tests.unit.test_experiment_server import Server
@@ -95,7 +95,7 @@ def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
         (watched, {}),
         (watched, {"PENSTOCK_SERVER": "http://127.0.0.1:1"}),
     ):
-        ran = subprocess.run(
+        ran = commands.run(
             ["sh", "-c", text + "exit $status"],
             cwd=tmp_path,
             env={**environment, **extra},
@@ -107,7 +107,7 @@ def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
         said = "nothing is recorded" in ran.stderr
         assert said == bool(extra), ran.stderr
     assert done == [(5, "499500\n")] * 3
-    listed = subprocess.run(
+    listed = commands.run(
         ["penstock", "monitor", "list", "--json"],
         env=environment,
         capture_output=True,
@@ -252,7 +252,7 @@ def test_others_repeat_the_analysis(store: Experiments, tmp_path: Path) -> None:
     offline = ["unshare", "-n"] if os.geteuid() == 0 else []
 
     def there(*words: str) -> str:
-        return subprocess.run(
+        return commands.run(
             [*offline, sys.executable, "-m", "penstock", *words],
             cwd=other,
             env=environment,

@@ -30,6 +30,7 @@ from penstock.observe.monitor.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.monitor.sending import Sending, _Source
 from penstock.observe.monitor.utilisation import utilisation
+from tests.support import commands
 from tests.unit.test_experiment_server import Server
 
 S = 10**9
@@ -235,7 +236,7 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
     penstock = [sys.executable, "-m", "penstock", "monitor"]
 
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*penstock, *words], env=own, capture_output=True, text=True)
+        return commands.run([*penstock, *words], env=own, capture_output=True, text=True)
 
     def times() -> list[str]:
         return cli("get", "x", "-m", "cpu_user", "--partial").stdout.splitlines()[1:]
@@ -247,7 +248,7 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
         assert len(computed.stdout.splitlines()) > 5
         assert computed.stderr == ""  # what is on its way is not called lost
         os.killpg(run.pid, signal.SIGKILL)
-    subprocess.run([sys.executable, "-m", "penstock", "undo"], env=own, capture_output=True)
+    commands.run([sys.executable, "-m", "penstock", "undo"], env=own, capture_output=True)
     again = cli("run", "--name", "x", "--", "true")
     assert again.returncode != 0
     assert "penstock monitor stop x" in again.stderr
@@ -351,11 +352,11 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     assert words[:3] == ["penstock", "monitor", "push"]
     environment = os.environ | {"PENSTOCK_STATE": str(own)}
     again = [sys.executable, "-m", *words]
-    away = subprocess.run([*again, "--patience", "0"], env=environment, capture_output=True)
+    away = commands.run([*again, "--patience", "0"], env=environment, capture_output=True)
     assert away.returncode == 1
     assert place.exists()
     server.begin()
-    done = subprocess.run(again, env=environment, capture_output=True, text=True)
+    done = commands.run(again, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not place.exists()
     server.end()

@@ -27,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from penstock.client import Client
 from tests.examples.trace_page import events, write_bundle
+from tests.support import commands
 from tests.unit.browser import opened
 
 PAGES = ("/", "/live", "/nodes", "/traces/0", "/studies/0")
@@ -257,7 +258,7 @@ def certificate(place: Path, *, name: str) -> tuple[Path, Path]:
 def refused(place: Path, *words: object) -> str:
     """What `serve` says to words that it refuses."""
     environment = {**os.environ, "PENSTOCK_RUNTIME": str(place / "run")}
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
         env=environment,
         capture_output=True,

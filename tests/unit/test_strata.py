@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,14 @@ from penstock.analyse.means import Ranking
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from penstock.design.plan import Plan, PlannedRun, plan_from_json
+from tests.support import commands
 from tests.unit.recorded_study import plan_of_text, record, study_text
 
 
 def analysed(out: Path) -> pd.DataFrame:
     """The effects of a recorded study, by the command line."""
     line = [sys.executable, "-m", "penstock", "analyse", str(out), "--json"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = commands.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return pd.read_parquet(out / "effects.parquet").set_index("term")
 

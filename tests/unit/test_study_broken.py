@@ -12,6 +12,7 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.study.load import load_study
+from tests.support import commands
 
 BROKEN = Path(__file__).parents[1] / "golden" / "broken"
 
@@ -47,7 +48,7 @@ def test_mistakes(name: str):
 
 
 def plan(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return commands.run(
         [sys.executable, "-c", "from penstock.cli import main; main()", "plan", *arguments],
         capture_output=True,
         text=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rich.text import Text
 from penstock.console import Console, TextColumn
 from penstock.errors import escaped
 from penstock.terminal import escaped_output, plain_table, show
+from tests.support import commands
 
 PENSTOCK = Path("python/penstock")
 HOSTILE = "\x1b[31mred\x1b]0;pwn\x07 \x9b2J \u202egnp.exe"
@@ -87,7 +87,7 @@ def test_a_progress_bar_shows_brackets() -> None:
 def test_no_verb_lets_controls_through(tmp_path: Path, words: list[str]) -> None:
     study = tmp_path / "s\x1b[31m.yaml"
     study.write_text(STUDY)
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-m", "penstock", words[0], str(study), *words[1:]],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from penstock.analyse.trace_compare import Comparison, Run, compare_runs, match_files
 from penstock.errors import BadInput
 from tests.examples.trace import Row, event, write_bundle
+from tests.support import commands
 
 
 def reads(n: int, mean_ns: float, seed: int, *, random: bool = False, **more: Any) -> list[Row]:
@@ -136,11 +136,11 @@ def test_command_line(tmp_path: Path) -> None:
     write_bundle(tmp_path / "a", reads(200, 50_000, 1), patterns=verdict("consecutive", 200))
     write_bundle(tmp_path / "b", reads(100, 90_000, 2), paths={1: "/data/\x1b[31mred"})
     tool = Path(sys.executable).with_name("penstock")
-    told = subprocess.run([tool, "compare", tmp_path / "a", tmp_path / "b"], capture_output=True)
+    told = commands.run([tool, "compare", tmp_path / "a", tmp_path / "b"], capture_output=True)
     assert told.returncode == 0, told.stderr
     assert b"\x1b" not in told.stdout
     assert max(len(line) for line in told.stdout.decode().splitlines()) <= 100
-    done = subprocess.run(
+    done = commands.run(
         [tool, "compare", tmp_path / "a", tmp_path / "b", "--json"], capture_output=True
     )
     document = json.loads(done.stdout)
