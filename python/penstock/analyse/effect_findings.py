@@ -512,7 +512,7 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
     return Finding("effect-dominant", "info", words, evidence, "", detail)
 
 
-def inseparable(row: pd.Series[Any] | Mapping[str, Any]) -> list[str]:
+def inseparable(row: pd.Series[Any] | Mapping[Any, Any]) -> list[str]:
     """The exact aliases of a term of the effects table that have at most two factors, in words."""
     found = []
     for alias in str(row.get("aliases") or "").split(", "):

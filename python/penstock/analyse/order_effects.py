@@ -75,8 +75,8 @@ def _order(data: pd.DataFrame, plan: Plan) -> Values | None:
     if "run_id" not in data:
         return None
     place = {r.run_id: r.run_order for r in plan.rows}
-    found = data["run_id"].map(place).to_numpy(dtype=float)
-    return found if np.isfinite(found).all() else None
+    order = np.asarray(data["run_id"].map(place), dtype=np.float64)
+    return order if np.isfinite(order).all() else None
 
 
 def drift_instead(fit: Fit, order: Values, sure: list[str], table: pd.DataFrame) -> list[str]:

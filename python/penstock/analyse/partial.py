@@ -131,7 +131,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
     start.left = float(y @ y - (start.basis.T @ y) @ (start.basis.T @ y))
     model = _basis(np.hstack([base, *(c for _, c in inside)]))
     left = float(y @ y - (model.T @ y) @ (model.T @ y))
-    names = {n for n, _ in inside}
+    within = {n for n, _ in inside}
 
     def fits(left_over: float, columns: int) -> bool:
         lack = whole.shape[1] - columns
@@ -148,7 +148,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
     if not pure:
         scored.append((_criterion(start, len(y)), start))
     for _ in range(most):
-        beam = _larger(beam, dictionary, names, y)
+        beam = _larger(beam, dictionary, within, y)
         if not beam:
             break
         if pure:
@@ -171,7 +171,7 @@ def _criterion(one: _Set, n: int) -> float:
     if n - k - 1 <= 0:
         return math.inf
     spread = max(one.left / n, 1e-300)
-    return n * math.log(spread) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+    return float(n * math.log(spread) + 2 * k + 2 * k * (k + 1) / (n - k - 1))
 
 
 def _larger(

@@ -81,8 +81,10 @@ def _margins(terms: pd.DataFrame, tested: pd.Series[bool]) -> pd.Series[float]:
 
 def _level(terms: pd.DataFrame) -> float:
     """The level of the analysis: less than `LEVEL` where a sequential study looked before."""
-    known = pd.to_numeric(terms["level"], errors="coerce").dropna() if "level" in terms else []
-    return max(float(min(known)), 1e-12) if len(known) else LEVEL
+    if "level" not in terms:
+        return LEVEL
+    levels = pd.to_numeric(terms["level"], errors="coerce").dropna()
+    return max(float(levels.min()), 1e-12) if len(levels) else LEVEL
 
 
 def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[float]:

@@ -130,7 +130,8 @@ class Spread:
         pairs = np.column_stack([self.treatment, group])[mine]
         if len(np.unique(pairs, axis=0)) != len(pairs):
             return None
-        return np.bincount(group[mine], (weight[self.treatment] * self.values)[mine])
+        sums = np.bincount(group[mine], (weight[self.treatment] * self.values)[mine])
+        return np.asarray(sums, dtype=np.float64)
 
     def _weights(self, treatments: Mapping[int, float]) -> Values:
         """The weight of each run in a weighted sum of treatments' means."""

@@ -33,7 +33,7 @@ def _remedy(receipt: Mapping[str, Any], reasons: Mapping[str, int]) -> str:
     """What helps against the losses, by their reasons and the mode."""
     mode = str(receipt.get("mode") or "trace")
     fewer = "choose fewer files (--file, --dir)"
-    remedies = {
+    remedies: dict[str, str | dict[str, str]] = {
         "ring_full": {
             "trace": f"Give the kernel more room (--ring-size), {fewer}, or use --mode pattern.",
             "pattern": f"There were too many sequences at once: {fewer}, or use --mode count.",
@@ -45,7 +45,7 @@ def _remedy(receipt: Mapping[str, Any], reasons: Mapping[str, int]) -> str:
         "unresolved": "Nothing helps against this: which file they were on is not known any more.",
         "planted": "Leave out --drop-every.",
     }
-    made = []
+    made: list[str] = []
     for reason in reasons or {"ring_full": 0}:
         remedy = remedies[reason]
         if isinstance(remedy, dict):

@@ -100,9 +100,9 @@ class NodesStage(Stage):
         bare = replace(spec, events=())
         if resolved.store is None:
             return Cluster.up(bare, self._journal, outlive=False, run=run_id)
-        spec, roles = resolved.store.spec, resolved.store.roles
+        store = resolved.store
         # strict: a factor that the engine passes over would have no effect, and nobody would know why
-        self._store = Store.up(bare, spec, roles, outlive=False, strict=True)
+        self._store = Store.up(bare, store.spec, store.roles, outlive=False, strict=True)
         return self._store.cluster
 
     def _placed(

@@ -172,7 +172,8 @@ def _apart(
     x = columns(factors, model, rows, labels)
     product = _product(factors, rows, rival)
     together = np.hstack([x, product])
-    return int(np.linalg.matrix_rank(together)) == int(np.linalg.matrix_rank(x)) + product.shape[1]
+    rank, alone = (int(np.linalg.matrix_rank(one)) for one in (together, x))
+    return bool(rank == alone + product.shape[1])
 
 
 def with_step(

@@ -205,7 +205,7 @@ def _explain(gaps: list[Gap], number: int, life: Life) -> int:
     left = number
 
     def from_an_end(gap: Gap) -> int:
-        return min(gap["start_utc_ns"] - life.start_ns, life.end_ns - gap["end_utc_ns"])
+        return int(min(gap["start_utc_ns"] - life.start_ns, life.end_ns - gap["end_utc_ns"]))
 
     for gap in sorted((g for g in gaps if g["kind"] == "lost"), key=from_an_end):
         taken: int = min(left, gap["missing"])

@@ -228,7 +228,8 @@ def _ended_at(kept: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
     """Rows that are staleness markers."""
     at = np.flatnonzero(valueless)
     bits = kept["float"].take(pa.array(at)).to_numpy(zero_copy_only=False).view(np.uint64)
-    return at[bits == STALE_BITS].astype(np.int64)
+    ended: Ints = at[bits == STALE_BITS].astype(np.int64)
+    return ended
 
 
 def _stale(

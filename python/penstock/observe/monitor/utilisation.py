@@ -164,7 +164,8 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
             busy = cpu_percent(dict(zip(STATES, grown.of(*STATES), strict=True)))
             rows.append(_rows(grown.times, "cpu", entity, "busy", busy, reset))
             whole = grown.delta.sum(axis=1, skipna=False).to_numpy()
-            stolen = percent_of(*grown.of("steal"), whole)
+            (steal,) = grown.of("steal")
+            stolen = percent_of(steal, whole)
             rows.append(_rows(grown.times, "cpu", entity, "stolen", stolen, reset))
     return rows
 
@@ -193,7 +194,8 @@ def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
         if ticks is not None:
             wide = wide.assign(_ticks=ticks.reindex(wide.index))
             both = _growth(wide, ["io_time", "_ticks"])
-            busy = disk_percent(*both.of("io_time", "_ticks"), hz, cpus)
+            io_time, elapsed = both.of("io_time", "_ticks")
+            busy = disk_percent(io_time, elapsed, hz, cpus)
             reset = both.reset("io_time", "_ticks")
             rows.append(_rows(both.times, "disk", entity, "busy", busy, reset))
         grown = _growth(wide, counters)
