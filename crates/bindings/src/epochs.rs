@@ -182,7 +182,10 @@ fn read(
         let writes = groups.get(&(file_id, kind + 1));
         if let (true, Some(writes)) = (kind % 2 == 0, writes) {
             if !group.threads.is_empty() && !writes.threads.is_empty() {
-                both.insert((file_id, kind), in_one_order(file_id, kind, group, writes, &joints));
+                both.insert(
+                    (file_id, kind),
+                    in_one_order(file_id, kind, group, writes, &joints),
+                );
             }
         }
     }

@@ -320,8 +320,13 @@ impl Stream {
                     (self.groups[first].1.requests_alone(), alone)
                 }
                 ([own, of_other], at) => {
-                    let before = own.or(of_other).map(|at| self.groups[at].1.requests_alone());
-                    (before.unwrap_or_default(), std::mem::take(&mut later.joints[at - 1]))
+                    let before = own
+                        .or(of_other)
+                        .map(|at| self.groups[at].1.requests_alone());
+                    (
+                        before.unwrap_or_default(),
+                        std::mem::take(&mut later.joints[at - 1]),
+                    )
                 }
             };
             let places = [key, other].map(|key| self.place(key));

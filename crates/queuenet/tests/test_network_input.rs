@@ -458,8 +458,7 @@ fn jobs_of_a_day_last_a_day() {
                    "operations": [{"op": "compute", "seconds": 0.01}]})
         })
         .collect();
-    let day =
-        json!({"schema": "penstock/workload/1", "name": "day", "files": [], "tasks": tasks});
+    let day = json!({"schema": "penstock/workload/1", "name": "day", "files": [], "tasks": tasks});
     let found = outcome(&day, &network()).unwrap()["makespan_s"]
         .as_f64()
         .unwrap();
@@ -469,7 +468,10 @@ fn jobs_of_a_day_last_a_day() {
 #[test]
 fn many_long_tasks_side_by_side_are_no_long_run() {
     let mut network = network();
-    for (host, slots) in [("/hosts/0/client/slots", 1000), ("/hosts/2/client/slots", 1000)] {
+    for (host, slots) in [
+        ("/hosts/0/client/slots", 1000),
+        ("/hosts/2/client/slots", 1000),
+    ] {
         network = set(network, host, json!(slots));
     }
     let tasks: Vec<Value> = (0..2000)
