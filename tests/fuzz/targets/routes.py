@@ -289,7 +289,8 @@ def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _name(method: str, path: str) -> str:
-    return f"route-{method}-{re.sub(r'[^a-z0-9]+', '-', path.lower()).strip('-')}"
+    ending = "-slash" if path.endswith("/") and path != "/" else ""
+    return f"route-{method}-{re.sub(r'[^a-z0-9]+', '-', path.lower()).strip('-')}{ending}"
 
 
 def targets() -> list[Target]:
