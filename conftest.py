@@ -54,9 +54,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+#: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about
+HOST = ("tests/integration/", "tests/guest/", "tests/fuzz/")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share a fixture of their module on one worker, so that it is built once."""
+    """Mark the tests of the host, and keep those that share a fixture of their module on one worker."""
     for item in items:
+        if item.nodeid.startswith(HOST):
+            item.add_marker(pytest.mark.host)
         if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 

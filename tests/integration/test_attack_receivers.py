@@ -338,7 +338,7 @@ def test_too_much_of_everything(server: Server) -> None:
     many = "".join(f"m{n} v=1 1\n" for n in range(100_500)).encode()
     # of a source of its own, whose series are as many as there may be
     words = {"X-Penstock-Batch": "many 0"}
-    assert posted(server.at.influx, "/write", many, **words) == 204
+    assert posted(server.at.influx, "/write", many, **words) == 400
     tags = ",".join(f"t{n}=v" for n in range(10_000))
     assert posted(server.at.influx, "/write", f"m,{tags} v=1 1".encode()) == 400
     assert posted(server.at.remote, "/write", b"\xff\xff\xff\xff\x0f" + b"x" * 100) == 400

@@ -63,6 +63,7 @@ def test_a_hundred_curves_from_a_file_and_from_a_server(
 ) -> None:
     """100 curves in the SVG; the same bytes twice, from the archived file and from the live server."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_RUNTIME", server.environment["PENSTOCK_RUNTIME"])
     assert server.http.post("/exp/torrent", json={"utc_time": T0 // S}).status_code == 201
     times = (T0 + np.arange(0, 300, 5) * S).tolist()
     for peer in range(100):

@@ -23,7 +23,7 @@ WRONG = [
 WRAPPERS = [
     (("trace",), "penstock.observe.trace.capture.session.trace_command"),
     (("trace", "--disk", "/nowhere"), "penstock.campaign.trace_disk.trace_on_disk"),
-    (("monitor", "run"), "penstock.observe.monitor.door.opened"),
+    (("monitor", "run"), "penstock.observe.monitor.session.monitor_command"),
 ]
 
 

@@ -294,7 +294,7 @@ def test_over_http_a_server_elsewhere_that_is_down_is_a_bad_gateway(
 ) -> None:
     down, begin = targets_of("127.0.0.1:1"), int(time.time()) - 300
     app = application(Served([], None), "t", ("testserver",), lambda: store, targets=down)
-    with TestClient(app, client=("127.0.0.1", 1)) as http_:
+    with TestClient(app, headers={"Authorization": "Bearer t"}) as http_:
         assert http_.post("/exp/x", json={"utc_time": begin}).status_code == 201
         answers = [
             http_.request("GET", "/exp/x", json={"metric": "cpu"}),
@@ -308,7 +308,7 @@ def test_over_http_a_server_elsewhere_that_is_down_is_a_bad_gateway(
         assert "does%20not%20answer" in got.headers["X-Penstock-Not-Fetched"]
     up = targets_of(prometheus.address)
     app = application(Served([], None), "t", ("testserver",), lambda: store, targets=up)
-    with TestClient(app, client=("127.0.0.1", 1)) as http_:
+    with TestClient(app, headers={"Authorization": "Bearer t"}) as http_:
         http_.post("/exp/x", json={"utc_time": begin, "repeat": True})
         asked = {"query": "sum(c)", "server": "prom", "step": "0.02s"}
         got = http_.request("GET", "/exp/x", json=asked)

@@ -6,13 +6,15 @@ nothing of it is installed. A RAM disk is built once per content.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +72,10 @@ def kernel(suite: str = "") -> Kernel:
     options = _apt_of(suite) if suite else []
     package = _newest(options)
     if package is None or not _unpacked(package):
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as work:
+        with _alone(), tempfile.TemporaryDirectory(dir=cache_dir()) as work:
+            # another process may have unpacked it meanwhile, and read from it now
+            if package is not None and _unpacked(package):
+                return Kernel(package.removeprefix("linux-image-"), cache_dir() / package)
             try:
                 if suite:
                     subprocess.run(["apt-get", *options, "-qq", "update"], check=True)
@@ -85,6 +90,14 @@ def kernel(suite: str = "") -> Kernel:
             _unpack(next(Path(work).glob("*.deb")), cache_dir() / str(package))
     release = str(package).removeprefix("linux-image-")
     return Kernel(release, cache_dir() / str(package))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process fills the cache."""
+    with open(cache_dir() / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _apt_of(suite: str) -> list[str]:

@@ -144,7 +144,7 @@ def verdict_of(
         for name, row in about.items()
         if row["verdict"] != COMPLETE
     ]
-    sources = {row["source"] for row in about.values()}
+    sources = {row.get("source") for row in about.values()}
     refused = [
         f"{printable(g['source'])}: {g['missing']} {_REFUSED[g['kind']]} refused, {printable(g['detail'])}"
         for g in gaps

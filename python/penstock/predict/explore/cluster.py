@@ -73,7 +73,10 @@ def _there(
 
 
 #: the HTTP servers of Dask's schedulers and workers ask nobody who they are: they have no pages
-NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+NO_PAGES: dict[str, list[str]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 
 
 @contextlib.contextmanager
