@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.archive.catalogue import Catalogue
-from penstock.archive.catalogue_tables import METADATA, REVISION, opened
+from penstock.archive.catalogue_tables import METADATA, REVISION, WAIT_S, opened
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.experiment import Taken
 from penstock.observe.monitor.experiments import Experiments
@@ -133,7 +133,7 @@ def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_p
     from penstock.archive.catalogue_tables import _server, _sqlite, revision_of
 
     path = tmp_path / "old.sqlite"
-    engine = _sqlite(path) if kind == "sqlite" else _server(url)
+    engine = _sqlite(path, WAIT_S) if kind == "sqlite" else _server(url)
     with engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", "penstock.archive:migrations")
@@ -186,8 +186,9 @@ def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_p
 
     (tmp_path / "home").mkdir()
     store = Experiments(Catalogue(url), tmp_path / "home")
-    app = application(Served([]), "token", store=lambda: store)
-    with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 5)) as http:
+    app = application(Served([]), "token", store=lambda: store, own_token="own")
+    right = {"Authorization": "Bearer own"}
+    with TestClient(app, base_url="http://127.0.0.1", headers=right) as http:
         assert http.post("/exp/x", json={}).status_code == 201
         said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [T0], "float": [1.0]}
         assert http.post("/api/v1/experiments/x/points", json=said).status_code == 201
@@ -195,6 +196,8 @@ def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_p
         try:
             for answer in (
                 http.get("/exp"),
+                # its token is looked up in the catalogue
+                http.get("/exp", headers={"Authorization": "Bearer another"}),
                 http.post("/exp/y", json={}),
                 http.post("/api/v1/experiments/x/points", json=said | {"number": 1}),
                 http.put("/exp/x"),
