@@ -24,7 +24,7 @@ from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
-from penstock.host.journal import Entry, Journal
+from penstock.host.journal import Entry, Journal, JournalFailure
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
 from penstock.host.processes import Identity, boot_id, start_ticks
@@ -172,9 +172,13 @@ class Cluster:
             self._entry = None
 
     def ending(self) -> None:
-        """It is no more complete: `penstock undo` takes it down where this process dies."""
+        """It is no more complete: `penstock undo` takes it down where this process dies.
+
+        Unless the journal takes no more writes: it must be possible to take down what is up on a full disk.
+        """
         if self._outlive and self._entry is None:
-            self._entry = _planned(Journal(), self.name, self._daemon)
+            with contextlib.suppress(JournalFailure):
+                self._entry = _planned(Journal(), self.name, self._daemon)
 
     @classmethod
     def of_platform(
