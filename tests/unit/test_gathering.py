@@ -213,7 +213,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         assert "in: 3 points refused, malformed" in got.stderr
         second = manifest_of(server, "second")
         assert not second["valid"]  # three of its four points were refused
-        assert second["experiment"]["verdict"] == "unknown"
+        assert second["experiment"]["verdict"] == "partial"
         receipts = second["receipts"]
         assert receipts["theirs"] == {"cpu_ns": 5, "share": 0.5}
         # of what goes on for the first, only what it did for the second
