@@ -119,6 +119,25 @@ def test_points_of_another_time_are_nothing_of_this_experiment() -> None:
     assert judged(range(-50, -10), accounts=(Account("m", interval_ns=S),))["verdict"] == "unusable"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "lost", "outside"),
+    [
+        # of a sender that goes on before and after the experiment
+        (set(range(-30, 90)) - {20, 40, 41}, 3, 59),
+        # its clock is 10 s ahead: what is missing at the begin came after the end
+        (set(range(10, 71)) - {20, 40, 41}, 3, 10),
+        # its clock was an hour ahead for a while, or from some time on
+        ({*range(20), *range(25, 60), *range(3620, 3625)}, 0, 5),
+        ({*range(50), *range(3650, 3660)}, 0, 10),
+    ],
+)
+def test_points_outside_explain_no_hole_between_others(
+    seconds: set[int], lost: int, outside: int
+) -> None:
+    row = judged(sorted(seconds), accounts=(Account("m", interval_ns=S),))
+    assert (row["lost"], row["outside"]) == (lost, outside)
+
+
 def test_a_point_that_came_late_is_not_a_lost_one() -> None:
     late = [t + (0.7 if t % 10 == 5 else 0) for t in range(60)]
     row = judged(late, accounts=(Account("m", interval_ns=S),))

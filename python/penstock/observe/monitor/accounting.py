@@ -163,7 +163,8 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
         said = worst((said, "partial"))
     # what lies outside is not lost, too
     spare = stored - len(inside) if told is None else len(astray)
-    explained = _explain(gaps, min(lost, spare), life)
+    apart = len(astray) if step is None else min(spare, _apart(places, inside, astray, step))
+    explained = _explain(gaps, spare, apart, inside, life)
     gaps = [g for g in gaps if g["missing"] or g["kind"] in ("disabled", "stale")]
     lost -= explained
     expected = None if due is None else due - there + len(inside)
@@ -199,19 +200,37 @@ def _with_interval(
     return gaps
 
 
-def _explain(gaps: list[Gap], number: int, life: Life) -> int:
-    """Takes so many points from what is missing, nearest to an end of the experiment first; gives how
-    many."""
-    left = number
+def _explain(gaps: list[Gap], spare: int, apart: int, inside: Ints, life: Life) -> int:
+    """Takes points outside of the experiment from what is missing, nearest to an end of it first; gives how
+    many. A hole between points is explained only by the `apart` of them: the others have their own times."""
+    taken_of_all = 0
 
     def from_an_end(gap: Gap) -> int:
         return int(min(gap["start_utc_ns"] - life.start_ns, life.end_ns - gap["end_utc_ns"]))
 
-    for gap in sorted((g for g in gaps if g["kind"] == "lost"), key=from_an_end):
-        taken: int = min(left, gap["missing"])
+    def between_points(gap: Gap) -> bool:
+        return bool(
+            len(inside) and gap["end_utc_ns"] > inside[0] and gap["start_utc_ns"] < inside[-1]
+        )
+
+    lost = [g for g in gaps if g["kind"] == "lost"]
+    for gap in sorted(lost, key=lambda g: (between_points(g), from_an_end(g))):
+        left = (apart if between_points(gap) else spare) - taken_of_all
+        taken: int = max(0, min(left, gap["missing"]))
         gap["missing"] -= taken
-        left -= taken
-    return number - left
+        taken_of_all += taken
+    return taken_of_all
+
+
+def _apart(places: Ints, inside: Ints, astray: Ints, step: int) -> int:
+    """How many of the times that are astray do not go on from those within the experiment."""
+    if not len(inside):
+        return len(astray)
+    breaks = np.flatnonzero(np.diff(places) > LONGEST_GAP * step)
+    first, last = np.searchsorted(places, [inside[0], inside[-1]])
+    low = max((int(at) + 1 for at in breaks[breaks < first]), default=0)
+    high = min((int(at) for at in breaks[breaks >= last]), default=len(places) - 1)
+    return int(((astray < places[low]) | (astray > places[high])).sum())
 
 
 def _astray_ns(astray: Ints, life: Life) -> int | None:

@@ -21,8 +21,9 @@ MOST_METRICS = 10_000
 LOSSES = "losses.json"
 #: of a row of `series`, what is counted of it, and what is known of how often a point was due
 _COUNTS = (
-    "produced received stored expected late duplicate refused lost gaps longest_gap_ns".split()
-)
+    "produced received stored outside without_value expected late duplicate refused lost gaps"
+    " longest_gap_ns"
+).split()
 _KNOWN = "interval_ns interval_from resets restarts verdict".split()
 
 #: format → how a file's name ends
