@@ -461,9 +461,10 @@ def test_a_server_of_pages(ground: Ground) -> None:
     """Its receivers at work for an experiment; what they keep is as closed as the rest."""
     receivers = Receivers.of(ground.base / "out")
     with ground.beside("serve", "--port", "0", "--config", str(receivers.config)):
-        awaited(lambda: any(path.name.startswith("serve-") for path in ground.made()))
-        (said,) = (path for path in ground.made() if path.name.startswith("serve-"))
-        served = json.loads(said.read_text())
+        runtime = ground.base / "run"
+        awaited(lambda: any(runtime.glob("serve-*.header")))  # it is the last one to be written
+        (file,) = runtime.glob("serve-*.json")
+        served = json.loads(file.read_text())
         right = {"Authorization": f"Bearer {served['experiments_token']}"}
         begin = urllib.request.Request(f"{served['url']}exp/attacked", b"", right)
         with urllib.request.urlopen(begin, timeout=60) as answer:
