@@ -11,6 +11,9 @@ from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
 
+#: characters that a draft has of its file's name: a token and an extension
+_NAMED_BY = 24
+
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -18,6 +21,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     A link stays a link, what it points at is replaced; a device or a pipe is written as it is. BadInput for a
     directory or one that is not there, PenstockError naming the file if it cannot be written.
+    The draft bears the end of the file's name: `penstock undo` goes by the token in it.
     """
     check_target(path)
     place = Path(os.path.realpath(path))
@@ -26,7 +30,9 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield path
         return
     with _told(path):
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=".penstock-")
+        # a name of any length stays within the file system's limit
+        prefix = f".penstock-{place.name[-_NAMED_BY:]}-"
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=prefix)
         os.close(handle)
         draft = Path(name)
         try:

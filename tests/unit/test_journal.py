@@ -16,6 +16,17 @@ from penstock.host.journal import Journal
 from penstock.host.processes import Identity, boot_id
 from penstock.host.undo import undo
 
+#: begins to start a daemon, as commands do, and dies in the middle of writing its settings
+DIES_IN_A_DRAFT = """
+import os, sys
+from penstock.host.journal import Journal
+from penstock.state import runtime_dir
+from penstock.writing import whole_file
+entry = Journal(sys.argv[1]).plan("process", "penstock-nodes")
+with whole_file(runtime_dir() / f"nodes-{entry.token}.json"):
+    os._exit(9)
+"""
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
@@ -164,3 +175,14 @@ def test_remove_closes_the_entry(journal: Journal, tmp_path: Path) -> None:
     remove_directory(make_directory(tmp_path / "d", journal), journal)
     assert journal.open_entries() == []
     assert not (tmp_path / "d").exists()
+
+
+def test_a_draft_in_the_runtime_directory_goes_with_its_process(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    died = subprocess.run([sys.executable, "-c", DIES_IN_A_DRAFT, str(journal.path)])
+    assert died.returncode == 9
+    assert len(list((tmp_path / "run").iterdir())) == 1
+    assert [u.kind for u in undo(journal)] == ["process"]
+    assert list((tmp_path / "run").iterdir()) == []
