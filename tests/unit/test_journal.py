@@ -186,3 +186,14 @@ def test_a_draft_in_the_runtime_directory_goes_with_its_process(
     assert len(list((tmp_path / "run").iterdir())) == 1
     assert [u.kind for u in undo(journal)] == ["process"]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_supervisor_that_is_just_ending_has_no_cluster(journal: Journal, tmp_path: Path) -> None:
+    ending = subprocess.Popen(["sleep", "1"])  # its socket is closed already
+    identity = Identity.of(ending.pid)
+    assert identity is not None
+    about = {"pid": identity.pid, "start": identity.start, "socket": str(tmp_path / "none")}
+    journal.plan("cluster", "gt", new=about)
+    assert [u.outcome for u in undo(journal, own=True)] == ["gone"]
+    assert ending.wait() == 0
+    assert journal.open_entries() == []

@@ -246,7 +246,12 @@ def _cluster(entry: Entry) -> tuple[str, str]:
         return "gone", ""  # what it made is in entries of its own
     daemon = connect("nodes", supervisor.pid, about["socket"])
     try:
-        known = entry.target in daemon.call("ping")["clusters"]
+        try:
+            known = entry.target in daemon.call("ping")["clusters"]
+        except PenstockError:
+            if not daemon.gone(_SUPERVISOR_ENDS_S):
+                raise
+            return "gone", ""  # it was just ending, as it does once it has nothing to hold
         if known:
             with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
                 daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
@@ -254,7 +259,8 @@ def _cluster(entry: Entry) -> tuple[str, str]:
         if entry.target in left:
             raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
         if not left:
-            daemon.call("shutdown")
+            with contextlib.suppress(PenstockError):  # it may end before its answer is out
+                daemon.call("shutdown")
             daemon.gone(_SUPERVISOR_ENDS_S)
         return ("undone", "") if known else ("gone", "")
     finally:
