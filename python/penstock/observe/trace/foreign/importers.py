@@ -59,8 +59,9 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
             recording = importer.read(given, Path(folder))
         except OSError as error:
             raise BadInput(f"cannot be read: {error}") from error
-        if empty != given:
-            recording.source["about"] += [f"{path.name}: empty, skipped" for path in empty]
+        if empty and empty != given:
+            skipped = [f"{path.name}: empty, skipped" for path in empty]
+            recording.source["about"] = [*recording.source.get("about", []), *skipped]
         if recording.counts["kept"] == 0:
             raise BadInput(f"{given[0]}: holds no reads or writes")
         with new_bundle(output, {"command": [], "run_id": "r001"}) as bundle:
