@@ -332,7 +332,7 @@ for i in range(5):
 os.close(direct)
 os.close(fd)
 fio = ['fio', '--name=j', '--filename=' + sys.argv[1], '--size=64k', '--bs=4k', '--ioengine=libaio']
-commands.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=True)
+subprocess.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=True)
 """
 
 

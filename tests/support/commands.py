@@ -48,7 +48,7 @@ _server: tuple[int, str, Any] | None = None  # owner's pid, address, keeps the p
 
 def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a line as `subprocess.run` does, with the same options, result and exceptions."""
-    words = [os.fspath(w) if isinstance(w, os.PathLike) else str(w) for w in line]
+    words = [os.fsdecode(w) if isinstance(w, os.PathLike | bytes) else str(w) for w in line]
     start = next((s for s in STARTS if tuple(words[: len(s)]) == s), None)
     forkable = (
         start is not None and options.keys() <= _KNOWN and _same_interpreter(options.get("env"))

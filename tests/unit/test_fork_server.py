@@ -78,3 +78,13 @@ def test_descendants_of_a_command_count_as_its_cost() -> None:
 def test_a_line_that_is_not_penstock_is_run_as_it_is() -> None:
     done = commands.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True)
     assert done.stdout == "1\n"
+
+
+def test_names_that_are_no_text_reach_the_command_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\xfe.yaml"
+    forked, real = (
+        run([*LINE, "plan", name], capture_output=True, text=True)
+        for run in (commands.run, subprocess.run)
+    )
+    assert (forked.returncode, forked.stderr) == (real.returncode, real.stderr)
+    assert forked.returncode == 2
