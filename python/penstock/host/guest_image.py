@@ -73,21 +73,22 @@ def kernel(suite: str = "") -> Kernel:
     package = _newest(options)
     if package is None or not _unpacked(package):
         with _alone(), tempfile.TemporaryDirectory(dir=cache_dir()) as work:
-            # another process may have unpacked it meanwhile, and read from it now
-            if package is not None and _unpacked(package):
-                return Kernel(package.removeprefix("linux-image-"), cache_dir() / package)
             try:
                 if suite:
                     subprocess.run(["apt-get", *options, "-qq", "update"], check=True)
                     package = _newest(options)
-                subprocess.run(
-                    ["apt-get", *options, "-qq", "download", str(package)], cwd=work, check=True
-                )
+                # another process may have unpacked it meanwhile, and read from it now
+                missing_here = package is None or not _unpacked(package)
+                if missing_here:
+                    subprocess.run(
+                        ["apt-get", *options, "-qq", "download", str(package)], cwd=work, check=True
+                    )
             except subprocess.CalledProcessError as error:
                 raise LookupError(
                     f"{KERNEL_PACKAGE} of {suite or 'this Debian'}: {error}"
                 ) from None
-            _unpack(next(Path(work).glob("*.deb")), cache_dir() / str(package))
+            if missing_here:
+                _unpack(next(Path(work).glob("*.deb")), cache_dir() / str(package))
     release = str(package).removeprefix("linux-image-")
     return Kernel(release, cache_dir() / str(package))
 
