@@ -2,7 +2,7 @@
 # setup.sh build|test|stores: install the Debian packages that are missing, or name them.
 #   build   what the build and the demo need
 #   test    build, and the programs that `make test` runs
-#   stores  test, and the shared stores that `make test-long` starts
+#   stores  test, and what `make test-long` starts: shared stores, LaTeX
 set -euo pipefail
 
 # COMMAND:PACKAGE; the command, or the file, proves that the package is installed
@@ -29,7 +29,8 @@ stores=(
   glusterd:glusterfs-server mount.glusterfs:glusterfs-client
   ceph-mon:ceph-mon ceph-mgr:ceph-mgr ceph-mds:ceph-mds ceph-osd:ceph-osd ceph:ceph-common ceph-fuse:ceph-fuse
   /usr/lib/python3/dist-packages/rados.cpython-311-x86_64-linux-gnu.so:python3-rados
-  mvn:maven javac:openjdk-17-jdk-headless
+  mvn:maven javac:openjdk-17-jdk-headless pdflatex:texlive-latex-base
+  /usr/share/texlive/texmf-dist/tex/latex/pgf:texlive-pictures
 )
 # UNIT:PACKAGE; services that would start with the machine
 services=(

@@ -40,18 +40,20 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
 print(server.server_address[1], flush=True)
 server.serve_forever()
 """
-#: 20 steps of 0.1 s, each pushed, the last one twice
+#: 20 steps of 0.1 s, each pushed under the time it was due at, however late; the last one twice
 PUSHES = """
 import os, sys, time, urllib.request
 to, token = (os.environ["PENSTOCK_COLLECT_STEPS" + end] for end in ("", "_TOKEN"))
-def push(step):
-    text = f"step,size=s{sys.argv[1]} done={step}i {time.time_ns()}".encode()
+begin_ns = time.time_ns()
+def push(step, due_ns):
+    text = f"step,size=s{sys.argv[1]} done={step}i {due_ns}".encode()
     for _ in range(1 + (step == 19)):
         asked = urllib.request.Request(to + "/write", text, {"Authorization": "Token " + token})
         urllib.request.urlopen(asked).close()
 for step in range(20):
-    push(step)
-    time.sleep(0.1)
+    due_ns = begin_ns + step * 10**8
+    time.sleep(max(0, due_ns - time.time_ns()) / 1e9)
+    push(step, due_ns)
 """
 STUDY = """
 penstock: 1

@@ -342,3 +342,45 @@ def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
     finally:
         parts.rest()
     assert not list(runtime.glob("live-use-*"))
+
+
+def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: runs followed each other within one look, and the stream kept to the first run's trace."""
+    events: list[str] = []
+
+    class Followed:
+        def __init__(self, spool: str, sample: Path, *, named: bool) -> None:
+            self.spool = spool
+
+        def look(self) -> tuple[dict[str, Any], list[Any]]:
+            events.append(f"look at {self.spool}")
+            return {}, []
+
+        def close(self) -> None:
+            events.append(f"close {self.spool}")
+
+    monkeypatch.setattr("penstock.serve.live.parts.Look", Followed)
+    monkeypatch.setattr("penstock.serve.live.parts.Paced", lambda made, _: Unpaced(made))
+    parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    parts.awake = True
+    quick, slow = parts.looks
+    with Announcement("study", "x") as said:
+        for run in ("r001", "r002"):
+            said.say(sources={"trace": run})
+            quick()
+            slow()
+    parts.rest()
+    assert events == ["look at r001", "close r001", "look at r002", "close r002"]
+
+
+class Unpaced:
+    """A value that is computed anew whenever it is asked for."""
+
+    def __init__(self, made: Any) -> None:
+        self._made, self.value = made, None
+
+    def fresh(self) -> bool:
+        self.value = self._made()
+        return True

@@ -6,7 +6,6 @@ import http.server
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -222,7 +221,7 @@ def test_fonts_are_embedded_and_sizes_are_those_of_a_column() -> None:
     assert Image.open(io.BytesIO(files["png"]["f.png"])).width == round(3.5 * 300)
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.long
 def test_latex_takes_the_pgf(tmp_path: Path) -> None:
     hostile = Recorded([Series(r"a_b#c %&{}~^ \input{x} $5", np.arange(4.0), np.arange(4.0), "%")])
     for name, recorded in (("fig", for_kind("scatter")), ("names", hostile)):

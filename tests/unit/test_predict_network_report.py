@@ -253,7 +253,7 @@ def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
         (1234.5, "1,230"),
         (999.6, "1,000"),
         (-2.5, "−2.5"),
-        (1e-12, "0"),
+        (1e-12, "1.00e−12"),
     ],
 )
 def test_digits(value: float, told: str) -> None:

@@ -53,6 +53,7 @@ def test_the_command_its_files_and_its_host_are_in_the_manifest(
     line += ["--config", str(config), "-o", str(tmp_path / "b")]
     line += ["--server", server.url] if served else []
     own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "own")}
+    own["PENSTOCK_RUNTIME"] = server.environment["PENSTOCK_RUNTIME"]  # where its token is
     own.pop("PENSTOCK_SERVER", None)
     done = commands.run(
         [*line, "--", str(program), "a b"],

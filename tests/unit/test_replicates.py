@@ -169,14 +169,14 @@ def test_one_run_on_each_side_tells_nothing_of_chance(tmp_path: Path) -> None:
 def test_files_of_the_disks_are_matched_over_the_runs_and_flushes_named(tmp_path: Path) -> None:
     for number in range(2):
         a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000 + 9_000 * number), loaded=10.0)
-        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000 + 3_000 * number), loaded=10.0)
+        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000 + 4_000 * number), loaded=10.0)
     found = compared(tmp_path)
     assert {(row.path, row.direction) for row in found.files} == {
         ("node1.data/t.db", "read"),
         ("node1.data/t.db-wal", "sync"),
     }
     (said,) = (s for s in found.conclusion if "flushes" in s)
-    assert "most of it: flushes of node1.data/t.db-wal, 200 ms against 40.1 ms" in said
+    assert "most of it: flushes of node1.data/t.db-wal, 200 ms against 40.2 ms" in said
     assert [row.matters for row in found.files] == [True, False]
     assert found.files[0].requests.means == (100, 100)
 

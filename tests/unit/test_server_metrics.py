@@ -81,10 +81,14 @@ def test_the_newest_number_of_each_series_that_runs(server: Server) -> None:
     assert found[OWN, ""].value == 1
 
 
-def test_a_scraper_takes_it_as_that_of_any_exporter(server: Server) -> None:
+def test_a_scraper_takes_it_as_that_of_any_exporter(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ITS_TOKEN", server.token)
     assert server.http.post("/exp/a").status_code == 201
     assert server.push("a", 0, [time.time_ns()], [42]).status_code == 201
-    scraper = Scraper("s", {"targets": [f"{server.url}/metrics"], "interval_s": 0.05})
+    settings = {"targets": [f"{server.url}/metrics"], "interval_s": 0.05}
+    scraper = Scraper("s", {**settings, "token_from": "ITS_TOKEN"})
     sink = MemorySink()
     with at_work(scraper, sink):
         until(lambda: scraper.targets[0].succeeded >= 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -91,7 +90,7 @@ def test_placement_groups_lie_on_all_nodes_alike(
     assert max(first.values()) - min(first.values()) <= 1
 
 
-@pytest.mark.skipif(shutil.which("crushtool") is None, reason="needs crushtool (ceph-base)")
+@pytest.mark.long
 def test_crush_puts_copies_where_a_rule_says(tmp_path: Path) -> None:
     rules: list[dict[str, Any]] = [
         {"first": None, "others": [0, 1, 2, 3]},

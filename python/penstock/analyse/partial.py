@@ -142,6 +142,12 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
 
     alone = fits(left, model.shape[1]) if pure else True
     dictionary = [*inside, *outside]
+    place = {name: at for at, (name, _) in enumerate(dictionary)}
+
+    def names_of(sets: Sequence[_Set]) -> list[tuple[str, ...]]:
+        # in one order, whichever term came into the set first
+        return [tuple(sorted(one.names, key=place.__getitem__)) for one in sets]
+
     beam, scored = [start], list[tuple[float, _Set]]()
     if pure and fits(start.left, start.basis.shape[1]):
         return Explained([], alone, pure)
@@ -154,7 +160,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
         if pure:
             good = [s for s in beam if fits(s.left, s.basis.shape[1])]
             if good:
-                return Explained([s.names for s in good], alone, pure)
+                return Explained(names_of(good), alone, pure)
         else:
             scored += [(_criterion(s, len(y)), s) for s in beam]
     if pure or not scored:
@@ -162,7 +168,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
     best = min(score for score, _ in scored)
     near = [s for score, s in scored if score <= best + _AS_GOOD and s.names]
     fewest = min((len(s.names) for s in near), default=0)
-    return Explained([s.names for s in near if len(s.names) == fewest], alone, pure)
+    return Explained(names_of([s for s in near if len(s.names) == fewest]), alone, pure)
 
 
 def _criterion(one: _Set, n: int) -> float:

@@ -95,7 +95,8 @@ class Parts:
         self._state = Paced(state, 0.2)
         self._running = Paced(self._experiments, 1.0)
         self._patterns = Paced(self._looks, 1.0)
-        self._looking: dict[str, Look] = {}
+        #: by announcement and what it traces now: a study has a trace for each of its runs
+        self._looking: dict[tuple[str, str], Look] = {}
         self._completeness: dict[Path, Paced] = {}
         self._last: dict[str, Any] = {}
         #: studies that were seen, by id of what announced them
@@ -207,7 +208,7 @@ class Parts:
 
     def _looks(self) -> list[Document]:
         tracers = {
-            said["id"]: said
+            (said["id"], str(said["sources"]["trace"])): said
             for said in list(self._said)
             if isinstance(said.get("sources"), dict) and said["sources"].get("trace")
         }
@@ -223,7 +224,7 @@ class Parts:
                 status, rows = self._looking[key].look()
                 found.append(
                     {
-                        "source": key,
+                        "source": said["id"],
                         "name": said["name"],
                         **{k: status.get(k) for k in ("seen", "kept", "lost", "bytes")},
                         "files": [_pattern(row) for row in rows],

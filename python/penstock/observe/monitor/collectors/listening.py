@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import h11
 
 from penstock.errors import BadInput, PenstockError
+from penstock.host.sock_diag import owners
 from penstock.observe.monitor.collectors.collector import setting
 from penstock.observe.monitor.collectors.room import FullError, Room, Share
 from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
@@ -118,8 +119,10 @@ class Listener:
         ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         if None in ends:
             return certain
-        (address, port), (_, mine) = (end[:2] for end in ends)
-        uids = await asyncio.to_thread(accounts_of, address, port, mine)
+        peer, own = (end[:2] for end in ends)
+        uids = owners(peer, own)
+        if uids is None:
+            uids = await asyncio.to_thread(accounts_of, *peer, own[1])
         others = not are_ours(uids) if uids else certain
         self.foreign += others
         return others

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import ipaddress
 import os
 import re
 import ssl
@@ -104,6 +105,13 @@ class Target:
     seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
     talk: Talk | None = None
 
+    @property
+    def loopback(self) -> bool:
+        """True if the target is named by a loopback address: what is sent to it crosses no network."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
     def close(self) -> None:
         if self.talk is not None:
             self.talk.close()
@@ -124,9 +132,10 @@ class Scraper:
         self.targets = [self._target(one, settings) for one in asked]
         self._ca = setting(name, settings, "ca", str, None)
         self._token_from = setting(name, settings, "token_from", str, None)
-        if self._token_from and not all(target.secure for target in self.targets):
+        if self._token_from and not all(t.secure or t.loopback for t in self.targets):
             raise BadInput(
-                f"{name}: found token_from with a target of http; expected https for all"
+                f"{name}: found token_from with a target of http; expected https for all, "
+                "but for loopback addresses"
             )
 
     def _target(self, one: Any, settings: Mapping[str, Any]) -> Target:
