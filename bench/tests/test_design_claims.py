@@ -51,4 +51,4 @@ def test_looks_of_a_sequential_study_and_its_analysis_share_alpha() -> None:
 
 @pytest.mark.long
 def test_planted_failures_are_found() -> None:
-    assert all(planted(200, seed=3).values())
+    assert all(planted(400, seed=3).values())

@@ -34,6 +34,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long
+@pytest.mark.timed
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_STATE", str(with_known_cost(tmp_path / "state")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -78,6 +79,8 @@ def on_disks(store: Store) -> Counter[str]:
     found: Counter[str] = Counter()
     for name in store.roles.storage:
         (disk,) = store.cluster.nodes[name].disks.values()
+        # blocks of what is not written back yet are not counted
+        subprocess.run(["sync", "-f", disk.directory], check=True)
         files = (p for p in disk.directory.rglob("*") if "/brick" in str(p) and not p.is_symlink())
         seen = {s.st_ino: s.st_blocks * 512 for s in (p.stat() for p in files if p.is_file())}
         found[name] = sum(seen.values())

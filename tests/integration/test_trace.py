@@ -272,6 +272,34 @@ def test_names_of_any_bytes_and_equal_names_are_kept_apart(tmp_path: Path) -> No
     assert any(row["path"] == f"{tmp_path}/\\udcff\\udcfe" for row in document["files"])
 
 
+#: files without a name that get one: by the name of their descriptor, as open(2) shows, and by the empty path
+LINKED = """
+import ctypes, os
+linkat = ctypes.CDLL(None, use_errno=True).linkat
+for old, flags, name in ((b"/proc/self/fd/%d", 0x400, b"by-name"), (b"/dev/fd/%d", 0x400, b"by-device"),
+                         (b"/proc/thread-self/fd/%d", 0x400, b"by-thread"), (b"", 0x1000, b"by-number")):
+    file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.write(file, b"x" * 1000)
+    where = -100 if old else file
+    assert linkat(where, old % file if old else old, -100, name, flags) == 0, ctypes.get_errno()
+    os.pread(file, 1000, 0)
+    os.close(file)
+"""
+
+
+def test_a_file_without_a_name_gets_the_one_it_is_linked_to(tmp_path: Path) -> None:
+    bundle = tmp_path / "T"
+    line = ("trace", "--json", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", LINKED)
+    penstock(*line, cwd=tmp_path)
+    names = pq.read_table(bundle / "file_names.parquet").to_pylist()
+    events = pq.read_table(bundle / "io_events.parquet").to_pylist()
+    for name in ("by-name", "by-device", "by-thread", "by-number"):
+        (linked,) = (r for r in names if r["path"] == f"{tmp_path}/{name}")
+        assert linked["kind"] == "link"
+        own = [e["op"] for e in events if e["file_id"] == linked["file_id"]]
+        assert {"write", "link", "pread64"} <= set(own), own
+
+
 def test_only_the_command_is_seen(target: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", f"while True: open({str(target)!r}, 'rb').read(4096)"]

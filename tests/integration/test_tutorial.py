@@ -17,6 +17,7 @@ from tests.integration.known_host import with_known_host
 pytestmark = [
     pytest.mark.host,
     pytest.mark.long,
+    pytest.mark.timed,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
 ]

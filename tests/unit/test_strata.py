@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from penstock.analyse.effects import NO_ERROR, REML, effects
 from penstock.analyse.means import Ranking
@@ -301,11 +302,13 @@ def test_means_have_no_more_freedom_than_settings(tmp_path):
     ranked = Ranking(outcome, outcome.responses[0])
     low, high = ranked.level_means("W")
     assert low.high > high.low  # as the test by whole plots has it: not told apart
-    # at least as wide as a mean of three settings whose standard deviation is the treatments' spread
+    # the textbook's: three whole plots of each level, 4 degrees of freedom between them
+    plots = {r.run_id: r.whole_plot for r in plan.rows}
     runs = outcome.measured
-    logs = np.log(runs["y"].astype(float)).groupby(runs["treatment_id"])
-    spread = math.sqrt(float(logs.var(ddof=1).mean()))
-    assert math.log(low.high / low.low) >= 2 * 2.77 * spread / math.sqrt(3)
+    logs = np.log(runs["y"].astype(float)).groupby([runs["W"], runs["run_id"].map(plots)])
+    between = float(logs.mean().groupby("W").var(ddof=1).mean())
+    half = float(stats.t.ppf(0.975, 4)) * math.sqrt(between / 3)
+    assert math.log(low.high / low.low) == pytest.approx(2 * half, rel=1e-3)
 
 
 def test_plans_go_to_json_and_back(tmp_path):

@@ -313,7 +313,7 @@ pub struct NamePiece {
     pub complete: u8,
     pub pad: [u8; 2],
     pub flags: u64,
-    pub spare: u64,
+    pub link_of: u64,
 }
 
 /// What the rare operations of one kind on one file came to.

@@ -61,6 +61,7 @@ fn name_piece(bytes: &[u8]) -> String {
         "tid": head.tid,
         "errno": (-head.result).max(0),
         "flags": head.flags,
+        "of_file": head.link_of,
         field: text,
     });
     format!("{line}\n")

@@ -63,7 +63,7 @@ static __always_inline struct stream *new_stream(__u32 *number)
  * The thread reads and writes the file: from here on both are also counted in one order. That goes on from what
  * the first direction came to. Where there is no room for another stream the order between them is not known.
  */
-static __noinline int join_directions(struct stream *own, struct stream *first, __u32 first_kind)
+static __always_inline int join_directions(struct stream *own, struct stream *first, __u32 first_kind)
 {
 	struct notebook *book, *copy;
 	struct stream *joint;
@@ -156,7 +156,7 @@ static __always_inline void grow(struct stream *s)
 		s->longest = count;
 }
 
-static __noinline struct notebook *notebook_of(struct stream *s)
+static __always_inline struct notebook *notebook_of(struct stream *s)
 {
 	__u32 number = s->notebook;
 

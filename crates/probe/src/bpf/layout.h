@@ -209,7 +209,7 @@ struct name_piece {
 	__u8 complete; /* the walk reached the root */
 	__u8 pad[2];
 	__u64 flags; /* of renameat2 */
-	__u64 spare;
+	__u64 link_of; /* the open file that a link names by its descriptor; 0: none, or not a known one */
 };
 _Static_assert(sizeof(struct name_piece) == __builtin_offsetof(struct introduction, path), "the path follows both");
 

@@ -190,6 +190,55 @@ struct naming {
 	__u64 flags;
 };
 
+static __always_inline bool begins_with(const __u8 *text, const char *beginning, int length)
+{
+	for (int i = 0; i < length; i++)
+		if (text[i] != (__u8)beginning[i])
+			return false;
+	return true;
+}
+
+/* The decimal number that ends a text; -1 if there is another text. */
+static __always_inline int number_at(const __u8 *text)
+{
+	int number = 0;
+
+	for (int i = 0; i < 10; i++) {
+		if (!text[i])
+			return i ? number : -1;
+		if (text[i] < '0' || text[i] > '9')
+			return -1;
+		number = 10 * number + text[i] - '0';
+	}
+	return -1;
+}
+
+#define SELF_FD "/proc/self/fd/"
+#define THREAD_SELF_FD "/proc/thread-self/fd/"
+#define DEV_FD "/dev/fd/"
+#define AFTER(beginning) (sizeof(beginning) - 1)
+
+/* The descriptor of the caller that a path stands for, as open(2) names a file of O_TMPFILE; -1: none. */
+static __noinline int descriptor_named(const __u8 *text)
+{
+	if (begins_with(text, SELF_FD, AFTER(SELF_FD)))
+		return number_at(text + AFTER(SELF_FD));
+	if (begins_with(text, THREAD_SELF_FD, AFTER(THREAD_SELF_FD)))
+		return number_at(text + AFTER(THREAD_SELF_FD));
+	if (begins_with(text, DEV_FD, AFTER(DEV_FD)))
+		return number_at(text + AFTER(DEV_FD));
+	return -1;
+}
+
+/* A link to a file that is open: by AT_EMPTY_PATH, or by the name of its descriptor. */
+static __always_inline __u32 linked_by_descriptor(struct naming *naming, const __u8 *text)
+{
+	int descriptor = text[0] ? descriptor_named(text) : naming->directory;
+	struct file *file = descriptor < 0 ? NULL : file_of(bpf_get_current_task_btf(), descriptor);
+
+	return file ? number_if_known(FIELD(file, f_inode)) : 0;
+}
+
 static __noinline int send_name(struct naming *naming, struct books *books)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -225,6 +274,9 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 		goto out;
 	piece->directory = 0;
 	piece->complete = 1;
+	piece->link_of = 0;
+	if (naming->call->op == OP_LINK && !naming->which)
+		piece->link_of = linked_by_descriptor(naming, draft->path);
 	send_piece(piece, length, books);
 	if (draft->path[0] == '/') {
 		dentry = BPF_CORE_READ(task, fs, root.dentry);

@@ -119,10 +119,10 @@ class Listener:
         ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         if None in ends:
             return certain
-        peer, own = (end[:2] for end in ends)
-        uids = owners(peer, own)
+        (address, port), (mine, our_port) = (end[:2] for end in ends)
+        uids = owners((address, port), (mine, our_port))
         if uids is None:
-            uids = await asyncio.to_thread(accounts_of, *peer, own[1])
+            uids = await asyncio.to_thread(accounts_of, address, port, our_port)
         others = not are_ours(uids) if uids else certain
         self.foreign += others
         return others

@@ -21,7 +21,8 @@ from penstock.observe.trace.capture.events import DIRECTIONS, NUMBERS
 
 _RENAME_EXCHANGE = 2
 _OF_NAMES = (
-    "file_id t_ns path_hex unlinked naming which tid errno flags text_hex directory_hex".split()
+    *("file_id", "t_ns", "path_hex", "unlinked", "naming", "which", "tid", "errno", "flags"),
+    *("of_file", "text_hex", "directory_hex"),
 )
 
 
@@ -135,7 +136,7 @@ class Names:
         old = call.path(0, self._bearer)
         if old is None:
             return
-        number = self._bearer.get(old)
+        number = call.of_file or self._bearer.get(old)
         if number is not None:
             self._files[call.t_ns, call.tid] = number
         elif call.op == "open":
@@ -204,6 +205,8 @@ class _Naming:
     tid: int
     errno: int
     flags: int
+    #: number of the open file that a link names by its descriptor
+    of_file: int = 0
     texts: dict[int, bytes] = field(default_factory=dict)
     directories: dict[int, bytes] = field(default_factory=dict)
 
@@ -265,6 +268,7 @@ def _add_piece(
         open_calls[key] = call
     if row["text_hex"] is not None:
         call.texts[row["which"]] = bytes.fromhex(row["text_hex"])
+        call.of_file = call.of_file or row["of_file"] or 0
     else:
         call.directories[row["which"]] = bytes.fromhex(row["directory_hex"])
     if call.whole():
