@@ -135,7 +135,7 @@ def test_a_refusal_names_the_hook_and_the_error(target: Path, state: Path) -> No
 
 def test_what_is_required_and_absent_stops_before_the_start(state: Path) -> None:
     journal = Journal(state / "journal")
-    with pytest.raises(PenstockError, match="mapped files"):
+    with pytest.raises(PenstockError, match=r"mapped files \(fentry: EPERM"):
         Tracer(journal, state, "trace", require=["faults"], deny=["fault_of_user"])
     with pytest.raises(PenstockError, match="no feature telepathy"):
         Tracer(journal, state, "trace", require=["telepathy"])

@@ -149,6 +149,28 @@ def test_random_reads_guards(traced: Trace, verdict: dict[str, Any], wall_s: flo
     assert "trace-random-reads" not in traced.verdict(**verdict).codes(wall_s)
 
 
+@pytest.mark.parametrize(
+    ("basis", "below", "says"),
+    [
+        (
+            "faults",
+            "consecutive",
+            False,
+        ),  # the kernel reads around each fault, and the whole file in order
+        ("faults", "random", True),
+        ("faults", None, True),  # the device was not watched
+        ("calls", "consecutive", True),
+    ],
+)
+def test_scattered_faults_are_judged_by_what_the_device_gets(
+    traced: Trace, basis: str, below: str | None, says: bool
+) -> None:
+    traced.verdict("random", basis=basis)
+    if below is not None:
+        traced.verdict(below, basis="device")
+    assert ("trace-random-reads" in traced.codes()) == says
+
+
 def test_small_requests_in_order(traced: Trace) -> None:
     traced.verdict("consecutive", size=100, calls=10_000, mean_ns=1_000)
     found = traced.codes(wall_s=0.02)

@@ -35,6 +35,7 @@ from penstock.archive.crate import Part, crate
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, PenstockError, printable
+from penstock.text import duration
 from penstock.writing import whole_file
 
 SUFFIX = ".tar.zst"
@@ -253,7 +254,7 @@ def _said_of(manifest: Mapping[str, Any]) -> str:
     )
     levels = ", ".join(f"{k} = {v}" for k, v in (manifest.get("levels") or {}).items())
     wall = (manifest.get("times") or {}).get("wall_s")
-    took = f"{wall:.3f} s" if isinstance(wall, int | float) else ""
+    took = duration(wall * 1e9) if isinstance(wall, int | float) else ""
     valid = "" if manifest.get("valid", True) else f"not valid: {manifest.get('reason') or '?'}"
     return printable("; ".join(w for w in (name, levels, took, valid) if w))
 

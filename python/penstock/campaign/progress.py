@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from penstock.campaign.conductor import Outcome
 from penstock.console import Console, TextColumn
+from penstock.text import duration
 
 if TYPE_CHECKING:
     from penstock.design.plan import PlannedRun
@@ -94,4 +95,4 @@ class RunProgress:
             more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
             self.say(f"{told}: {word}: {outcome.reason}{more}")
         elif self._bar is None:
-            self.say(f"{told} {outcome.wall_s:.1f} s, {self.left()}".rstrip(", "))
+            self.say(f"{told} {duration(outcome.wall_s * 1e9)}, {self.left()}".rstrip(", "))

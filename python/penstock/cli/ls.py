@@ -95,11 +95,13 @@ def _print_studies(rows: list[StudyRow]) -> None:
 
 
 def _print_runs(row: StudyRow, runs: list[dict[str, Any]]) -> None:
+    from penstock.text import duration
+
     print(f"{row.study_id}  {row.state}  {row.out}", file=sys.stderr)
     table = [("run", "attempt", "state", "valid", "time", "size", "treatment", "reason")]
     for r in runs:
         levels = " ".join(f"{k}={v}" for k, v in r["levels"].items())
-        wall = f"{r['wall_s']:.1f} s" if r["wall_s"] is not None else ""
+        wall = duration(r["wall_s"] * 1e9) if r["wall_s"] is not None else ""
         valid = "yes" if r["valid"] else "no"
         size = size_text(r["size_bytes"] or 0)
         reason = r["reason"] or ""

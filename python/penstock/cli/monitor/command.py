@@ -328,8 +328,11 @@ def _means(table: Any) -> list[dict[str, Any]]:
 
 
 def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
+    from penstock.text import duration
+
     made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
-    print(f"{wall_s:.3f} s, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    took = duration(wall_s * 1e9)
+    print(f"{took}, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
         say("the sampler was killed; what came after is missing")
     for line in lacking(receipt):

@@ -77,15 +77,14 @@ def listed(
     """List experiments, and runs of studies, which are experiments, too."""
     from penstock.observe.monitor.door import opened
     from penstock.observe.monitor.moments import iso_text
+    from penstock.text import duration
 
     found = opened(server).listed(user=user, name=name, tag=tag, state=state)
     if as_json:
         print(json.dumps({"experiments": found}))
         return
     for one in found:
-        lasted = (
-            "-" if one["end_ns"] is None else f"{(one['end_ns'] - one['start_ns']) / 1e9:.3f} s"
-        )
+        lasted = "-" if one["end_ns"] is None else duration(one["end_ns"] - one["start_ns"])
         who = f"{one['name']}#{one['repeat']}"
         begun = iso_text(one["start_ns"] // 10**9 * 10**9)
         print(f"{who:<36} {one['state']:<10} {begun:<21} {lasted:>12} {one['user']}")
