@@ -62,7 +62,9 @@ class Differences:
         block = blocks_of(self.outcome, self.runs)
         if block is None or len(self.values) < 2:
             return None
-        counts = pd.crosstab(self.runs["treatment_id"].astype(str), block).to_numpy()
+        treatment = np.unique(self.runs["treatment_id"].astype(str), return_inverse=True)[1]
+        counts = np.zeros((int(treatment.max()) + 1, int(block.max()) + 1), dtype=np.int64)
+        np.add.at(counts, (treatment, block), 1)
         return block if (counts == counts[0, 0]).all() else None
 
     @cached_property
