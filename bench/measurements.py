@@ -30,7 +30,7 @@ PARTS = {
         "trace_figures",
         "trace_hostile",
     ),
-    "Hostile input": ("fuzz",),
+    "Hostile and foreign input": ("fuzz", "imports"),
     "Emulated disks": (
         "disk_ceiling",
         "crosscheck",
@@ -64,6 +64,7 @@ PARTS = {
     ),
     "Designs and their analysis": (
         "designs",
+        "design_claims",
         "effect_intervals",
         "identical",
         "sequential",
