@@ -80,7 +80,7 @@ class Planted:
     def __init__(self, ground: Ground) -> None:
         self.group = next(iter(hierarchies().v1.values()), None) or hierarchies().unified
         assert self.group is not None
-        self.group = self.group / f"penstock-gt-one-{new_token()}"
+        self.group = self.group / f"penstock-foreign-one-{new_token()}"
         self.group.mkdir()
         self.mount = ground.where / "state-passable" / "clusters" / "gt-foreign"
         self.mount.mkdir(parents=True)

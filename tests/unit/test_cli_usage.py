@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,13 @@ WRAPPERS = [
     (("trace", "--disk", "/nowhere"), "penstock.campaign.trace_disk.trace_on_disk"),
     (("monitor", "run"), "penstock.observe.monitor.session.monitor_command"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No experiment of another test is running."""
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:

@@ -151,11 +151,16 @@ class Store:
         return recorded(self.batches.values(), T0, T0 + end_ns)
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+def until(true: Callable[[], bool], every_s: float = 0.005) -> None:
+    end = time.monotonic() + 120
     while not true():
         assert time.monotonic() < end
-        time.sleep(0.005)
+        time.sleep(every_s)
+
+
+def until_stored(server: Server, samples: int) -> None:
+    """Wait for samples in the server; asked more often, it has no time to store them."""
+    until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > samples, 0.25)
 
 
 def refuses_now_and_then(asked: int) -> str:
@@ -243,7 +248,7 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
 
     line = [*penstock, "run", "--name", "x", "-i", "0.1", "--", "sleep", "600"]
     with subprocess.Popen(line, env=own, stdout=subprocess.PIPE, start_new_session=True) as run:
-        until(lambda: len(times()) >= 12)
+        until(lambda: len(times()) >= 12, 0.25)
         computed = cli("get", "x", "-m", "cpu_busy")
         assert len(computed.stdout.splitlines()) > 5
         assert computed.stderr == ""  # what is on its way is not called lost
@@ -302,7 +307,7 @@ def line_with(run: subprocess.Popen[str], words: str) -> str:
 def away_at_its_end(server: AtPort, own: Path) -> Iterator[subprocess.Popen[str]]:
     """A monitored command whose server was killed, before the command ended."""
     with monitored(server, own, "0.1") as run:
-        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 10)
+        until_stored(server, 10)
         server.kill()
         line_with(run, "samples wait here meanwhile")
         time.sleep(1.0)
@@ -375,7 +380,7 @@ def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
     with monitored(server, own, "0.1") as run:
-        until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > 1)
+        until_stored(server, 1)
         server.kill()
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=120)
