@@ -85,7 +85,7 @@ rusttest: build ## the Rust tests
 # Tests marked `timed` judge a time or a rate and run one by one; all others share the processors. Marks, and no list
 # of files, decide (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
 COSTS   := out/test-costs
-shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadgroup --strict-skips --costs $(COSTS)/$(2)-shared.json
+shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadfile --no-loadscope-reorder --strict-skips --costs $(COSTS)/$(2)-shared.json
 alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --durations 20 --costs $(COSTS)/$(2)-timed.json
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes

@@ -1,4 +1,4 @@
-"""Rules of every test run: signal dispositions, grouping, and which skips count as failures."""
+"""Rules of every test run: signal dispositions, marks, and which skips count as failures."""
 
 from __future__ import annotations
 
@@ -59,14 +59,7 @@ HOST = ("tests/integration/", "tests/guest/", "tests/fuzz/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the host, and keep those that share a fixture of their module on one worker."""
+    """Mark the tests of the host."""
     for item in items:
         if item.nodeid.startswith(HOST):
             item.add_marker(pytest.mark.host)
-        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def _shares_a_fixture(item: pytest.Item) -> bool:
-    definitions = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
-    return any(d[-1].scope in ("module", "package", "class") for d in definitions)

@@ -215,7 +215,7 @@ def _advice(
     if direction == "sync":
         return "write the files first and flush them together (syncfs), or pack them into one"
     if top.get("basis") == FAULTS:
-        return _of_mapped(top, below)
+        return _of_mapped(top, below, flushed_ns)
     memory = _of_memory(top, below.served, flushed_ns)
     verdict = top["together"]
     if small and verdict["class"] == "insufficient":
@@ -232,11 +232,13 @@ def _advice(
     return advice or "the order is good: only more bandwidth makes it faster"
 
 
-def _of_mapped(top: Mapping[str, Any], below: Below) -> str:
+def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
     """What to do about page faults: by what served them and by the order of the requests at the device, which
     the order of the faults does not tell."""
     nbytes = top["done_bytes"] / max(top["calls"], 1)
-    populate = "map the pages at once (MAP_POPULATE, madvise, larger pages), not a faster disk"
+    populate = "map the pages at once (MAP_POPULATE, madvise, larger pages)"
+    if flushed_ns < _MUCH * top["time_ns"]:
+        populate += ", not a faster disk"
     served = below.served
     if served is None and top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes):
         return f"so quick that the page cache has the pages, as far as that time tells: {populate}"
