@@ -86,7 +86,7 @@ rusttest: build ## the Rust tests
 # of files, decide (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
 COSTS   := out/test-costs
 shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadfile --no-loadscope-reorder --strict-skips --costs $(COSTS)/$(2)-shared.json
-alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --durations 20 --costs $(COSTS)/$(2)-timed.json
+alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --busy-skips 6 --durations 20 --costs $(COSTS)/$(2)-timed.json
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
 	$(call shared,not long and not host,check)

@@ -61,7 +61,7 @@ def valid_or_again(attempt, tries: int = 3):
             return result, certificate
         verdicts = set(certificate["verdict"].to_pylist())
         assert verdicts <= {"host-saturated", "too-short"}, reason
-    pytest.skip(f"the host is too busy for this disk: {reason}")
+    pytest.skip(f"busy host: {reason}")
 
 
 def metric(certificate: pa.Table, name: str) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def judged(bench: Bench, profile: str, seconds: float, **options: Any) -> dict[s
             assert counted["agrees"].all(), counted
             return document
         assert set(found.whole["verdict"].to_pylist()) <= {"host-saturated", "too-short"}, reason
-    pytest.skip(f"the host is too busy for this disk: {reason}")
+    pytest.skip(f"busy host: {reason}")
 
 
 def iops(document: dict[str, Any], side: str = "read") -> float:
@@ -229,7 +229,7 @@ def test_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
             moderate = one.quantiles_s(np.array([0.99]))[0] < 1.15 * true_p99_s
             if moderate and one.rate_iops == pytest.approx(stated["iops"], rel=0.03):
                 return one
-        pytest.skip(f"the host is too busy: {cell} gave {told(one)}")
+        pytest.skip(f"busy host: {cell} gave {told(one)}")
 
     put_up(bench, original)
     first = [first_of(cell) for cell in cells]

@@ -44,7 +44,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_study(study, where / "out", quiet=True)
     valid = [b for b in bundles(where / "out") if b.manifest["valid"]]
     if len(valid) < 6:
-        pytest.skip(f"a busy host: the disk was delivered in {len(valid)} of 8 runs only")
+        pytest.skip(f"busy host: the disk was delivered in {len(valid)} of 8 runs only")
     return where / "out"
 
 

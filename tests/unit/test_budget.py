@@ -41,16 +41,36 @@ def run(
     [
         ("the host is too busy", (), 0),
         ("the host is too busy", ("--strict-skips",), 1),
+        ("busy host: 4 ms late", ("--strict-skips",), 1),
+        ("busy host: 4 ms late", ("--strict-skips", "--busy-skips", "1"), 0),
+        ("the host is too busy", ("--strict-skips", "--busy-skips", "1"), 1),
         ("kernel: no netem", ("--strict-skips",), 0),
     ],
 )
-def test_only_a_missing_kernel_feature_excuses_a_skip(
+def test_only_a_missing_kernel_feature_or_a_busy_host_excuses_a_skip(
     tmp_path: Path, reason: str, options: tuple[str, ...], status: int
 ) -> None:
     suite = f"import pytest\ndef test_it(): pytest.skip({reason!r})\ndef test_other(): pass\n"
     done = run(tmp_path, suite, *options)
     assert done.returncode == status, done.stdout + done.stderr
     assert ("skipped, though not for the kernel" in done.stdout) == bool(status)
+
+
+def test_long_tests_are_not_started_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = (
+        "import pytest\n"
+        "@pytest.mark.long\ndef test_long(): assert False\n"
+        "def test_short(): assert True\n"
+    )
+    monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "1")
+    late = run(tmp_path, suite, "--strict-skips", "-rs")
+    assert late.returncode == 0, late.stdout + late.stderr
+    assert "1 passed, 1 skipped" in late.stdout
+    assert "out of time: " in late.stdout
+    monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "99999999999")
+    assert run(tmp_path, suite, "--strict-skips").returncode == 1
 
 
 def test_no_test_is_run_again() -> None:
