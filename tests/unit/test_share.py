@@ -65,7 +65,7 @@ def test_it_opens_without_penstock(store: Experiments, tmp_path: Path) -> None:
     assert len(points) == 120
     schema = json.loads((top / "schemas" / "series.json").read_text())
     assert {c["name"] for c in schema["columns"]} >= {"metric", "unit", "interval_ns"}
-    assert "x#1; disk = fast, local; 60.000 s" in (top / "README.md").read_text()
+    assert "x#1; disk = fast, local; 60 s" in (top / "README.md").read_text()
     assert (top / "points.parquet").read_bytes() == (run.path / "points.parquet").read_bytes()
 
 
