@@ -234,6 +234,7 @@ def test_of_none_asked_for_all_is_the_rest(tmp_path: Path) -> None:
     assert [b.number for b in sending.rest(tables, due)] == [0, 0]
 
 
+@pytest.mark.timed
 def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
     """And `monitor get` has it while the command works. Breaks where samples are written at the end alone."""
     own = os.environ | {"PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
@@ -329,6 +330,7 @@ def is_there_whole(server: AtPort) -> Bundle:
     return bundle
 
 
+@pytest.mark.timed
 def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
     """It was away when the command ended. Breaks where the first failure is the end of the recording, or its
     samples come twice, or the experiment ends when the server is back."""
@@ -349,6 +351,7 @@ def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
     assert bundle.manifest["times"]["end_realtime_ns"] <= ended_ns
 
 
+@pytest.mark.timed
 def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
@@ -374,6 +377,7 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     is_there_whole(server)
 
 
+@pytest.mark.timed
 def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
     """Breaks where Ctrl-C leaves one waiting: it says at once where what was recorded lies."""
     (tmp_path / "served").mkdir()
