@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,9 +33,6 @@ from penstock.store.store import Store, changing, check, refused_parameters, up_
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder
-
-#: a server that lost its connection to the master on a busy host makes another one so soon [s]
-_BACK_WITHIN_S = 10.0
 
 if TYPE_CHECKING:
     from penstock.predict.prediction import Prediction
@@ -267,9 +263,7 @@ def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManage
 
 def _servers_down(store: Store) -> list[str]:
     """What is to be said of servers that are down; PenstockError where files cannot be complete."""
-    until = time.monotonic() + _BACK_WITHIN_S
-    while (down := servers_down(store)) and time.monotonic() < until:
-        time.sleep(1.0)
+    down = servers_down(store)
     if not down:
         return []
     copies = int(store.spec.parameters.get("replicas", 1))
