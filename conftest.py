@@ -54,8 +54,9 @@ def _unexcused(config: pytest.Config) -> list[tuple[str, str]]:
     reasons = ((test, reason.removeprefix("Skipped: ")) for test, reason in reasons)
     others = [one for one in reasons if not one[1].startswith((KERNEL, LATE))]
     busy = [one for one in others if one[1].startswith(BUSY)]
-    accepted = busy if len(busy) <= config.getoption("--busy-skips") else []
-    return [one for one in others if one not in accepted]
+    if len(busy) > config.getoption("--busy-skips"):
+        return others
+    return [one for one in others if one not in busy]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

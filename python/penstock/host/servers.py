@@ -60,7 +60,7 @@ class LocalServer:
         try:
             bound = ipaddress.ip_address(self.address)
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            addresses = {_plain(str(answer[4][0])) for answer in answers}
+            addresses = {plain_address(str(answer[4][0])) for answer in answers}
         except (OSError, UnicodeError, ValueError):
             return False
         return bound in addresses or (bound.is_unspecified and any(map(_is_local, addresses)))
@@ -69,7 +69,7 @@ class LocalServer:
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _plain(text: str) -> _Address:
+def plain_address(text: str) -> _Address:
     """An address; one of IPv4 that is written as IPv6 is the former."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address

@@ -7,10 +7,11 @@ full for each. See sock_diag(7).
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import struct
+
+from penstock.host.servers import plain_address
 
 #: an address and a port
 End = tuple[str, int]
@@ -36,13 +37,12 @@ def owner(near: End, far: End) -> int | None:
 
     Raises OSError if the kernel does not answer such requests.
     """
-    ends = [ipaddress.ip_address(address.partition("%")[0]) for address, _ in (near, far)]
-    plain = [getattr(end, "ipv4_mapped", None) or end for end in ends]
-    if len({end.version for end in plain}) > 1:
+    ends = [plain_address(address) for address, _ in (near, far)]
+    if ends[0].version != ends[1].version:
         return None
-    family = socket.AF_INET if plain[0].version == 4 else socket.AF_INET6
+    family = socket.AF_INET if ends[0].version == 4 else socket.AF_INET6
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL) + _PORTS.pack(near[1], far[1])
-    body += b"".join(end.packed.ljust(16, b"\0") for end in plain) + _ANY
+    body += b"".join(end.packed.ljust(16, b"\0") for end in ends) + _ANY
     header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG) as netlink:

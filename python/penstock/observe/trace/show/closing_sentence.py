@@ -237,8 +237,7 @@ def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
     the order of the faults does not tell."""
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     populate = "map the pages at once (MAP_POPULATE, madvise, larger pages)"
-    if flushed_ns < _MUCH * top["time_ns"]:
-        populate += ", not a faster disk"
+    populate += _not_the_disk(top, flushed_ns)
     served = below.served
     if served is None and top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes):
         return f"so quick that the page cache has the pages, as far as that time tells: {populate}"
@@ -285,13 +284,17 @@ def _already_mapped(before: Mapping[int, int], paths: Mapping[int, str | None]) 
     )
 
 
+def _not_the_disk(top: Mapping[str, Any], flushed_ns: int) -> str:
+    """What to add where memory serves the calls: nothing if flushes take much time beside them."""
+    return ", not a faster disk" if flushed_ns < _MUCH * top["time_ns"] else ""
+
+
 def _of_memory(top: Mapping[str, Any], served: Served | None, flushed_ns: int) -> str | None:
     """What to do where the calls of a row do not wait for a device; None where they do."""
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     small = nbytes < 65536
     fewer = "fewer, larger calls would help" if small else "reading or writing less would help"
-    if flushed_ns < _MUCH * top["time_ns"]:
-        fewer += ", not a faster disk"
+    fewer += _not_the_disk(top, flushed_ns)
     if served is None:
         quick = top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes)
         if top.get("basis") == "device" or not quick:
