@@ -132,7 +132,7 @@ class Ground:
     def disk_up(self, *options: str) -> Path:
         """Puts a standing disk up; gives its server's socket."""
         places = ("--backing", f"{self.base}/backing", "--mount", f"{self.base}/mount")
-        self.call("disk", "up", "service-5ms", *places, *options)
+        self.call("disk", "up", "none", *places, *options)
         (found,) = (path for path in self.sockets() if "disk" in path.name)
         return found
 

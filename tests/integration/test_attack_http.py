@@ -111,7 +111,7 @@ class Server:
         self.client.put_up(PLATFORM)
         for name in ("backing", "mount"):
             (place / name).mkdir()
-        up = self.client.put_disk_up("service-5ms", place / "backing", place / "mount")
+        up = self.client.put_disk_up("none", place / "backing", place / "mount")
         self.known: dict[str, Any]
         self.known = {"cluster": "fuzzed", "node": "n-0", "network": "net", "path": "etc/hostname"}
         self.known |= {"dashboard": "compute"}

@@ -118,13 +118,13 @@ def test_a_disk_whose_way_is_not_known_well_enough_is_refused(
     for name in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
         monkeypatch.setenv(name, disk.environment[name])
     keep(disk.base / "state", FLOOR)
-    persistent.up("service-5ms", disk.base / "b", disk.mount)
+    persistent.up("service-5ms", disk.base / "b", disk.mount, time_scale=500)
     persistent.down(disk.mount)
     monkeypatch.setattr(fidelity_path, "PATH_LIMIT", 1e-7)
     with pytest.raises(
         BadInput, match=r"through the kernel takes .* its time_scale must be \d+ or more"
     ):
-        persistent.up("service-5ms", disk.base / "b", disk.mount)
+        persistent.up("service-5ms", disk.base / "b", disk.mount, time_scale=500)
     assert not mounts_at(disk.mount)
     assert not (disk.base / "run" / "standing-disks.json").exists()
 
@@ -225,13 +225,13 @@ time.sleep(60)
 
 def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     where = ("--backing", disk.base / "b", "--mount", disk.mount)
-    disk("up", "service-5ms", *where, "--time-scale", "2")
+    disk("up", "service-5ms", *where, "--time-scale", "500")
     disk("set", disk.mount, "slow.factor=10", "limits.write_iops=100IOPS")
     (status,) = json.loads(disk("status", "--json"))["disks"]
-    assert status["time_scale"] == 2
+    assert status["time_scale"] == 500
     assert status["active"] == ["limits.write_iops", "slow"]
     said = disk("status")
-    assert "service-5ms at ½ speed" in said
+    assert "service-5ms at 1/500 speed" in said
     assert "limits.write_iops=100 IOPS, slow.factor=10" in said
     disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
     assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []

@@ -61,7 +61,7 @@ class Ground:
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     made = Ground(tmp_path_factory.mktemp("disk"))
     (made.backing / "f").write_bytes(os.urandom(SIZE))
-    made.penstock("disk", "up", "service-5ms", "--backing", made.backing, "--mount", made.mount)
+    made.penstock("disk", "up", "none", "--backing", made.backing, "--mount", made.mount)
     yield made
     made.penstock("disk", "down", made.mount)
     (made.backing / "f").unlink()
