@@ -135,9 +135,11 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """True if the other end has closed it."""
+    """True if the other end has closed it, perhaps after an answer."""
     try:
-        return connection.recv(1) == b""
+        while connection.recv(65536):
+            pass
+        return True
     except BlockingIOError:
         return False
     except ConnectionError:
@@ -177,7 +179,8 @@ def test_ten_thousand_half_open_connections_leave_room_for_others(
                     silent.append(socket.create_connection((url.host, url.port), timeout=300))
                     with contextlib.suppress(OSError):
                         silent[-1].sendall(HALVES[n % len(HALVES)])
-                    if n % 1000 == 999:
+                    # an answer in between: a full queue of the kernel drops what a client believes to be open
+                    if n % 100 == 99:
                         assert (
                             httpx.get(headers=RIGHT, url=url.join("/exp"), timeout=300).status_code
                             == 200
