@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -112,19 +113,27 @@ def of_settings(draws: Draws, plan: Plan, noise: Noise) -> Any:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of design: its study, and `covered`, terms whose intervals are looked at.
+class Simulated:
+    """A study that is simulated: its factors and its design."""
+
+    name: str
+    factors: dict[str, str]
+    design: str
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The study's plan; of an optimal design, seconds of work."""
+        return make_plan(study_of(self.factors, self.design))
+
+
+@dataclass(frozen=True)
+class Kind(Simulated):
+    """A kind of design, and `covered`, the terms whose intervals are judged.
 
     None without pure error: Lenth's intervals are as wide as all effects are large.
     """
 
-    name: str
-    study: Study
     covered: tuple[str, ...] = ()
-
-    @property
-    def plan(self) -> Plan:
-        return make_plan(self.study)
 
 
 def kinds() -> list[Kind]:
@@ -132,42 +141,47 @@ def kinds() -> list[Kind]:
     split = {"W": DEAR, "S": LEVELS, "T": LEVELS}
     forbid = "forbidden: [{A: a1, B: b1}]"
     return [
-        Kind(
-            "regular, 2^4 without replicates", study_of(two("ABCD"), "{kind: full, replicates: 1}")
-        ),
+        Kind("regular, 2^4 without replicates", two("ABCD"), "{kind: full, replicates: 1}"),
         Kind(
             "regular, 2^3, 3 replicates",
-            study_of(two("ABC"), "{kind: full, replicates: 3}"),
+            two("ABC"),
+            "{kind: full, replicates: 3}",
             ("A", "A:B"),
         ),
         Kind(
             "regular, 2^(6-2), 2 replicates",
-            study_of(two("ABCDEF"), "{kind: {fraction: 2}, replicates: 2}"),
+            two("ABCDEF"),
+            "{kind: {fraction: 2}, replicates: 2}",
             ("A", "F"),
         ),
         Kind(
             "irregular, Plackett-Burman of 12, 2 replicates",
-            study_of(two("ABCDEF"), "{kind: plackett-burman, replicates: 2}"),
+            two("ABCDEF"),
+            "{kind: plackett-burman, replicates: 2}",
             ("A", "F"),
         ),
         Kind(
             "irregular, D-optimal with a forbidden combination, 3 replicates",
-            study_of(two("ABCDEF"), f"{{kind: d-optimal, replicates: 3, {forbid}}}"),
+            two("ABCDEF"),
+            f"{{kind: d-optimal, replicates: 3, {forbid}}}",
             ("A", "F"),
         ),
         Kind(
             "irregular, definitive screening, 2 replicates",
-            study_of(dict.fromkeys("ABCD", NUMBERS), "{kind: definitive-screening, replicates: 2}"),
+            dict.fromkeys("ABCD", NUMBERS),
+            "{kind: definitive-screening, replicates: 2}",
             ("A", "D"),
         ),
         Kind(
             "split-plot, 4 replicates",
-            study_of(split, "{kind: full, replicates: 4, order: split-plot}"),
+            split,
+            "{kind: full, replicates: 4, order: split-plot}",
             ("S", "W:S"),
         ),
         Kind(
             "response surface, central composite, 3 replicates",
-            study_of(dict.fromkeys("AB", NUMBERS), "{kind: central-composite, replicates: 3}"),
+            dict.fromkeys("AB", NUMBERS),
+            "{kind: central-composite, replicates: 3}",
             ("A:B",),
         ),
     ]
@@ -225,11 +239,9 @@ def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, in
 
 
 @dataclass(frozen=True)
-class Hidden:
+class Hidden(Simulated):
     """A design in which an interaction is planted that has no estimate of its own: `mains`, `hidden`."""
 
-    name: str
-    study: Study
     mains: tuple[str, ...]
     hidden: str
 
@@ -242,13 +254,14 @@ def hidden() -> list[Hidden]:
     forbid = "{purpose: screen, replicates: 3, forbidden: [{A: a1, B: b1}, {C: c1, D: d1, E: e1}]}"
     mixed = {"A": LEVELS, **dict.fromkeys("BCD", "{levels: [p, q, r]}")}
     return [
-        Hidden("Plackett-Burman of 12", study_of(many, pb), ("A", "B"), "A:B"),
-        Hidden("2^(7-4), with its factors", study_of(seven, fraction), ("A", "B"), "A:B"),
-        Hidden("2^(7-4), without its factors", study_of(seven, fraction), ("G",), "A:B"),
-        Hidden("D-optimal, without its factors", study_of(seven, forbid), ("F",), "C:D"),
+        Hidden("Plackett-Burman of 12", many, pb, ("A", "B"), "A:B"),
+        Hidden("2^(7-4), with its factors", seven, fraction, ("A", "B"), "A:B"),
+        Hidden("2^(7-4), without its factors", seven, fraction, ("G",), "A:B"),
+        Hidden("D-optimal, without its factors", seven, forbid, ("F",), "C:D"),
         Hidden(
             "orthogonal array L18",
-            study_of(mixed, "{kind: orthogonal-array, replicates: 2}"),
+            mixed,
+            "{kind: orthogonal-array, replicates: 2}",
             ("B", "C"),
             "B:C",
         ),
@@ -258,7 +271,7 @@ def hidden() -> list[Hidden]:
 def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
     """Studies in which the planted interaction is not named, or not for an effect that shows because of
     it; of how many."""
-    plan = make_plan(case.study)
+    plan = case.plan
     runs = runs_of(plan)
     missed = 0
     document: dict[str, Any] = {"responses": {"y": {"unit": "s", "better": "lower"}}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -62,11 +63,18 @@ def imported(text: str) -> set[str]:
     return found - sys.stdlib_module_names - {"penstock"}
 
 
-FOUND = {
-    path.relative_to(PACKAGE).as_posix(): imported(path.read_text())
-    for path in PACKAGE.rglob("*.py")
-}
-LIBRARIES = set().union(*FOUND.values())
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """The libraries that each file of the package imports."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): imported(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def libraries() -> set[str]:
+    """The libraries that the package imports."""
+    return set().union(*imports().values())
 
 
 def wrong_of(library: str) -> str | None:
@@ -92,20 +100,20 @@ def test_an_import_that_nothing_brings_is_found() -> None:
 
 
 def test_every_import_is_of_a_dependency_or_of_an_extra() -> None:
-    assert len(LIBRARIES) > 20
-    assert [said for library in sorted(LIBRARIES) if (said := wrong_of(library))] == []
+    assert len(libraries()) > 20
+    assert [said for library in sorted(libraries()) if (said := wrong_of(library))] == []
     for library, file in HOSTS.items():
-        assert [name for name, found in FOUND.items() if library in found] == [file]
+        assert [name for name, found in imports().items() if library in found] == [file]
 
 
 def test_every_library_of_an_extra_is_used() -> None:
     text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    used = {PACKAGES.get(name, name).lower() for name in LIBRARIES}
+    used = {PACKAGES.get(name, name).lower() for name in libraries()}
     used |= {name for name, said in BY_NAME.items() if said in text}
     assert {extra: sorted(wanted - used) for extra, wanted in OFFERED.items()} == {
         extra: [] for extra in OFFERED
     }
-    assert set(EXTRAS) <= LIBRARIES | set(BY_NAME)
+    assert set(EXTRAS) <= libraries() | set(BY_NAME)
     locked = (PROJECT / "requirements" / "runtime.in").read_text().splitlines()
     assert names_of(locked) == CORE.union(*OFFERED.values())
 
