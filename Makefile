@@ -85,8 +85,8 @@ rusttest: build ## the Rust tests
 # Tests marked `timed` judge a time or a rate and run one by one; all others share the processors. Marks, and no list
 # of files, decide (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
 COSTS   := out/test-costs
-shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadfile --no-loadscope-reorder --strict-skips --costs $(COSTS)/$(2)-shared.json
-alone   = $(PY) -m pytest -m "$(1) and timed" --strict-skips --busy-skips 6 --durations 20 --costs $(COSTS)/$(2)-timed.json
+shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadfile --no-loadscope-reorder --strict-skips $(addprefix --files-marked ,$(3)) --costs $(COSTS)/$(2)-shared.json
+alone   = $(PY) -m pytest -m "$(1) and timed" $(addprefix --files-marked ,timed $(3)) --strict-skips --busy-skips 6 --durations 20 --costs $(COSTS)/$(2)-timed.json
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
 	$(call shared,not long and not host,check)
@@ -99,8 +99,8 @@ pytest: build $(STAMPS)/dev ## the Python tests that are not long
 test: lint rusttest pytest ## everything that must hold, but for what is long
 
 test-long: build $(STAMPS)/dev $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
-	$(call shared,long,long)
-	$(call alone,long,long)
+	$(call shared,long,long,long)
+	$(call alone,long,long,long)
 	$(PY) tools/test_costs.py compare $(COSTS)/long-*.json
 
 fuzz: build ## a million inputs, 10,000 or more to each reader and route; failing ones go to out/fuzz

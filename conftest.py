@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"with --strict-skips: accept up to N skips whose reason begins with '{BUSY}'",
     )
+    parser.addoption(
+        "--files-marked",
+        action="append",
+        default=[],
+        choices=MARKS,
+        help="collect only test files that name this mark: importing all of them takes half a minute",
+    )
 
 
 def _unexcused(config: pytest.Config) -> list[tuple[str, str]]:
@@ -79,12 +87,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"{LATE}${DEADLINE} is over")
 
 
+#: marks that `--files-marked` selects by; a file that uses one names it
+MARKS = ("long", "timed")
+
+
+def _names(path: Path, mark: str) -> bool:
+    """True if a test file names a mark."""
+    return f"pytest.mark.{mark}" in path.read_text()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore test files without the marks asked for."""
+    if collection_path.suffix != ".py":
+        return None
+    asked = config.getoption("--files-marked")
+    return True if not all(_names(collection_path, mark) for mark in asked) else None
+
+
 #: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about
 HOST = ("tests/integration/", "tests/guest/", "tests/fuzz/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the host."""
+    """Mark the tests of the host; refuse a mark that a file uses and does not name."""
+    unnamed = set()
     for item in items:
         if item.nodeid.startswith(HOST):
             item.add_marker(pytest.mark.host)
+        unnamed |= {
+            f"{item.path}: found tests marked '{mark}'; expected pytest.mark.{mark} in the file"
+            for mark in MARKS
+            if item.get_closest_marker(mark) and not _names(item.path, mark)
+        }
+    if unnamed:
+        raise pytest.UsageError("\n".join(sorted(unnamed)))
