@@ -110,6 +110,23 @@ def test_a_drift_between_stages_is_no_effect_in_the_tables_of_a_study(tmp_path: 
     )
 
 
+@pytest.mark.parametrize("rivals", [(), ("disk:sync",), ("jobs:fs",)])
+def test_power_counts_the_interactions_that_a_stage_separates(
+    tmp_path: Path, rivals: tuple[str, ...]
+) -> None:
+    source = tmp_path / "recorded.study.yaml"
+    source.write_text(study_text(FOUR, OPTIMAL + "}"))
+    study = load_study(source, [], False)
+    first = make_plan(study)
+    coded, labels = designed(first, [])
+    step = level_step("optimal:8", first.factors, first.model, coded, labels, seed=first.seed)
+    stage = dataclasses.replace(stage_of(step, first, "more"), rivals=rivals)
+    plan = with_stages(first, study, [stage])
+    table = effects(runs_of(plan), plan, "y").set_index("term")
+    assert set(rivals) <= set(table.index)
+    assert table.loc["residual", "df"] == plan.power["degrees_of_freedom"]
+
+
 def test_larger_models_are_told_where_treatments_tell_them() -> None:
     from tests.unit.test_design_purpose import levels
 

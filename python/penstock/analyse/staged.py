@@ -30,11 +30,12 @@ from penstock.analyse.fit import Fit, by_terms, usable
 from penstock.analyse.partial import with_aliases
 from penstock.analyse.scale import LINEAR
 from penstock.analyse.terms import Term, Values
-from penstock.design.alias_matrix import Share, beyond
+from penstock.design.alias_matrix import Share
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, regular
 from penstock.design.plan import Plan
+from penstock.design.stages import separated
 from penstock.errors import PenstockError
 
 #: method of a term that is the difference between stages
@@ -83,10 +84,8 @@ def staged_effects(
 def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
     """The fit with the interactions that stages were made to tell and that the model does not have."""
     known = {t.name for t in fit.design.terms}
-    named = [r for s in plan.stages for r in s.get("rivals") or [] if r not in known]
     levels = fit.design.levels.astype(np.int64)
-    columns = dict(beyond(part.factors, "main", levels))
-    added = [Term(name, columns[name]) for name in dict.fromkeys(named) if name in columns]
+    added = [Term(name, columns) for name, columns in separated(plan, levels) if name not in known]
     return by_terms(fit, [*fit.design.terms, *added], part) if added else fit
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.design.alias_matrix import Named, beyond
 from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.augment_levels import columns, numbers_of, told_model
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
+from penstock.design.kinds.base import Numbers
 from penstock.design.matrix import Matrix, constant_words, is_regular
 from penstock.design.order import (
     BLOCKS,
@@ -306,6 +308,14 @@ def _pure(plan: Plan) -> int:
     return pure_df([r.treatment_id for r in plan.rows], [r.block for r in plan.rows])
 
 
+def separated(plan: Plan, numbers: Numbers) -> list[Named]:
+    """The interactions that stages were made to separate from terms, with their columns over `numbers`
+    (runs × factors of level numbers): the analysis has them beside the model."""
+    named = dict.fromkeys(rival for stage in plan.stages for rival in stage.get("rivals") or [])
+    known = dict(beyond(plan.factors, "main", numbers)) if named else {}
+    return [(name, known[name]) for name in named if name in known]
+
+
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
     """What all designed runs together find: every one counts, each block costs a degree of freedom."""
     kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
@@ -318,6 +328,12 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
         coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
         numbers = numbers_of(plan.factors, coded)
         x = columns(plan.factors, plan.model or "main", numbers, blocks)
+        if plan.model in (
+            None,
+            "main",
+            "squares",
+        ):  # larger models have the products of two already
+            x = np.hstack([x, *(of for _, of in separated(plan, numbers))])
         df = len(x) - int(np.linalg.matrix_rank(x))
         if plan.model is None:
             df = pure_df([r.treatment_id for r in rows], blocks)
