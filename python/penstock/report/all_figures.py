@@ -1,8 +1,10 @@
-"""All figures of a report, drawn in parallel: in the page twice (wide and narrow), in `figures/` once."""
+"""All figures of a report: in the page wide and narrow, and in `figures/`; many are drawn in parallel."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ Key = tuple[str, str | None]
 MAIN_ONLY = ("costs", "pareto", "fraction", "half-normal", "main-effects", "cube")
 #: drawn from more marks in a panel than this: of fewer, the page's table says more
 FEW = 3
+#: how long a process draws alone before it starts others, which takes them some seconds [s]
+ALONE_S = 8.0
 TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")
 
 
@@ -46,19 +50,34 @@ def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
         keys += [(kind, r.name) for kind in figures.BY_RESPONSE if i == 0 or kind not in MAIN_ONLY]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    found: dict[Key, Plate] = {}
+    began = time.monotonic()
+    for key in keys:
+        if time.monotonic() - began > ALONE_S:
+            break
+        found[key] = plate(outcome, key, folder)
+    rest = keys[len(found) :]
+    workers = min(4, os.cpu_count() or 1) - 1
+    if workers and len(rest) > 1:
+        # no worker can be started in a small container or an embedded interpreter
+        with contextlib.suppress(BrokenProcessPool, OSError):
+            found |= _drawn_by_workers(outcome, rest, folder, workers)
+    return {key: found[key] if key in found else plate(outcome, key, folder) for key in keys}
+
+
+def _drawn_by_workers(
+    outcome: Outcome, keys: list[Key], folder: Path | None, workers: int
+) -> dict[Key, Plate]:
+    """Figures drawn by other processes from the first on, and by this one from the last on."""
     where = None if folder is None else str(folder)
-    jobs = [(str(outcome.path), key, where) for key in keys]
-    workers = min(4, os.cpu_count() or 1)
-    if workers > 1:
-        try:
-            # a fork server: the libraries are loaded once, and no thread of ours is forked
-            context = get_context("forkserver")
-            context.set_forkserver_preload([__name__])
-            with ProcessPoolExecutor(workers, mp_context=context) as pool:
-                return dict(zip(keys, pool.map(_job, jobs), strict=True))
-        except (BrokenProcessPool, OSError):
-            pass  # no worker could be started here (a small container, an embedded interpreter)
-    return {key: plate(outcome, key, folder) for key in keys}
+    # a fork server: no thread of this process is forked
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+        jobs = {key: pool.submit(_job, (str(outcome.path), key, where)) for key in keys}
+        mine = {}
+        for key in reversed(keys):
+            if jobs[key].cancel():
+                mine[key] = plate(outcome, key, folder)
+        return mine | {key: jobs[key].result() for key in keys if key not in mine}
 
 
 _read: dict[str, Outcome] = {}

@@ -31,10 +31,18 @@ def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
     """
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
-    sink = io.BytesIO()
     with style.look(svg_fonttype="path"):
-        canvas = _CANVAS[extension](fig)
-        canvas.print_figure(sink, format=extension, dpi=dpi, metadata=_METADATA[extension])
+        return _printed(fig, extension, dpi, _METADATA[extension])
+
+
+def _printed(fig: Figure, extension: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+    """The figure in a format, drawn once; `print_figure` draws it twice after a layout engine was set."""
+    sink, before = io.BytesIO(), fig.dpi
+    fig.dpi = dpi
+    try:
+        getattr(_CANVAS[extension](fig), f"print_{extension}")(sink, metadata=metadata)
+    finally:
+        fig.dpi = before
     return sink.getvalue()
 
 
@@ -61,12 +69,11 @@ def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     `name` keeps its identifiers apart from other figures'; `title` is read by screen readers; `dpi` is of
     what is a raster in it.
     """
-    sink = io.StringIO()
+    ground = fig.get_facecolor()
+    fig.set_facecolor("none")
     with style.look(svg_fonttype="none"):
-        FigureCanvasSVG(fig).print_figure(
-            sink, format="svg", dpi=dpi, metadata={"Date": None}, facecolor="none"
-        )
-    text = sink.getvalue()
+        text = _printed(fig, "svg", dpi, {"Date": None}).decode()
+    fig.set_facecolor(ground)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
