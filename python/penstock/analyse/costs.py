@@ -15,13 +15,14 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from penstock.analyse import significance
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import named
 
+Values = NDArray[np.float64]
 #: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
 NO_COST = 1.10
 #: a good level that loses no more than this factor is called unharmed
@@ -255,23 +256,25 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     fewest = df
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
-    for combination, block in groups.groupby(level=others) if others else [((), groups)]:
-        block = block.droplevel(others) if others else block
-        if not set(levels) <= set(block.index):
+    place = names.index(factor)
+    blocks: dict[tuple[str, ...], dict[str, Values]] = {}
+    for key, statistics in zip(groups.index, groups.to_numpy(float), strict=True):
+        key = key if isinstance(key, tuple) else (key,)
+        blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
+    for combination, block in sorted(blocks.items()):
+        if not set(levels) <= block.keys():
             continue
-        block = block.loc[levels]
-        means = block["mean"].astype(float)
-        difference = float(means[levels[0]]) - float(means[levels[1]])
-        of_cell = error * math.sqrt(float((1 / block["count"]).sum()))
+        means, counts, variances = np.array([block[v] for v in levels]).T
+        of_cell = error * math.sqrt(float((1 / counts).sum()))
         if ranked.differences.unequal:
-            parts = (block["var"] / block["count"]).to_numpy(float)
+            parts = variances / counts
             of_cell = math.sqrt(float(parts.sum()))
-            each = float((parts**2 / (block["count"] - 1)).sum())
+            each = float((parts**2 / (counts - 1)).sum())
             if each > 0:  # Welch's, of the cell that is known least
                 fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
-        where = dict(zip(others, map(str, combination), strict=True))
-        both = [math.exp(float(means[v])) for v in levels]
-        cells.append((where, difference, of_cell, int(block["count"].sum()), both))
+        where = dict(zip(others, combination, strict=True))
+        both = [math.exp(float(mean)) for mean in means]
+        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both))
     if not cells:
         return None
     sign = 1 if response.better == "higher" else -1
@@ -365,5 +368,5 @@ def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
 
 
 def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:
-    frame = pd.DataFrame([c.where for c in cells])[list(names)].drop_duplicates()
-    return [{str(k): str(v) for k, v in row.items()} for row in frame.to_dict("records")]
+    found = dict.fromkeys(tuple(c.where[name] for name in names) for c in cells)
+    return [dict(zip(names, levels, strict=True)) for levels in found]
