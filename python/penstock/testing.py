@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -326,14 +327,20 @@ class MemorySink:
         return [{k: v for k, v in row.items() if v not in (None, "")} for row in found]
 
 
-def check_collector(make: Any, settings: Mapping[str, Any]) -> MemorySink:
-    """A collector from its start to its end, and again where the one before it was; gives what it brought."""
+def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> MemorySink:
+    """A collector from its start to its end, and again where the one before it was; gives what it brought.
+
+    It works for a tenth of a second, and longer until it has brought `least` batches.
+    """
     sink = MemorySink()
 
     async def once() -> None:
         collector: Collector = make("it", settings)
+        due, end = len(sink.batches) + least, time.monotonic() + 60
         await collector.start(sink)
         await asyncio.sleep(0.1)
+        while len(sink.batches) < due and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         receipt = await collector.stop()
         assert receipt.source == "it", "the receipt is of another source"
         assert receipt.stored <= receipt.received, "more was stored than received"
