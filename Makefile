@@ -72,12 +72,14 @@ image: ## the image `penstock` of Containerfile, by podman or buildah; BUILD_ARG
 lint: build $(STAMPS)/dev ## ruff, mypy --strict, names, import-linter, rustfmt, clippy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	# mypy uses one processor: the rest is checked meanwhile
+	$(VENV)/bin/mypy & types=$$!
 	# tests, benches and studies are not typed throughout; what they name must be there all the same
 	! $(VENV)/bin/mypy --cache-dir .mypy_cache/tests --explicit-package-bases tests bench studies | grep 'Module has no attribute'
 	$(VENV)/bin/lint-imports --no-logo
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+	wait $$types
 
 rusttest: build ## the Rust tests
 	cargo test --release --workspace --quiet
