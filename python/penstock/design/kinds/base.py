@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
@@ -80,14 +81,24 @@ class Asked:
         """Which of the treatments (… × factors of level numbers) may be run."""
         rows = np.asarray(rows)
         good: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
-        for said in self.forbidden:
+        for combination in self._forbidden_levels:
             hit: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
-            for place, factor in enumerate(self.factors):
-                if factor.name in said:
-                    places = [i for i, v in enumerate(factor.levels) if v.name in said[factor.name]]
-                    hit &= np.isin(rows[..., place], places)
+            for place, levels in combination:
+                hit &= levels[rows[..., place]]
             good &= ~hit
         return good
+
+    @cached_property
+    def _forbidden_levels(self) -> list[list[tuple[int, NDArray[np.bool_]]]]:
+        """Of each forbidden combination: the places of its factors, and a flag for each of their levels."""
+        return [
+            [
+                (place, np.array([v.name in levels[factor.name] for v in factor.levels]))
+                for place, factor in enumerate(self.factors)
+                if factor.name in levels
+            ]
+            for levels in self.forbidden
+        ]
 
     def whole(self, key: str, default: int) -> int:
         """An option that is a whole number."""
