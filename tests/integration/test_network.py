@@ -104,15 +104,15 @@ def test_what_another_changed_is_found_out(journal: Journal) -> None:
 
 
 def test_nodes_on_several_networks(journal: Journal) -> None:
-    specs = [NetworkSpec("front", "10.88.7.0/24", host=True), NetworkSpec("back")]
+    specs = [NetworkSpec("front", "10.88.7.0/24", host=True), NetworkSpec("back", "10.88.8.0/24")]
     nodes = [
-        NodeSpec("a", links=(LinkSpec("front"), LinkSpec("back", address="10.88.0.1"))),
+        NodeSpec("a", links=(LinkSpec("front"), LinkSpec("back", address="10.88.8.1"))),
         NodeSpec("b", links=(LinkSpec("front"),)),
     ]
     with namespaces(2) as (a, b), Network.up(specs, journal, nodes=nodes) as network:
         front = network.attach("b", b, LinkSpec("front"))
         first = [network.attach("a", a, link) for link in nodes[0].links]
-        assert [(i.name, i.address) for i in first] == [("e0", "10.88.7.2"), ("e1", "10.88.0.1")]
+        assert [(i.name, i.address) for i in first] == [("e0", "10.88.7.2"), ("e1", "10.88.8.1")]
         sending, receiving = connection(b, a, front.address)
         sending.close()
         receiving.close()
@@ -179,10 +179,11 @@ def test_nothing_is_left_of_what_was_refused(journal: Journal, tmp_path: Path) -
     with pytest.raises(BadInput, match="expected one of net"):
         Network.up([NetworkSpec()], journal, nodes=[NodeSpec("a", links=(LinkSpec("nett"),))])
     assert seen(runtime) == before
-    with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
+    spec = NetworkSpec(subnet="10.88.9.0/24")
+    with namespaces(1) as (a,), Network.up([spec], journal) as network:
         with pytest.raises(PenstockError, match="network namespace"):
             network.attach("a", "/proc/999999999/ns/net")
-        assert network.attach("a", a).address == "10.88.0.1"  # the address was given back
+        assert network.attach("a", a).address == "10.88.9.1"  # the address was given back
         with pytest.raises(BadInput, match="on network net already"):
             network.attach("a", a)
     assert seen(runtime) == before
