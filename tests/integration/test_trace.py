@@ -136,9 +136,10 @@ def test_bytes_and_offsets_are_those_of_fios_own_log(target: Path, tmp_path: Pat
 @needs_fio
 def test_a_planted_drop_is_reported(target: Path) -> None:
     document = trace(
-        *fio(target, "read", "psync"), options=("--mode", "trace", "--drop-every", "1000")
+        *fio(target, "read", "psync"), options=("--mode", "trace", "--drop-every", "100")
     )
     row = of_file(document, target)
+    # each processor counts for itself
     assert document["lost_events"] >= 10
     assert REQUESTS - document["lost_events"] <= row["reads"] < REQUESTS
     assert balanced(document)
