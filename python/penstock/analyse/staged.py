@@ -85,7 +85,7 @@ def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
     """The fit with the interactions that stages were made to tell and that the model does not have."""
     known = {t.name for t in fit.design.terms}
     levels = fit.design.levels.astype(np.int64)
-    added = [Term(name, columns) for name, columns in separated(plan, levels) if name not in known]
+    added = [Term(name, columns) for name, columns in separated(plan, levels, known)]
     return by_terms(fit, [*fit.design.terms, *added], part) if added else fit
 
 

@@ -8,7 +8,7 @@ replicates are passes of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.kinds.base import Numbers
 from penstock.design.matrix import Matrix, constant_words, is_regular
+from penstock.design.model import terms
 from penstock.design.order import (
     BLOCKS,
     INTERLEAVED,
@@ -308,12 +309,14 @@ def _pure(plan: Plan) -> int:
     return pure_df([r.treatment_id for r in plan.rows], [r.block for r in plan.rows])
 
 
-def separated(plan: Plan, numbers: Numbers) -> list[Named]:
-    """The interactions that stages were made to separate from terms, with their columns over `numbers`
-    (runs × factors of level numbers): the analysis has them beside the model."""
-    named = dict.fromkeys(rival for stage in plan.stages for rival in stage.get("rivals") or [])
-    known = dict(beyond(plan.factors, "main", numbers)) if named else {}
-    return [(name, known[name]) for name in named if name in known]
+def separated(plan: Plan, numbers: Numbers, model: Collection[str]) -> list[Named]:
+    """Interactions that stages separate from other terms and that the model lacks, with their columns.
+
+    `numbers`: runs × factors of level numbers; `model`: the names of the model's terms.
+    """
+    rivals = dict.fromkeys(rival for stage in plan.stages for rival in stage.get("rivals") or [])
+    products = dict(beyond(plan.factors, "main", numbers)) if rivals else {}
+    return [(r, products[r]) for r in rivals if r in products and r not in model]
 
 
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
@@ -327,19 +330,16 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
         names = [f.name for f in plan.factors]
         coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
         numbers = numbers_of(plan.factors, coded)
-        x = columns(plan.factors, plan.model or "main", numbers, blocks)
-        if plan.model in (
-            None,
-            "main",
-            "squares",
-        ):  # larger models have the products of two already
-            x = np.hstack([x, *(of for _, of in separated(plan, numbers))])
+        model = plan.model or "main"
+        x = columns(plan.factors, model, numbers, blocks)
+        of_model = {name for name, _ in terms(plan.factors, model, numbers)}
+        x = np.hstack([x, *(product for _, product in separated(plan, numbers, of_model))])
         df = len(x) - int(np.linalg.matrix_rank(x))
         if plan.model is None:
             df = pure_df([r.treatment_id for r in rows], blocks)
         if df < 1:
             return {"degrees_of_freedom": 0, "assumed_noise": noise}
-        told = told_by(plan.factors, plan.model or "main", numbers, x)
+        told = told_by(plan.factors, model, numbers, x)
         return power_at(2 / math.sqrt(min(told)), df, noise)
     kinds = len({r.treatment_id for r in rows})
     return power_of(
