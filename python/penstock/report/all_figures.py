@@ -50,19 +50,19 @@ def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
         keys += [(kind, r.name) for kind in figures.BY_RESPONSE if i == 0 or kind not in MAIN_ONLY]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    found: dict[Key, Plate] = {}
+    drawn: dict[Key, Plate] = {}
     began = time.monotonic()
     for key in keys:
         if time.monotonic() - began > ALONE_S:
             break
-        found[key] = plate(outcome, key, folder)
-    rest = keys[len(found) :]
+        drawn[key] = plate(outcome, key, folder)
+    rest = keys[len(drawn) :]
     workers = min(4, os.cpu_count() or 1) - 1
     if workers and len(rest) > 1:
         # no worker can be started in a small container or an embedded interpreter
         with contextlib.suppress(BrokenProcessPool, OSError):
-            found |= _drawn_by_workers(outcome, rest, folder, workers)
-    return {key: found[key] if key in found else plate(outcome, key, folder) for key in keys}
+            drawn |= _drawn_by_workers(outcome, rest, folder, workers)
+    return {key: drawn[key] if key in drawn else plate(outcome, key, folder) for key in keys}
 
 
 def _drawn_by_workers(
@@ -73,11 +73,11 @@ def _drawn_by_workers(
     # a fork server: no thread of this process is forked
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
         jobs = {key: pool.submit(_job, (str(outcome.path), key, where)) for key in keys}
-        mine = {}
+        drawn = {}
         for key in reversed(keys):
-            if jobs[key].cancel():
-                mine[key] = plate(outcome, key, folder)
-        return mine | {key: jobs[key].result() for key in keys if key not in mine}
+            if jobs[key].cancel():  # no worker has started it
+                drawn[key] = plate(outcome, key, folder)
+        return drawn | {key: job.result() for key, job in jobs.items() if key not in drawn}
 
 
 _read: dict[str, Outcome] = {}

@@ -32,17 +32,20 @@ def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
     with style.look(svg_fonttype="path"):
-        return _printed(fig, extension, dpi, _METADATA[extension])
+        return _printed(fig, extension, dpi, fig.get_facecolor(), _METADATA[extension])
 
 
-def _printed(fig: Figure, extension: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+def _printed(
+    fig: Figure, extension: str, dpi: int, background: Any, metadata: dict[str, Any]
+) -> bytes:
     """The figure in a format, drawn once; `print_figure` draws it twice after a layout engine was set."""
-    sink, before = io.BytesIO(), fig.dpi
-    fig.dpi = dpi
+    sink = io.BytesIO()
+    before = {"dpi": fig.get_dpi(), "facecolor": fig.get_facecolor()}
+    fig.set(dpi=dpi, facecolor=background)
     try:
         getattr(_CANVAS[extension](fig), f"print_{extension}")(sink, metadata=metadata)
     finally:
-        fig.dpi = before
+        fig.set(**before)
     return sink.getvalue()
 
 
@@ -69,11 +72,8 @@ def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     `name` keeps its identifiers apart from other figures'; `title` is read by screen readers; `dpi` is of
     what is a raster in it.
     """
-    ground = fig.get_facecolor()
-    fig.set_facecolor("none")
     with style.look(svg_fonttype="none"):
-        text = _printed(fig, "svg", dpi, {"Date": None}).decode()
-    fig.set_facecolor(ground)
+        text = _printed(fig, "svg", dpi, "none", {"Date": None}).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
