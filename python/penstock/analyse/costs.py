@@ -368,5 +368,5 @@ def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
 
 
 def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:
-    found = dict.fromkeys(tuple(c.where[name] for name in names) for c in cells)
-    return [dict(zip(names, levels, strict=True)) for levels in found]
+    combinations = dict.fromkeys(tuple(c.where[name] for name in names) for c in cells)
+    return [dict(zip(names, levels, strict=True)) for levels in combinations]

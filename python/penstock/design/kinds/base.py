@@ -90,7 +90,7 @@ class Asked:
 
     @cached_property
     def _forbidden_levels(self) -> list[list[tuple[int, NDArray[np.bool_]]]]:
-        """Of each forbidden combination: the places of its factors, and a flag for each of their levels."""
+        """Forbidden combinations, each as pairs of a factor's place and a flag for each of its levels."""
         return [
             [
                 (place, np.array([v.name in levels[factor.name] for v in factor.levels]))
