@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -91,6 +92,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 MARKS = ("long", "timed")
 
 
+@functools.cache
 def _names(path: Path, mark: str) -> bool:
     """True if a test file names a mark."""
     return f"pytest.mark.{mark}" in path.read_text()
@@ -100,8 +102,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Ignore test files without the marks asked for."""
     if collection_path.suffix != ".py":
         return None
-    asked = config.getoption("--files-marked")
-    return True if not all(_names(collection_path, mark) for mark in asked) else None
+    marks = config.getoption("--files-marked")
+    return None if all(_names(collection_path, mark) for mark in marks) else True
 
 
 #: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,18 +99,38 @@ def test_tests_rely_on_signals_that_the_caller_ignores(tmp_path: Path, number: s
 
 def test_every_test_is_in_one_target() -> None:
     """Each target runs a part by marks; together the parts are all tests, and no test is in two."""
-    parts = []
+    parts, selected = [], []
     for target in ("pytest", "test-long"):
         done = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
         )
         lines = [line for line in done.stdout.splitlines() if " -m pytest " in line]
         parts += [line.split(' -m "')[1].split('"')[0] for line in lines]
+        selected += [set(re.findall(r"--files-marked (\w+)", line)) for line in lines]
     assert len(parts) == 4
+    # every test of a part has the marks by which its files are selected
+    for part, marks in zip(parts, selected, strict=True):
+        for mark in marks:
+            assert not eval(part, {"long": True, "timed": True, mark: False}), (part, mark)
     for long in (True, False):
         for timed in (True, False):
             chosen = [p for p in parts if eval(p, {"long": long, "timed": timed})]
             assert len(chosen) == 1, (long, timed, chosen)
+
+
+def test_only_files_that_name_a_mark_are_collected(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("raise AssertionError('collected')\n")
+    suite = "import pytest\n@pytest.mark.long\ndef test_it(): pass\n"
+    done = run(tmp_path, suite, "--files-marked", "long")
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert run(tmp_path, suite).returncode == 2
+
+
+def test_a_file_names_the_marks_of_its_tests(tmp_path: Path) -> None:
+    suite = "import pytest\npytestmark = getattr(pytest.mark, 'lo' + 'ng')\ndef test_it(): pass\n"
+    done = run(tmp_path, suite)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "expected pytest.mark.long in the file" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", ["tests", "studies/tests", "bench/tests"])
