@@ -353,6 +353,8 @@ def check(finding: Finding, read: Reading) -> None:
             hits = [c for c in read.calls.itertuples() if read.hit(c)]
             assert 0 < evidence["calls"] <= len(hits)
             assert evidence["time_ns"] <= sum(c.latency_ns for c in hits)
+        case "trace-random-reads" if "files" in evidence:
+            check_many_random_reads(finding, read)
         case "trace-random-reads":
             of = evidence["patterns"]
             kinds = read.patterns[
@@ -408,6 +410,34 @@ def check(finding: Finding, read: Reading) -> None:
             assert not above & {"random", "irregular", "hot-set"}
         case "trace-lost" if "events were seen and not kept" in said:
             assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in said
+
+
+def check_many_random_reads(finding: Finding, read: Reading) -> None:
+    """Fails where the tables deny the sum over files of which none takes much."""
+    statement, evidence = finding.statement, finding.evidence
+    numbers = evidence["patterns"]["file_id"]
+    assert evidence["files"] == len(numbers) == len(set(numbers))
+    more = re.search(r"and (\d+) more file", statement)
+    assert (int(more[1]) if more else 0) == len(numbers) - 1
+    assert evidence["calls"] >= 100
+    assert shown(evidence["time_ns"], read.wall_ns) in statement
+    if "inferred from that time" in statement:
+        assert read.receipt["mode"] != "count"
+        return
+    scattered = read.patterns[
+        read.patterns["file_id"].isin(numbers)
+        & (read.patterns["direction"] == "read")
+        & (read.patterns["basis"] != "device")
+        & read.patterns["class"].isin(["random", "irregular", "hot-set"])
+    ]
+    waiting = [
+        [call.latency_ns for call in read.mine(file_id, "read", basis) if read.waits(call)]
+        for file_id, basis in zip(scattered["file_id"], scattered["basis"], strict=True)
+    ]
+    sums = {(0, 0)}
+    for latencies in waiting:
+        sums |= {(calls + len(latencies), ns + sum(latencies)) for calls, ns in sums}
+    assert (evidence["calls"], evidence["time_ns"]) in sums
 
 
 @pytest.mark.long

@@ -186,6 +186,24 @@ def test_small_requests_guards(traced: Trace, kind: str) -> None:
     assert "trace-small-requests" not in traced.codes(wall_s=0.02)
 
 
+def test_reads_and_writes_of_one_file_are_one_file(traced: Trace) -> None:
+    for direction in ("read", "write"):
+        traced.verdict("consecutive", size=100, calls=600, mean_ns=1_000, direction=direction)
+    assert "trace-small-requests" in traced.codes(wall_s=0.01)
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-small-requests"]
+    assert found.statement.startswith("/data/t: 1,200 reads and writes of 100 B")
+    assert found.evidence["patterns"] == {"file_id": [1]}
+
+
+def test_calls_and_faults_of_one_file_are_one_file(traced: Trace) -> None:
+    for basis in ("calls", "faults"):
+        traced.verdict("random", calls=60, basis=basis)
+    assert "trace-random-reads" in traced.codes(wall_s=0.1)
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-random-reads"]
+    assert found.statement.startswith("/data/t: 120 reads in scattered order")
+    assert (found.evidence["files"], found.evidence["patterns"]) == (1, {"file_id": [1]})
+
+
 def test_cached_is_not_said_where_one_file_waits(traced: Trace) -> None:
     traced.verdict("random", calls=100, mean_ns=1e6).verdict(
         "consecutive", calls=100_000, mean_ns=500, direction="write"

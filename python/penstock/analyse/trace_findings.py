@@ -206,6 +206,7 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
             },
             _IN_FILE_ORDER,
         )
+    rows = [row for row, _ in others]
     calls = sum(waits.calls for _, waits in others)
     time_ns = sum(waits.time_ns for _, waits in others)
     if calls < ENOUGH or run.share(time_ns) < LITTLE:
@@ -213,12 +214,12 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
     yield Finding(
         "trace-random-reads",
         "warning",
-        f"{_and_more(others[0][0], len(others))}: {calls:,} reads in scattered order wait "
+        f"{_and_more(rows)}: {calls:,} reads in scattered order wait "
         f"{duration(time_ns / calls)} each, {of_run(run.share(time_ns))}."
         + (_inferred(run) if any(waits.inferred for _, waits in others) else ""),
         {
-            "patterns": {"file_id": [row.file_id for row, _ in others][:MOST_TOLD]},
-            "files": len(others),
+            "patterns": {"file_id": _file_ids(rows)[:MOST_TOLD]},
+            "files": len(_file_ids(rows)),
             "calls": calls,
             "time_ns": time_ns,
         },
@@ -226,10 +227,15 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
     )
 
 
-def _and_more(first: Verdict, files: int) -> str:
+def _file_ids(rows: list[Verdict]) -> list[int]:
+    """The files of these verdicts, each once, in order: one file has a verdict per direction and basis."""
+    return list(dict.fromkeys(row.file_id for row in rows))
+
+
+def _and_more(rows: list[Verdict]) -> str:
     """`/data/a.db and 99 more files`."""
-    more = files - 1
-    return first.path + (f" and {more:,} more file{'s' if more > 1 else ''}" if more else "")
+    more = len(_file_ids(rows)) - 1
+    return rows[0].path + (f" and {more:,} more file{'s' if more > 1 else ''}" if more else "")
 
 
 def many_files(run: TracedRun) -> Iterator[Finding]:
@@ -310,9 +316,9 @@ def small(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-small-requests",
             "warning",
-            f"{_and_more(others[0], len(others))}: {calls:,} reads and writes of {size(each)} in the "
+            f"{_and_more(others)}: {calls:,} reads and writes of {size(each)} in the "
             f"mean, one after the other, take {of_run(run.share(time_ns))}.",
-            {"patterns": {"file_id": [row.file_id for row in others][:MOST_TOLD]}},
+            {"patterns": {"file_id": _file_ids(others)[:MOST_TOLD]}},
             _BUFFER,
         )
 
