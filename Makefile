@@ -12,12 +12,17 @@ RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -na
 # compiled modules are kept, whatever the caller's habit: a test starts Python hundreds of times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup build wheel image check test test-long lint pytest rusttest fuzz demo studies bench manual clean
+.PHONY: help setup stores ready build wheel image check test test-long lint pytest rusttest fuzz demo studies bench manual clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMPS)/dev ## install what the tests need: Debian packages, Python environment
+
+stores: $(STAMPS)/stores ## install what the long tests need beside that: shared stores, Hadoop, LaTeX
+
+ready: ## build while the packages of the tests are installed: one needs the processors, the other the network
+	@$(MAKE) --no-print-directory -j2 build setup
 
 # three lists of packages: what the build and the demo need, what the tests need, what the long tests need
 $(STAMPS)/system-build: tools/setup.sh
@@ -30,7 +35,7 @@ $(STAMPS)/system-test: tools/setup.sh
 	mkdir -p $(STAMPS)
 	touch $@
 
-$(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml
+$(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml | $(STAMPS)/system-test
 	@bash tools/setup.sh stores
 	bash tools/hadoop.sh > /dev/null
 	mkdir -p $(STAMPS)
@@ -98,9 +103,9 @@ pytest: build $(STAMPS)/dev ## the Python tests that are not long
 	$(call alone,not long,test)
 	$(PY) tools/test_costs.py compare $(COSTS)/test-*.json
 
-test: lint rusttest pytest ## everything that must hold, but for what is long
+test: ready lint rusttest pytest ## everything that must hold, but for what is long
 
-test-long: build $(STAMPS)/dev $(STAMPS)/stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
+test-long: ready stores ## the rest: guests of other kernels, sweeps of crashes, whole studies, other stores
 	$(call shared,long,long,long)
 	$(call alone,long,long,long)
 	$(PY) tools/test_costs.py compare $(COSTS)/long-*.json
