@@ -12,7 +12,6 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -97,7 +96,7 @@ class Ground:
         """A command at work meanwhile."""
         said = self.base / "out" / "log"
         with open(said, "ab") as log:
-            child = subprocess.Popen(
+            child = commands.popen(
                 [*PENSTOCK, *words], env=self.environment, stdout=log, stderr=log, cwd=self.base
             )
         try:

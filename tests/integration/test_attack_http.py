@@ -31,6 +31,7 @@ from penstock.serve.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.integration.known_host import with_known_host
 from tests.integration.receivers import MATRIX, Receivers, answering, listens
+from tests.support import commands
 from tests.unit.test_collectors import until
 
 pytestmark = [
@@ -92,7 +93,7 @@ class Server:
         self.requests = 0
         self.log = place / "log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = commands.popen(
                 [
                     *(sys.executable, "-m", "penstock", "serve", str(bundle)),
                     *("--port", "0", "--config", str(receivers.config)),

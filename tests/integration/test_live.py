@@ -21,6 +21,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.host.journal import Journal
+from tests.support import commands
 
 from .node_ground import Ground
 
@@ -200,7 +201,7 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
     token = ground.where / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
-    server = subprocess.Popen(
+    server = commands.popen(
         [sys.executable, "-m", "penstock", "serve", "--port", "0", "--token-file", str(token)],
         env=ground.environment,
         stdout=subprocess.PIPE,
@@ -226,7 +227,7 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
         (ground.where / "s.yaml").write_text(text)
         out = str(ground.where / "out")
         line = [sys.executable, "-m", "penstock", "run", str(ground.where / "s.yaml"), "-o", out]
-        study = subprocess.Popen(
+        study = commands.popen(
             line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for run in ("r001", "r002"):

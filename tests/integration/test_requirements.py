@@ -26,7 +26,7 @@ from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.calibrate import calibrate
 from tests.support import commands
 
-pytestmark = [pytest.mark.timed, pytest.mark.host]
+pytestmark = pytest.mark.host
 
 MS = 1_000_000
 NOBODY = 65534
@@ -52,6 +52,7 @@ def penstock(*words: str, before: tuple[str, ...] = (), **how: Any) -> str:
     return done.stdout
 
 
+@pytest.mark.timed
 def test_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
 WORK = [sys.executable, "-c", "sum(i * i for i in range(2_000_000))"]
 
 
+@pytest.mark.timed
 def test_what_sampling_adds_has_an_upper_bound(
     environment: dict[str, str], record_property: Any
 ) -> None:
@@ -150,6 +152,7 @@ class Burning:
         self._mine = []
 
 
+@pytest.mark.timed
 def test_one_that_slows_the_program_down_is_found(environment: dict[str, str]) -> None:
     """Planted: an observer that takes all processors is above the limit."""
     found = calibrate(WORK, lambda journal: Burning(), 6, limit=0.02)

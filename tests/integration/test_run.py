@@ -110,7 +110,7 @@ class Ground:
 
     def start(self, text: str, *words: str) -> subprocess.Popen[str]:
         line = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *words]
-        return subprocess.Popen(
+        return commands.popen(
             line,
             env=self.environment,
             stdout=subprocess.PIPE,

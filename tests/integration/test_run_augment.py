@@ -109,7 +109,7 @@ def test_a_stage_that_was_killed_goes_on_as_planned(
     file, out = study(tmp_path, sleep="sleep 0.2;"), tmp_path / "out"
     ran(environment, file, "-o", out)
     line = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
-    conductor = subprocess.Popen(line, env=environment, start_new_session=True)
+    conductor = commands.popen(line, env=environment, start_new_session=True)
     until = time.monotonic() + 120
     while not (out / "runs" / "r020").exists() and time.monotonic() < until:
         time.sleep(0.02)

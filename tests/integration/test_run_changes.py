@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.host.journal import Journal
-from tests.support import commands as command_lines
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -64,7 +64,7 @@ def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)
-    return command_lines.run(
+    return commands.run(
         [*PENSTOCK, *words], capture_output=True, text=True, env=environment, timeout=300, check=False
     )  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_what_hooks_did_before_a_kill_is_put_right_by_undo(tmp_path: Path) -> No
     path.write_text(path.read_text().replace("echo born $(cat {data}/born)", waits))
     state = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
     environment = {**os.environ, **state}
-    child = subprocess.Popen(
+    child = commands.popen(
         [*PENSTOCK, "run", str(path), "-o", str(out)], env=environment, stderr=subprocess.DEVNULL
     )
     while not (tmp_path / "begun").exists():

@@ -141,7 +141,7 @@ def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> 
     out = ground.where / "out"
     path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
     line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out), "--json"]
-    process: Any = subprocess.Popen(
+    process: Any = commands.popen(
         line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 100

@@ -19,11 +19,11 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles, undictionaried
 from penstock.campaign.rejudge import rejudged_certificates
+from tests.support import commands
 
 from .node_ground import Ground
 
 pytestmark = [
-    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
@@ -137,6 +137,7 @@ def by_older_rules(bundle: Bundle) -> Bundle:
     return copy
 
 
+@pytest.mark.timed
 def test_two_nodes_from_end_to_end(ground: Ground) -> None:
     done = run(ground, study(ground, STUDY))
     assert done.returncode in (0, 1), done.stderr
@@ -228,7 +229,7 @@ def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: i
     out = ground.where / "out"
     line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out)]
     line += ["--set", "design.order=standard"]
-    process = subprocess.Popen(line, env=ground.environment, stderr=subprocess.PIPE)
+    process = commands.popen(line, env=ground.environment, stderr=subprocess.PIPE)
     until = time.monotonic() + 90
     while not list(out.glob("runs/.r002.partial/stdout.n-1.txt")):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""

@@ -20,6 +20,7 @@ import pytest
 from penstock.client import Client
 from penstock.errors import BadInput
 from tests.integration.known_host import with_known_host
+from tests.support import commands
 
 pytestmark = [
     pytest.mark.host,
@@ -48,7 +49,7 @@ class Server:
             "PENSTOCK_STATE": str(with_known_host(place / "state")),
             "PENSTOCK_RUNTIME": str(self.runtime),
         }
-        self.process = subprocess.Popen(
+        self.process = commands.popen(
             [sys.executable, "-m", "penstock", "serve", "--port", "0"],
             env=environment,
             stdout=subprocess.PIPE,

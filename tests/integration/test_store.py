@@ -95,7 +95,7 @@ def a_client_has_mounted(_: Ground) -> bool:
 def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> None:
     with a_ground() as ground:
         file = written(ground, "moosefs", "gt-kill")
-        child = subprocess.Popen(
+        child = commands.popen(
             [sys.executable, "-m", "penstock", "store", "up", "moosefs", "-p", file],
             env=ground.environment,
             cwd=ground.where,

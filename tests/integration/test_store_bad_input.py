@@ -17,6 +17,7 @@ import pytest
 from penstock.store.moosefs import MooseFS
 from tests.integration.node_ground import NODES, Ground
 from tests.integration.test_store import PLATFORM, a_ground, clean, penstock, written
+from tests.support import commands
 
 pytestmark = [
     *NODES,
@@ -77,7 +78,7 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
     """Its clients would wait for it for ever; nobody else does."""
     file = written(ground, "moosefs", "gt-die")
     words = ["seed", file, "-o", "never.yaml", "--budget", "60", "--no-compare"]
-    child = subprocess.Popen(
+    child = commands.popen(
         [sys.executable, "-m", "penstock", *words],
         env=ground.environment,
         cwd=ground.where,

@@ -23,6 +23,7 @@ from penstock.host.journal import Journal
 from penstock.host.undo import undo
 from penstock.store.moosefs import MooseFS
 from tests.integration.node_ground import NODES
+from tests.support import commands
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Here:
         (where / "p.yaml").write_text(PLATFORM)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return commands.popen(
             [sys.executable, "-m", "penstock", *words],
             env=self.environment,
             cwd=self.where,

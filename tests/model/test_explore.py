@@ -26,6 +26,7 @@ from penstock.predict.explore.space import make_space, parse_axis
 from penstock.predict.queue_network.predict import predict
 from penstock.workload.read import read_workload
 from tests.model.explore_files import penstock, write_files
+from tests.support import commands
 
 VARY = ["--vary", "split=app:storage/10,13", "--vary", "store.chunk=256KiB,1MiB"]
 MORE = ["--vary", "store.replicas=1,2"]
@@ -169,7 +170,7 @@ SLOW += ["--engine", "grid"]
 
 def begun(command: list[str], out: Path) -> subprocess.Popen[str]:
     """An exploration that has written its first parts."""
-    process = subprocess.Popen(
+    process = commands.popen(
         [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "-q"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -200,7 +201,7 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert "is of another axes" in other.stderr
 
-    process = subprocess.Popen(
+    process = commands.popen(
         [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "--resume", "-q"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,9 +1,10 @@
 """Command lines of penstock, run in a fork of a process that has the libraries loaded.
 
-`run` takes the place of `subprocess.run`: it hands a line that starts penstock to the fork server, and any
-other line, or options that the fork server does not know, to `subprocess.run`. The forked command is a
-process of its own with the given environment, directory and descriptors, but not a child of this one: a test
-that needs the parent, the control group or the namespaces of a real start uses `subprocess`.
+`run` and `popen` take the places of `subprocess.run` and `subprocess.Popen`: they hand a line that starts
+penstock to the fork server, and any other line, or options that the fork server does not know, to
+`subprocess`. The forked command is a process of its own with the given environment, directory and
+descriptors, but not a child of this one: a test that needs the parent, the control group or the namespaces of
+a real start, or reads its environment or command line in /proc, uses `subprocess`.
 PENSTOCK_TEST_REAL_START=1 makes every call a real start.
 """
 
@@ -12,14 +13,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ STARTS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-c", "from penstock.cli import main; main()"),
     (str(Path(sys.executable).with_name("penstock")),),
 )
-#: options of `subprocess.run` that the fork server knows
-_KNOWN = {"capture_output", "check", "cwd", "env", "input", "start_new_session", "stderr"}
-_KNOWN |= {"stdin", "stdout", "text", "timeout"}
+#: options of `subprocess.Popen` that the fork server knows
+_KNOWN = {"bufsize", "cwd", "encoding", "env", "errors", "start_new_session"}
+_KNOWN |= {"stderr", "stdin", "stdout", "text", "universal_newlines"}
 
 #: beginnings of environment variables that are read while an interpreter and its libraries start
 _INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
@@ -46,16 +46,46 @@ _lock = threading.Lock()
 _server: tuple[int, str, Any] | None = None  # owner's pid, address, keeps the pipe open
 
 
+def popen(line: Sequence[object], **options: Any) -> subprocess.Popen[Any]:
+    """Start a line as `subprocess.Popen` does, with the same options and interface."""
+    argv = _argv_after_start(line, options)
+    return subprocess.Popen(line, **options) if argv is None else Forked(line, argv, **options)  # type: ignore[call-overload,no-any-return]
+
+
 def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a line as `subprocess.run` does, with the same options, result and exceptions."""
+    how = dict(options)
+    content, timeout, check = (how.pop(name, None) for name in ("input", "timeout", "check"))
+    if how.pop("capture_output", False):
+        how["stdout"] = how["stderr"] = subprocess.PIPE
+    if content is not None:
+        how["stdin"] = subprocess.PIPE
+    argv = _argv_after_start(line, how)
+    if argv is None:
+        return subprocess.run(line, **options)  # type: ignore[call-overload,no-any-return]
+    with Forked(line, argv, **how) as process:
+        try:
+            out, err = process.communicate(content, timeout)
+        except BaseException as error:
+            process.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # a descendant has the output
+                    error.output, error.stderr = process.communicate(timeout=5)
+            raise
+    done = subprocess.CompletedProcess(line, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _argv_after_start(line: Sequence[object], options: Mapping[str, Any]) -> list[str] | None:
+    """The arguments of a line that starts penstock; None if it needs a real start."""
     words = [os.fsdecode(w) if isinstance(w, os.PathLike | bytes) else str(w) for w in line]
     start = next((s for s in STARTS if tuple(words[: len(s)]) == s), None)
-    forkable = (
-        start is not None and options.keys() <= _KNOWN and _same_interpreter(options.get("env"))
-    )
+    forkable = options.keys() <= _KNOWN and _same_interpreter(options.get("env"))
     if start is None or not forkable or os.environ.get("PENSTOCK_TEST_REAL_START"):
-        return subprocess.run(line, **options)  # type: ignore[call-overload]
-    return _forked(line, words[len(start) :], **options)
+        return None
+    return words[len(start) :]
 
 
 def _same_interpreter(environment: Mapping[str, str] | None) -> bool:
@@ -71,101 +101,59 @@ def penstock(*argv: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return run([*STARTS[0], *argv], **{"capture_output": True, "text": True, **options})
 
 
-def _forked(
-    line: Sequence[object],
-    argv: list[str],
-    *,
-    capture_output: bool = False,
-    check: bool = False,
-    cwd: Any = None,
-    env: Any = None,
-    input: Any = None,
-    start_new_session: bool = False,
-    stderr: Any = None,
-    stdin: Any = None,
-    stdout: Any = None,
-    text: bool = False,
-    timeout: float | None = None,
-) -> subprocess.CompletedProcess[Any]:
-    global cpu_s
-    if capture_output:
-        stdout = stderr = subprocess.PIPE
-    theirs, opened = [], []
-    readers: dict[int, threading.Thread] = {}
-    collected: dict[int, bytes] = {}
-    threads = []
-    for number, given in enumerate(
-        (subprocess.PIPE if input is not None else stdin, stdout, stderr)
-    ):
-        if given is None:
-            theirs.append(number)
-        elif given == subprocess.STDOUT:
-            theirs.append(theirs[1])
-        elif given == subprocess.DEVNULL:
-            theirs.append(os.open(os.devnull, os.O_RDWR))
-            opened.append(theirs[-1])
-        elif given == subprocess.PIPE:
-            read_end, write_end = os.pipe()
-            theirs.append(read_end if number == 0 else write_end)
-            opened.append(theirs[-1])
-            if number == 0:
-                content = input.encode() if isinstance(input, str) else input or b""
-                threads.append(threading.Thread(target=_write, args=(write_end, content)))
-            else:
-                arguments = (number, read_end, collected)
-                readers[number] = threading.Thread(target=_read, args=arguments, daemon=True)
-        else:
-            theirs.append(given if isinstance(given, int) else given.fileno())
-    request = {
-        "argv": argv,
-        "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
-        "env": {
-            os.fsdecode(k): os.fsdecode(v) for k, v in (os.environ if env is None else env).items()
-        },
-        "new_session": start_new_session,
-    }
-    end = None if timeout is None else time.monotonic() + timeout
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(_address())
-        send(connection, request, tuple(theirs))
-        for descriptor in opened:
-            os.close(descriptor)
-        pid = receive(connection)[0]["pid"]
-        for thread in (*threads, *readers.values()):
-            thread.start()
-        connection.settimeout(timeout)
+class Forked(subprocess.Popen[Any]):
+    """A forked `penstock ARGV` with the interface of `subprocess.Popen`."""
+
+    def __init__(self, line: Sequence[object], argv: list[str], **options: Any) -> None:
+        self._argv = argv
+        self._status = socket.socket(socket.AF_UNIX)
+        super().__init__(list(line), **options)  # type: ignore[call-overload]
+
+    def _execute_child(self, *given: Any) -> None:
+        cwd, env, start_new_session = given[5], given[6], given[-2]
+        ends = given[10:16]
+        request = {
+            "argv": self._argv,
+            "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
+            "env": {
+                os.fsdecode(k): os.fsdecode(v)
+                for k, v in (os.environ if env is None else env).items()
+            },
+            "new_session": start_new_session,
+        }
+        theirs = (ends[0], ends[3], ends[5])
         try:
-            ended = receive(connection)[0]
-            # as subprocess does: output counts until its last holder has closed it
-            for thread in readers.values():
-                thread.join(None if end is None else max(0.0, end - time.monotonic()))
-                if thread.is_alive():
-                    raise TimeoutError
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            for thread in readers.values():
-                thread.join(5)
-            out, err = collected.get(1), collected.get(2)
-            raise subprocess.TimeoutExpired(line, timeout or 0, out, err) from None  # type: ignore[arg-type]
-    cpu_s += ended["cpu_s"]
-    out, err = (collected[n] if n in readers else None for n in (1, 2))
-    if text:
-        out, err = (None if o is None else o.decode().replace("\r\n", "\n") for o in (out, err))  # type: ignore[assignment]
-    done = subprocess.CompletedProcess(line, ended["status"], out, err)
-    if check:
-        done.check_returncode()
-    return done
+            self._status.connect(_address())
+            descriptors = (number if end == -1 else end for number, end in enumerate(theirs))
+            send(self._status, request, tuple(descriptors))
+            self.pid: int = receive(self._status)[0]["pid"]
+        finally:
+            self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+        self._child_created = True
 
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        self._receive_status(0)
+        return self.returncode
 
-def _read(number: int, descriptor: int, collected: dict[int, bytes]) -> None:
-    with open(descriptor, "rb") as stream:
-        collected[number] = stream.read()
+    def _wait(self, timeout: float | None) -> int:
+        if not self._receive_status(timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self.returncode
 
-
-def _write(descriptor: int, content: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), open(descriptor, "wb") as stream:
-        stream.write(content)
+    def _receive_status(self, timeout: float | None) -> bool:
+        """False if the process has not ended after `timeout` seconds."""
+        global cpu_s
+        with self._waitpid_lock:  # type: ignore[attr-defined]
+            if self.returncode is None:
+                poll = select.poll()
+                poll.register(self._status, select.POLLIN)
+                if not poll.poll(None if timeout is None else max(0, 1000 * timeout)):
+                    return False
+                ended = receive(self._status)[0]
+                self._status.close()
+                self.returncode = ended["status"]
+                cpu_s += ended["cpu_s"]
+        return True
 
 
 def _address() -> str:

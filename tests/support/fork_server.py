@@ -31,7 +31,8 @@ from typing import Any, NoReturn
 #: libraries that most verbs load; none of them starts a thread while it is imported
 LIBRARIES = (
     "numpy pandas pyarrow pyarrow.parquet pyarrow.compute duckdb scipy.stats scipy.optimize matplotlib "
-    "matplotlib.figure pydantic ruamel.yaml sqlalchemy jinja2 pyroute2 rich.table rich.progress typer"
+    "matplotlib.figure pydantic ruamel.yaml sqlalchemy jinja2 pyroute2 rich.table rich.progress typer "
+    "fastapi uvicorn"
 ).split()
 #: bytes before each message: its length
 _LENGTH = struct.Struct("!I")
@@ -75,7 +76,12 @@ def preload() -> None:
     package = importlib.import_module("penstock.cli")
     for module in pkgutil.walk_packages(package.__path__, "penstock.cli."):
         importlib.import_module(module.name)
-    for name in ("penstock.api", "penstock.campaign.run", "penstock.report.study"):
+    for name in (
+        "penstock.api",
+        "penstock.campaign.run",
+        "penstock.report.study",
+        "penstock.serve.api",
+    ):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
     if threading.active_count() != 1:

@@ -584,7 +584,7 @@ def test_what_a_killed_monitor_collected_is_in_its_experiment(tmp_path: Path) ->
     ]
     waits = PUSHES + "print('pushed', flush=True)\nimport time\ntime.sleep(3600)\n"
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
-    with subprocess.Popen(
+    with commands.popen(
         [*line, "--name", "it", "--", sys.executable, "-c", waits],
         env=env, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip

@@ -58,7 +58,7 @@ class Server:
 
     def begin(self) -> None:
         self.log = open(self.place / "log", "a+")  # noqa: SIM115 - closed by `end`
-        self.process = subprocess.Popen(
+        self.process = commands.popen(
             [sys.executable, "-m", "penstock", "serve", "--port", "0", *self.words],
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -74,7 +74,7 @@ class Server:
     def begin(self) -> None:
         words = ["serve", "--config", str(self.place / "config.json"), "--port", str(self.port)]
         with (self.place / "log").open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = commands.popen(
                 [sys.executable, "-m", "penstock", *words],
                 env=self.environment,
                 stdout=subprocess.PIPE,
@@ -500,7 +500,7 @@ def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path
         words += ["--where", "op=read", "--batch", "1000", "--json"]
         line = [sys.executable, "-m", "penstock", "monitor", *words]
         environment = {**server.environment, "PENSTOCK_SERVER": server.url}
-        pushing = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE)
+        pushing = commands.popen(line, env=environment, stdout=subprocess.PIPE)
         wait_for(lambda: rows_of(server, "x", "offset_bytes") > 2000)
         server.end(signal.SIGKILL)
         server.begin()

@@ -87,7 +87,7 @@ class Served:
 
     def begin(self) -> None:
         words = ["serve", "--token-file", str(self._token), "--port", str(self.port)]
-        self.process = subprocess.Popen(
+        self.process = commands.popen(
             [sys.executable, "-m", "penstock", *words],
             env=self.environment,
             stdout=subprocess.PIPE,

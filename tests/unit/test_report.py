@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.report import html
+from penstock.report.all_figures import plates
 from penstock.report.html import write_report
 from tests.examples.report import write_example
 
@@ -140,7 +142,14 @@ def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in (again / "figures").iterdir()} == before
 
 
+@pytest.fixture
+def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page with its figures, without the files of each for publication."""
+    monkeypatch.setattr(html, "plates", lambda outcome, _: plates(outcome, None))
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("page_only")
 @pytest.mark.parametrize(
     "missing",
     [
@@ -170,6 +179,7 @@ def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("page_only")
 def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40)
     study = (out / "study.yaml").read_text()

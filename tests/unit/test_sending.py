@@ -248,7 +248,7 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
         return cli("get", "x", "-m", "cpu_user", "--partial").stdout.splitlines()[1:]
 
     line = [*penstock, "run", "--name", "x", "-i", "0.1", "--", "sleep", "600"]
-    with subprocess.Popen(line, env=own, stdout=subprocess.PIPE, start_new_session=True) as run:
+    with commands.popen(line, env=own, stdout=subprocess.PIPE, start_new_session=True) as run:
         until(lambda: len(times()) >= 12, 0.25)
         computed = cli("get", "x", "-m", "cpu_busy")
         assert len(computed.stdout.splitlines()) > 5
@@ -287,7 +287,7 @@ def monitored(server: Server, own: Path, interval: str) -> subprocess.Popen[str]
     line = [sys.executable, "-m", "penstock", "monitor", "run", "--server", server.url]
     line += ["--name", "x", "-i", interval, "--tag", "t", "--", "sh", "-c", wait]
     pipe = subprocess.PIPE
-    return subprocess.Popen(line, env=client(server, own), stdout=pipe, stderr=pipe, text=True)
+    return commands.popen(line, env=client(server, own), stdout=pipe, stderr=pipe, text=True)
 
 
 def client(server: Server, own: Path) -> dict[str, str]:

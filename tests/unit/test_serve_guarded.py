@@ -49,7 +49,7 @@ class Server:
             "PENSTOCK_RUNTIME": str(place / "run"),
         }
         self.log = open(place / "log", "w+")  # noqa: SIM115 - closed by `end`
-        self.process = subprocess.Popen(
+        self.process = commands.popen(
             [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
             env=self.environment,
             stdout=subprocess.PIPE,
