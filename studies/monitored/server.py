@@ -22,6 +22,8 @@ from penstock.errors import PenstockError
 #: prctl(2)
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+#: what runs the commands of `Server.penstock`
+run = subprocess.run
 
 
 def dies_with_us() -> None:
@@ -82,7 +84,7 @@ class Server:
         """stdout of a penstock command that uses this server."""
         line = [sys.executable, "-m", "penstock", *map(str, words)]
         environment = {**self.environment, "PENSTOCK_SERVER": self.url}
-        done = subprocess.run(line, env=environment, capture_output=True, text=True)
+        done = run(line, env=environment, capture_output=True, text=True)
         if check and done.returncode:
             raise PenstockError(f"penstock {' '.join(map(str, words[:3]))}: {done.stderr[-1000:]}")
         return done.stdout

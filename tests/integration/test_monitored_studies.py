@@ -23,11 +23,18 @@ sys.path.insert(0, str(STUDIES))
 import monitored_offsets  # noqa: E402
 import monitored_shards  # noqa: E402
 import monitored_swarm  # noqa: E402
+from monitored import server as of_studies  # noqa: E402
 
 from bench import record  # noqa: E402
 from penstock.emulate.cluster.cluster import Cluster  # noqa: E402
+from tests.support import commands  # noqa: E402
 
 pytestmark = [pytest.mark.timed, *NODES, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(autouse=True)
+def _forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_studies, "run", commands.run)
 
 
 def missing(*programs: str) -> pytest.MarkDecorator:
