@@ -108,7 +108,7 @@ def _of_another_machine(why: str) -> Cost:
 
 
 def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
-    """What a run costs in a mode, as kept in `state_dir`; measured now (about 4 s) if it is not there.
+    """What a run costs in a mode, as kept in `state_dir`; measured now (some seconds) if it is not there.
 
     `again` measures in any case. Raises PenstockError if the programs cannot be loaded.
     """
@@ -154,8 +154,9 @@ def _measured(mode: str, journal: Journal) -> Cost:
             traced.enter(loop.pid)
             groups = nobody.cgroup_id, traced.cgroup_id
             rounds = [
-                _round(mode, journal, groups, Path(name), number % 2 == 1)
-                for number in range(ROUNDS)
+                made
+                for _ in range(ROUNDS // 2)
+                for made in _two_rounds(mode, journal, groups, Path(name))
             ]
         finally:
             loop.kill()
@@ -191,10 +192,13 @@ class _Round:
     receipt_traced: dict[str, Any]
 
 
-def _round(
-    mode: str, journal: Journal, groups: tuple[int, int], place: Path, first_on: bool
-) -> _Round:
-    """One round, armed for a group that has no member, and for that of the loop."""
+def _two_rounds(
+    mode: str, journal: Journal, groups: tuple[int, int], place: Path
+) -> tuple[_Round, _Round]:
+    """Two rounds in the order off, on, on, off with programs that are loaded once.
+
+    Each is armed for a group that has no member, and for that of the loop.
+    """
 
     def on(daemon: Daemon, group: int) -> tuple[_Span, _Span, dict[str, Any]]:
         target: dict[str, Any] = {
@@ -210,12 +214,16 @@ def _round(
         daemon.call("disarm")
         return armed, accounted, receipt
 
-    off = None if first_on else _let_pass()
     nobody, loop = groups
+    before = _let_pass()
     with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
-        armed, accounted, receipt = on(daemon, nobody)
-        traced, _, receipt_traced = on(daemon, loop)
-    return _Round(off or _let_pass(), armed, accounted, receipt, traced, receipt_traced)
+        ons = []
+        for _ in range(2):
+            armed, accounted, receipt = on(daemon, nobody)
+            traced, _, receipt_traced = on(daemon, loop)
+            ons.append((armed, accounted, receipt, traced, receipt_traced))
+    first, second = ons
+    return _Round(before, *first), _Round(_let_pass(), *second)
 
 
 def _let_pass() -> _Span:
