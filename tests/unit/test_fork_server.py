@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,39 @@ def test_names_that_are_no_text_reach_the_command_as_they_are(tmp_path: Path) ->
     )
     assert (forked.returncode, forked.stderr) == (real.returncode, real.stderr)
     assert forked.returncode == 2
+
+
+@pytest.mark.parametrize("popen", [commands.popen, subprocess.Popen], ids=["forked", "real"])
+def test_a_started_command_has_the_interface_of_a_process(
+    tmp_path: Path, popen: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Breaks where poll, a wait with a limit, signals, pipes or the status differ from subprocess's."""
+    env = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    line = [*LINE, "monitor", "run", "--name", "x", "--", "sh", "-c", "read a; echo got $a; exit 7"]
+    pipe = subprocess.PIPE
+    with popen(line, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert isinstance(process, commands.Forked) == (popen is commands.popen)
+        assert Path(f"/proc/{process.pid}").exists()
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.1)
+        out, _ = process.communicate("it\n", timeout=60)
+    assert out == "got it\n"
+    assert process.returncode == process.poll() == process.wait() == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_started_command_that_is_killed_has_the_signal_as_its_status(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    env = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    line = [*LINE, "serve", "--port", "0"]
+    statuses = []
+    for popen in (commands.popen, subprocess.Popen):
+        with popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout.readline().startswith(b"http://")
+            process.send_signal(number)
+            statuses.append(process.wait(60))
+        assert not Path(f"/proc/{process.pid}").exists()
+    assert statuses[0] == statuses[1]
+    assert number != signal.SIGKILL or statuses[0] == -signal.SIGKILL
