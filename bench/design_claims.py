@@ -378,9 +378,10 @@ def planted(studies: int, seed: int) -> dict[str, bool | None]:
     what = "outlying runs not looked for in an unreplicated 2^4"
     found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
     split = next(k for k in every if k.name.startswith("split-plot"))
-    hits = false_effects(split, normal, studies // 4, seed, blind=True)
+    some = studies // 4  # one in four names a false effect
+    hits = false_effects(split, normal, some, seed, blind=True)
     what = "a split-plot without its strata"
-    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    found[f"{what}: {100 * hits / some:.1f} % false"] = ends(hits, some)[0] > FALSE
     hits = sequential(studies, seed, each=True)
     what = "looks of a sequential study at 5 % each"
     found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE

@@ -153,10 +153,14 @@ def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> 
     worker = [p for p in Path("/proc").glob("[0-9]*") if _is_worker(p, process.pid, f"{net}-1")]
     assert len(worker) == 1
     os.kill(int(worker[0].name), 9)
+    left = [e for e in ground.journal().open_entries() if e.owner.pid == int(worker[0].name)]
+    assert "cgroup" in {e.kind for e in left}
     said, words = process.communicate(timeout=120)
     assert process.returncode == 0, words
     assert "host right was lost" in words
-    assert "cgroup" in ground.penstock("undo").stdout
+    assert ground.penstock("undo").returncode == 0
+    assert not {e.token for e in left} & {e.token for e in ground.journal().open_entries()}
+    assert not any(Path(e.target).exists() for e in left if e.kind == "cgroup")
     assert json.loads(said)["valid_runs"] == 4
     assert {b.manifest["host"]["host_id"] for b in bundles(out)} == {"left"}
     assert max(b.manifest["attempt"] for b in bundles(out)) == 2

@@ -79,7 +79,8 @@ def on_disks(store: Store) -> Counter[str]:
     found: Counter[str] = Counter()
     for name in store.roles.storage:
         (disk,) = store.cluster.nodes[name].disks.values()
-        # blocks of what is not written back yet are not counted
+        # blocks of what is not written back yet, to the disk and to its directory, are not counted
+        subprocess.run(["sync", "-f", disk.at], check=True)
         subprocess.run(["sync", "-f", disk.directory], check=True)
         files = (p for p in disk.directory.rglob("*") if "/brick" in str(p) and not p.is_symlink())
         seen = {s.st_ino: s.st_blocks * 512 for s in (p.stat() for p in files if p.is_file())}
