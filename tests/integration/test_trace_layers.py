@@ -7,7 +7,6 @@ import ctypes
 import fcntl
 import itertools
 import json
-import mmap
 import os
 import shlex
 import struct
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from penstock.observe.trace.layers.tables import Layers, LayersResult, served_un
 from penstock.observe.trace.show.summary import as_document
 from penstock.state import state_dir
 from tests.support import commands
+from tests.support.memory import kept_in_memory
 
 pytestmark = [
     pytest.mark.host,
@@ -380,18 +380,6 @@ for place in places * int(sys.argv[3]):
 """
 
 
-@contextlib.contextmanager
-def _kept_in_memory(path: Path) -> Iterator[None]:
-    """No page of the file leaves memory meanwhile (mlock(2))."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-        first = ctypes.c_char.from_buffer(mapped)
-        if libc.mlock(ctypes.byref(first), ctypes.c_size_t(len(mapped))):
-            raise OSError(ctypes.get_errno(), "mlock")
-        del first
-        yield
-
-
 @pytest.mark.parametrize("order", ["in-order", "scattered"])
 @pytest.mark.parametrize("kind", ["in memory", "a hole"])
 def test_what_no_device_served_is_not_said_to_be(
@@ -405,7 +393,7 @@ def test_what_no_device_served_is_not_said_to_be(
     bundle = tmp_path / "T"
     penstock = Path(sys.executable).with_name("penstock")
     words = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
-    with _kept_in_memory(path) if kind == "in memory" else contextlib.nullcontext():
+    with kept_in_memory(path) if kind == "in memory" else contextlib.nullcontext():
         commands.run([*words, path, order, "3"], check=True, capture_output=True)
     found = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
     codes = {f.code for f in found}
