@@ -553,49 +553,33 @@ enum {
 #define FSYNC_DATASYNC 1
 #define SPLICE_FIXED (1U << 31)
 
+/* 1 more than our operation, 0 for none. A table: of a switch the verifier follows every case to the end. */
+const volatile __u8 uring_ops[64] = {
+	[URING_READV] = 1 + OP_URING_READV,
+	[URING_WRITEV] = 1 + OP_URING_WRITEV,
+	[URING_FSYNC] = 1 + OP_URING_FSYNC,
+	[URING_READ_FIXED] = 1 + OP_URING_READ_FIXED,
+	[URING_WRITE_FIXED] = 1 + OP_URING_WRITE_FIXED,
+	[URING_SYNC_FILE_RANGE] = 1 + OP_SYNC_FILE_RANGE,
+	[URING_FALLOCATE] = 1 + OP_FALLOCATE,
+	[URING_OPENAT] = 1 + OP_OPEN,
+	[URING_CLOSE] = 1 + OP_CLOSE,
+	[URING_READ] = 1 + OP_URING_READ,
+	[URING_WRITE] = 1 + OP_URING_WRITE,
+	[URING_FADVISE] = 1 + OP_FADVISE,
+	[URING_OPENAT2] = 1 + OP_OPEN,
+	[URING_SPLICE] = 1 + OP_SPLICE_OUT,
+	[URING_RENAMEAT] = 1 + OP_RENAME,
+	[URING_UNLINKAT] = 1 + OP_UNLINK,
+	[URING_LINKAT] = 1 + OP_LINK,
+	[URING_FTRUNCATE] = 1 + OP_FTRUNCATE,
+	[URING_READV_FIXED] = 1 + OP_URING_READV,
+	[URING_WRITEV_FIXED] = 1 + OP_URING_WRITEV,
+};
+
 static __always_inline int uring_op(__u8 code)
 {
-	switch (code) {
-	case URING_READV:
-	case URING_READV_FIXED:
-		return OP_URING_READV;
-	case URING_WRITEV:
-	case URING_WRITEV_FIXED:
-		return OP_URING_WRITEV;
-	case URING_FSYNC:
-		return OP_URING_FSYNC;
-	case URING_READ_FIXED:
-		return OP_URING_READ_FIXED;
-	case URING_WRITE_FIXED:
-		return OP_URING_WRITE_FIXED;
-	case URING_SYNC_FILE_RANGE:
-		return OP_SYNC_FILE_RANGE;
-	case URING_FALLOCATE:
-		return OP_FALLOCATE;
-	case URING_OPENAT:
-	case URING_OPENAT2:
-		return OP_OPEN;
-	case URING_CLOSE:
-		return OP_CLOSE;
-	case URING_READ:
-		return OP_URING_READ;
-	case URING_WRITE:
-		return OP_URING_WRITE;
-	case URING_FADVISE:
-		return OP_FADVISE;
-	case URING_SPLICE:
-		return OP_SPLICE_OUT;
-	case URING_RENAMEAT:
-		return OP_RENAME;
-	case URING_UNLINKAT:
-		return OP_UNLINK;
-	case URING_LINKAT:
-		return OP_LINK;
-	case URING_FTRUNCATE:
-		return OP_FTRUNCATE;
-	default:
-		return -1;
-	}
+	return code < sizeof(uring_ops) ? (int)uring_ops[code] - 1 : -1;
 }
 
 /* A file registered with the ring. */

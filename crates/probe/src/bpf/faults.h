@@ -251,6 +251,32 @@ static __always_inline struct fault_state *fault_in_flight(void)
 	return state && state->start_ns ? state : NULL;
 }
 
+/* The mappings of one file that lie side by side, from `address` upwards, or downwards. */
+struct neighbours {
+	struct task_struct *task;
+	struct inode *inode;
+	__u64 address;
+	bool before;
+	bool program;
+	bool refused;
+};
+
+/* A callback, which the verifier follows once: a loop of look-ups takes it twenty times as long. */
+static long look_beside(__u64 index, void *context)
+{
+	struct neighbours *look = context;
+	struct mapping beside = {};
+
+	if (bpf_find_vma(look->task, look->address, look_at, &beside, 0) == -EBUSY)
+		look->refused = true;
+	if (beside.inode != look->inode)
+		return 1;
+	if (beside.flags & VM_EXEC)
+		look->program = true;
+	look->address = look->before ? beside.start - 1 : beside.end;
+	return 0;
+}
+
 /*
  * Programs and libraries are mapped in pieces side by side, of which one is executable. Asked once for each
  * file; a file whose executable piece is seen later changes sides then. Where the look at a neighbour is
@@ -259,9 +285,7 @@ static __always_inline struct fault_state *fault_in_flight(void)
 static __noinline int kind_of(struct task_struct *task, struct mapping *mapping, struct file_key *key)
 {
 	__u32 *known = bpf_map_lookup_elem(&programs, key), kind = FILE_OF_DATA;
-	struct mapping beside;
-	__u64 address;
-	long refused = 0;
+	struct neighbours look = { .task = task, .inode = mapping->inode };
 
 	if (known && *known == FILE_OF_PROGRAM && (mapping->flags & (VM_EXEC | VM_SHARED)) != VM_SHARED)
 		return FILE_OF_PROGRAM;
@@ -272,28 +296,15 @@ static __noinline int kind_of(struct task_struct *task, struct mapping *mapping,
 	else if (known)
 		return *known;
 	if (kind == FILE_OF_DATA) {
-		address = mapping->end;
-		for (int i = 0; i < NEIGHBOURS; i++) {
-			__builtin_memset(&beside, 0, sizeof(beside));
-			refused |= bpf_find_vma(task, address, look_at, &beside, 0) == -EBUSY;
-			if (beside.inode != mapping->inode)
-				break;
-			if (beside.flags & VM_EXEC)
-				kind = FILE_OF_PROGRAM;
-			address = beside.end;
-		}
-		address = mapping->start - 1;
-		for (int i = 0; i < NEIGHBOURS; i++) {
-			__builtin_memset(&beside, 0, sizeof(beside));
-			refused |= bpf_find_vma(task, address, look_at, &beside, 0) == -EBUSY;
-			if (beside.inode != mapping->inode)
-				break;
-			if (beside.flags & VM_EXEC)
-				kind = FILE_OF_PROGRAM;
-			address = beside.start - 1;
-		}
+		look.address = mapping->end;
+		bpf_loop(NEIGHBOURS, look_beside, &look, 0);
+		look.before = true;
+		look.address = mapping->start - 1;
+		bpf_loop(NEIGHBOURS, look_beside, &look, 0);
+		if (look.program)
+			kind = FILE_OF_PROGRAM;
 	}
-	if (kind == FILE_OF_PROGRAM || !refused)
+	if (kind == FILE_OF_PROGRAM || !look.refused)
 		bpf_map_update_elem(&programs, key, &kind, BPF_ANY);
 	return kind;
 }
