@@ -24,13 +24,14 @@ stores: $(STAMPS)/stores ## install what the long tests need beside that: shared
 ready: ## build while the packages of the tests are installed: one needs the processors, the other the network
 	@$(MAKE) --no-print-directory -j2 build setup
 
-# three lists of packages: what the build and the demo need, what the tests need, what the long tests need
+# three lists of packages: what the build and the demo need, what the tests need, what the long tests need; one after
+# the other, as two apt-get would be in each other's way
 $(STAMPS)/system-build: tools/setup.sh
 	@bash tools/setup.sh build
 	mkdir -p $(STAMPS)
 	touch $@
 
-$(STAMPS)/system-test: tools/setup.sh
+$(STAMPS)/system-test: tools/setup.sh | $(STAMPS)/system-build
 	@bash tools/setup.sh test
 	mkdir -p $(STAMPS)
 	touch $@
