@@ -59,6 +59,7 @@ $(STAMPS)/native: $(RUST) $(STAMPS)/python
 	@echo 'penstock: compiling the native part: about four minutes on two processors the first time' >&2
 	exec 9>$(STAMPS)/lock; flock 9
 	touch $@.begun
+	unset MAKEFLAGS MFLAGS # cargo and make below it take their own number of jobs
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
 	cargo build --release --quiet -p penstock-enter
 	install -s target/release/penstock-enter python/penstock/host/penstock-enter
