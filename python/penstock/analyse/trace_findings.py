@@ -207,6 +207,7 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
             _IN_FILE_ORDER,
         )
     rows = [row for row, _ in others]
+    files = _file_ids(rows)
     calls = sum(waits.calls for _, waits in others)
     time_ns = sum(waits.time_ns for _, waits in others)
     if calls < ENOUGH or run.share(time_ns) < LITTLE:
@@ -218,8 +219,8 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
         f"{duration(time_ns / calls)} each, {of_run(run.share(time_ns))}."
         + (_inferred(run) if any(waits.inferred for _, waits in others) else ""),
         {
-            "patterns": {"file_id": _file_ids(rows)[:MOST_TOLD]},
-            "files": len(_file_ids(rows)),
+            "patterns": {"file_id": files[:MOST_TOLD]},
+            "files": len(files),
             "calls": calls,
             "time_ns": time_ns,
         },
