@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 
 from penstock import _native
+from penstock.writing import write_whole
 
-_KEPT = Path(__file__).parents[2] / "out" / "known-host"
+_CACHE = Path(__file__).parents[2] / "out" / "known-host"
 _MEASURED = ("host-floor.json", "trace-cost.json")
 _MEASURE = """
 from penstock.emulate.disks.floor import host_floor
@@ -39,7 +40,7 @@ def with_known_host(state: Path) -> Path:
 
 @functools.cache
 def _measured() -> dict[str, str]:
-    """Text of each file that could be measured; what is lacking is named by the command that needs it.
+    """Text of each file that could be measured; a command names a missing one when it needs it.
 
     One process measures and the others of this boot and build take its result. Tests that run alone do not
     take what was measured while the processors were shared.
@@ -47,14 +48,14 @@ def _measured() -> dict[str, str]:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     built = Path(_native.__file__).stat().st_mtime_ns
     kind = "shared" if os.environ.get("PYTEST_XDIST_WORKER") else "alone"
-    _KEPT.mkdir(parents=True, exist_ok=True)
-    kept = _KEPT / f"{boot}-{built}-{kind}.json"
-    with (_KEPT / "lock").open("w") as lock:
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    cache = _CACHE / f"{boot}-{built}-{kind}.json"
+    with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_text(json.dumps(_measure()))
-        known: dict[str, str] = json.loads(kept.read_text())
-    return known
+        if not cache.exists():
+            write_whole(cache, json.dumps(_measure()))
+        texts: dict[str, str] = json.loads(cache.read_text())
+    return texts
 
 
 def _measure() -> dict[str, str]:

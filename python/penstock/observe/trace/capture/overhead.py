@@ -108,7 +108,7 @@ def _of_another_machine(why: str) -> Cost:
 
 
 def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
-    """What a run costs in a mode, as kept in `state_dir`; measured now (some seconds) if it is not there.
+    """Cost of a program run in a mode, read from `state_dir`; measured first (some seconds) if it is missing.
 
     `again` measures in any case. Raises PenstockError if the programs cannot be loaded.
     """
