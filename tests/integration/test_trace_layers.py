@@ -282,17 +282,17 @@ def test_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path) -> No
 
 
 def _resident_pages(path: Path) -> int:
-    said = subprocess.run([*FINCORE, path], check=True, capture_output=True, text=True)
-    return int(said.stdout)
+    fincore = subprocess.run([*FINCORE, path], check=True, capture_output=True, text=True)
+    return int(fincore.stdout)
 
 
 def test_residency_at_start_and_end(target: Path, tmp_path: Path) -> None:
     """Between fincore's figures before and after each moment: the kernel may take pages away at any time."""
-    words = [sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached"]
+    reader = [sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached"]
     count = f"{shlex.join(FINCORE)} {shlex.quote(str(target))}"
     script = f'{count} > "$0/begin" && "$@" && {count} > "$0/end"'
     before = _resident_pages(target)
-    run = Watched(tmp_path, "sh", "-c", script, tmp_path, *words)
+    run = Watched(tmp_path, "sh", "-c", script, tmp_path, *reader)
     after = _resident_pages(target)
     begin, last = (int((tmp_path / name).read_text()) for name in ("begin", "end"))
     table = run.frame("residency", target).set_index("moment")
