@@ -273,10 +273,11 @@ class Intake:
             return counted
         return due_at_the_end(counted, *self.polling, asyncio.get_running_loop().time())
 
-    def ends(self, accounts: Sequence[Account] = ()) -> None:
-        """Keeps the last accounts, and what is still to be told: it was stopped now."""
+    def ends(self, accounts: Sequence[Account] = (), utc_ns: int | None = None) -> None:
+        """Keeps the last accounts, and what is still to be told: it was stopped at `utc_ns`, by default now."""
         with self._lock:
-            event = Event("ending", time.time_ns(), detail="the collector was stopped")
+            stopped_ns = time.time_ns() if utc_ns is None else utc_ns
+            event = Event("ending", stopped_ns, detail="the collector was stopped")
             self._keep(_NONE, accounts, [event], at_once=True)
 
     def tell(self) -> None:

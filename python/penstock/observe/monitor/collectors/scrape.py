@@ -193,7 +193,7 @@ class Scraper:
         self._known = 0
         #: what is known of new series before their number is: should we be killed, their gaps are seen
         self._new: list[Account] = []
-        self._ending = self._stopping = False
+        self._stopping, self._ending = False, asyncio.Event()
         # one clock for all: a step of the host's does not reach the points
         self._utc_ns = time.time_ns() - time.monotonic_ns()
         begin, number = asyncio.get_running_loop().time(), len(self.targets)
@@ -209,7 +209,8 @@ class Scraper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._ending = True
+        self._ended_ns = time.time_ns()
+        self._ending.set()
         await self._keeping
         counted = self.intake.receipt.counted
         for target in self.targets:
@@ -325,7 +326,7 @@ class Scraper:
     async def _keep(self) -> None:
         waiting: list[pa.Table] = []
         while True:
-            ending = self._ending
+            ending, pause_s = self._ending.is_set(), GATHERED_S
             try:
                 if not waiting:
                     # what cannot be kept waits here, then in the reader, which takes so much and no more
@@ -335,7 +336,7 @@ class Scraper:
                     await asyncio.to_thread(self.intake.keep, waiting[0], new)
                     del waiting[0], self._new[: len(new)]
                 if ending:
-                    await asyncio.to_thread(self.intake.ends, self._accounts())
+                    await asyncio.to_thread(self.intake.ends, self._accounts(), self._ended_ns)
                     return
             except Closed:  # the points of the first were counted
                 for table in waiting[1:]:
@@ -347,9 +348,10 @@ class Scraper:
                 self.intake.receipt.counted["not kept at first"] += 1
                 if ending:
                     raise
-                await asyncio.sleep(1.0)
-            if not self._ending:
-                await asyncio.sleep(GATHERED_S)
+                pause_s = 1.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ending.wait()
 
     def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
         """Points by columns as tables of no more series than a batch may have."""
