@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -186,6 +187,29 @@ def test_the_token_is_for_the_very_server_that_a_url_leads_to(
     """Breaks where another user who listens at another address of the host is sent it."""
     with announced(server_of(bound, 5072)):
         assert (server_at(url) is not None) == ours
+
+
+def test_a_server_is_asked_again_once_its_token_is_on_file(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server listens before its file is there: who asks in between has no token for it."""
+    remote, server, sent = Remote("http://127.0.0.1:5072"), server_of("127.0.0.1", 5072), []
+
+    def answer(*_: Any, token: str | None = None, **__: Any) -> httpx.Response:
+        sent.append(token)
+        if len(sent) == 1:
+            stack.enter_context(announced(server))
+        return httpx.Response(200 if token == server.experiments_token else 401)
+
+    monkeypatch.setattr(remote, "_request", answer)
+    with contextlib.ExitStack() as stack:
+        assert remote._authorized("GET", "/", None, "", 1.0).status_code == 200
+    assert sent == [None, server.experiments_token]
+    # no server of this user: asked once
+    del sent[:]
+    sent.append(None)
+    assert remote._authorized("GET", "/", None, "", 1.0).status_code == 401
+    assert len(sent) == 2
 
 
 def test_what_is_left_of_a_dead_server_is_nobody_s(runtime: Path) -> None:

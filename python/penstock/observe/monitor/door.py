@@ -419,7 +419,7 @@ class Remote:
         if self._token:
             return self._request(method, path, body, media, wait_s, token=self._token)
         server = server_at(self.url)
-        while server is not None:
+        while True:
             answer = self._request(
                 method,
                 path,
@@ -427,15 +427,14 @@ class Remote:
                 media,
                 wait_s,
                 # not to another of the addresses that the name may have
-                url=server.url.rstrip("/"),
-                token=server.experiments_token,
-                cert=server.cert,
+                url=None if server is None else server.url.rstrip("/"),
+                token=None if server is None else server.experiments_token,
+                cert=None if server is None else server.cert,
             )
             before, server = server, server_at(self.url)
-            # another one, of another token, may have been started meanwhile
-            if answer.status_code != 401 or server == before:
+            # a server with another token may have started meanwhile; it listens before its token is on file
+            if answer.status_code != 401 or server is None or server == before:
                 return answer
-        return self._request(method, path, body, media, wait_s)
 
     def _request(
         self,
