@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.analyse import significance
@@ -214,23 +216,24 @@ def mean_ratio(cells: list[Cost]) -> float:
 def focal_factor(outcome: Outcome, response: str) -> str | None:
     """The factor that the question speaks of: by its levels' names, then its own; else the strongest."""
     question = outcome.question.lower()
+    shares = _shares(outcome, response)
     scores: dict[str, float] = {}
     for factor in outcome.factors:
         by_level = sum(named(v, question) for v in factor.levels)
         own = named(factor.name, question)
-        scores[factor.name] = (
-            4.0 * by_level + 2.0 * own + _share(outcome, response, factor.name) / 100
-        )
+        scores[factor.name] = 4.0 * by_level + 2.0 * own + shares[factor.name] / 100
     return max(scores, key=lambda name: scores[name]) if scores else None
 
 
-def _share(outcome: Outcome, response: str, factor: str) -> float:
-    """Per cent of the response's variation in terms that contain the factor."""
-    if outcome.effects is None or "variation_share" not in outcome.effects:
-        return 0.0
-    rows = outcome.effects[outcome.effects["response"] == response]
-    mine = [factor in str(term).split(":") for term in rows["term"]]
-    return float(rows.loc[mine, "variation_share"].sum())
+def _shares(outcome: Outcome, response: str) -> dict[str, float]:
+    """Per cent of the response's variation in terms that contain each factor."""
+    shares: dict[str, float] = defaultdict(float)
+    if outcome.effects is not None and "variation_share" in outcome.effects:
+        rows = outcome.effects[outcome.effects["response"] == response]
+        for term, share in zip(rows["term"], rows["variation_share"], strict=True):
+            for factor in str(term).split(":"):
+                shares[factor] += 0.0 if pd.isna(share) else float(share)
+    return shares
 
 
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:

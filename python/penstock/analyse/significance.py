@@ -142,11 +142,15 @@ def term_is_sure(outcome: Outcome, response: str, term: str) -> bool | None:
 
 
 def _terms(outcome: Outcome, response: str) -> pd.DataFrame | None:
+    """The rows of a response's factors and interactions; read them only."""
     table = outcome.effects
     if table is None or not {"term", "response", "p_value"} <= set(table.columns):
         return None
-    mine = table[table["response"].astype(str) == response]
-    return mine[outcome.is_effect(mine["term"])]
+    cached: dict[str, pd.DataFrame] = outcome.memory.setdefault("terms", {})
+    if response not in cached:
+        mine = table[table["response"].astype(str) == response]
+        cached[response] = mine[outcome.is_effect(mine["term"])]
+    return cached[response]
 
 
 @lru_cache(maxsize=512)

@@ -274,7 +274,7 @@ class Intake:
         return due_at_the_end(counted, *self.polling, asyncio.get_running_loop().time())
 
     def ends(self, accounts: Sequence[Account] = (), utc_ns: int | None = None) -> None:
-        """Keeps the last accounts, and what is still to be told: it was stopped at `utc_ns`, by default now."""
+        """Keeps the last accounts, and what is still to be told: it stopped at `utc_ns`, by default now."""
         with self._lock:
             stopped_ns = time.time_ns() if utc_ns is None else utc_ns
             event = Event("ending", stopped_ns, detail="the collector was stopped")
