@@ -29,7 +29,7 @@ from bench import record  # noqa: E402
 from penstock.emulate.cluster.cluster import Cluster  # noqa: E402
 from tests.support import commands  # noqa: E402
 
-pytestmark = [pytest.mark.timed, *NODES, pytest.mark.timeout(600)]
+pytestmark = [*NODES, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(autouse=True)
