@@ -408,7 +408,7 @@ CASES: dict[str, Case] = {
         says=(
             "where it is least, with hdd-7200, the factor is still 2.0",
             "Whatever the disk, compression off is best",
-            "(then compression with 14 %)",
+            "is disk, which explains 91 % of the variation in ratios",
         ),
     ),
     "whether-it-helps-and-it-depends": Case(
@@ -563,7 +563,7 @@ CASES: dict[str, Case] = {
         says=(
             "sata-ssd reduces it (from 22 to 1.5)",
             "with clustered, hdd-7200 and sata-ssd are equally good",
-            "is heap, which explains 35 % of the variation (then heap × disk with 32 % and disk with 32 %).",
+            "46 % of the variation in ratios (then heap × disk with 27 % and disk with 27 %)",
         ),
         never=("on average",),
     ),

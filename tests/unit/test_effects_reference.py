@@ -214,7 +214,7 @@ def test_levels_that_differ_a_hundredfold_are_told_as_ratios(tmp_path):
     row = effects(runs, plan, "y", scale=LOG).set_index("term").loc["f"]
     assert row["ratio_ci_low"] < 140 < row["ratio_ci_high"]
     assert row["ratio"] == pytest.approx(np.exp(row["effect"]))
-    assert usual_scale(runs.assign(y=runs["y"] + 10), "y") == LINEAR
+    assert usual_scale(runs.assign(y=runs["y"] + 10), "y") == LOG
     assert (
         usual_scale(runs.assign(y=runs["y"] - 8), "y") == LINEAR
     )  # below 0 no ratio has a meaning

@@ -40,8 +40,7 @@ def scales(outcome: Outcome) -> Iterator[Finding]:
             yield Finding(
                 "effect-scale",
                 "info",
-                f"Effects on {response.name} are told on the scale of {IN_WORDS[scale]}: its values are so "
-                "far apart that on their own scale whatever goes with the largest would rank first.",
+                f"Effects on {response.name} are on the scale of {IN_WORDS[scale]}.",
                 {"table": "effects", "response": response.name, "scale": scale},
                 f"`scale: linear` of the response {response.name} in the study tells differences.",
             )

@@ -14,8 +14,12 @@ from penstock.errors import PenstockError
 
 LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
 SCALES = (LINEAR, LOG, BOX_COX, RANK)
-#: from this ratio of treatment means on, differences say only that the largest is large
+#: from this ratio of treatment means on, effects are ratios unless the spread of the runs contradicts it
+THREEFOLD = 3.0
+#: from this ratio on they always are: differences would only say that the largest is large
 HUNDREDFOLD = 100.0
+#: level at which the spread of the runs contradicts logarithms
+_LEVEL = 0.05
 #: Box-Cox powers that are looked at, either side of 0
 MOST_POWER = 3.0
 #: a Box-Cox power below which it is that of logarithms
@@ -99,8 +103,12 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
 
 
 def usual_scale(runs: pd.DataFrame, response: str) -> str:
-    """The scale on which a response is analysed where nothing else is said: logarithms where all values are
-    above 0 and the means of treatments differ a hundredfold, else as measured."""
+    """The scale of a response with `scale: auto`: logarithms or as measured.
+
+    Logarithms need values above 0 and treatment means that differ threefold. Below a hundredfold they also
+    need runs whose spread within treatments does not contradict them: of the Box-Cox powers 0 and 1, 1 must
+    not be better at 5 % (likelihood ratio, Box & Cox 1964; without replicates nothing contradicts).
+    """
     values = pd.to_numeric(runs[response], errors="coerce").astype(float)
     good = np.isfinite(values)
     if "valid" in runs.columns:
@@ -108,5 +116,25 @@ def usual_scale(runs: pd.DataFrame, response: str) -> str:
     values = values[good]
     if values.empty or not (values > 0).all() or "treatment_id" not in runs.columns:
         return LINEAR
-    means = values.groupby(runs.loc[values.index, "treatment_id"]).mean()
-    return LOG if means.max() >= HUNDREDFOLD * means.min() else LINEAR
+    treatments = runs.loc[values.index, "treatment_id"]
+    means = values.groupby(treatments).mean()
+    if means.max() < THREEFOLD * means.min():
+        return LINEAR
+    if means.max() >= HUNDREDFOLD * means.min():
+        return LOG
+    return LINEAR if _contradicts_logarithms(values, treatments) else LOG
+
+
+def _contradicts_logarithms(values: pd.Series[float], treatments: pd.Series[str]) -> bool:
+    """True if runs spread within their treatments as equal differences do, and not as equal ratios."""
+    free = len(values) - treatments.nunique()
+    relative = values / geometric_mean(values.to_numpy())
+
+    def spread(of: pd.Series[float]) -> float:
+        return float(((of - of.groupby(treatments).transform("mean")) ** 2).sum())
+
+    as_measured, logarithms = spread(relative), spread(np.log(relative))
+    if free < 1 or not as_measured > 0 or not logarithms > 0:
+        return False
+    limit = float(stats.chi2.ppf(1 - _LEVEL, 1))
+    return free * math.log(logarithms / as_measured) > limit

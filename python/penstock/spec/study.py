@@ -241,7 +241,7 @@ class Response(_Frozen):
     source: ResponseSource
     unit: str
     better: Literal["higher", "lower"]
-    #: on which effects are worked out; `auto`: logarithms where treatments differ a hundredfold, else linear
+    #: scale of the effects; `auto`: logarithms where treatments differ threefold and the spread allows it
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = "auto"
     desire: Desire | None = None
 

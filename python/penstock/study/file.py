@@ -544,8 +544,8 @@ class ResponseFile(Part):
     better: Literal["higher", "lower"] = Field(description="Which direction is better.")
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = Field(
         "auto",
-        description="Scale on which effects are worked out; auto: log (ratios) where the means of treatments "
-        "differ a hundredfold, else linear.",
+        description="Scale of the effects; auto: log (ratios) if the means of treatments differ threefold "
+        "and the spread of the runs does not contradict it, else linear.",
     )
     desire: DesireFile | None = Field(
         None, description="What values are worth, where several responses are weighed."
