@@ -250,6 +250,7 @@ STUDY_FINDINGS = Table(
                 "reasons",
                 "stragglers",
                 "limits",
+                "nothing_valid",
                 "runs",
                 "fidelity",
                 "observers",

@@ -59,6 +59,7 @@ CODES = {
     "no-pure-error": "no replicates, hence no interval from the runs themselves",
     "straggler": "the node of several that is at work longest, and why as far as the tables say",
     "straggler-none": "no node of several stands out",
+    "nothing-valid": "no run is valid: why, and what to do",
     "run-invalid": "runs left out because what was asked of the host was not delivered",
     "run-failed": "runs whose workload failed or timed out",
     "run-missing": "planned runs that were not made",
@@ -124,6 +125,8 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
     def said(*codes: str, most: int = 99) -> list[Finding]:
         return [f for code in codes for f in found if f.code == code][:most]
 
+    if nothing := said("nothing-valid", most=1):
+        return nothing
     which = kind(outcome.question) == "which"
     asked = [] if which else said("cost", "remedy", most=2)
     best = said(*_ANSWER)

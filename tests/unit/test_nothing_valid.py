@@ -1,0 +1,55 @@
+"""A study without a valid run: its answer gives the reason and what to do, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.campaign.analysis import analyse
+from penstock.plugins import STUDY_FINDINGS
+from tests.unit.planted_study import Planted
+from tests.unit.recorded_study import plan_of_text, record, study_text
+
+TEXT = study_text({"a": "{levels: [x, z]}"}, "{kind: full, replicates: 2}")
+
+
+def planted(**more: object) -> Planted:
+    return Planted(
+        "Which is the fastest?",
+        {"disk": ["hdd-7200", "sata-ssd"]},
+        lambda levels: {"throughput": 10.0},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_runs_that_the_host_spoilt(tmp_path: Path) -> None:
+    runs = [row.run_id for row in plan_of_text(TEXT, tmp_path).rows]
+    out = record(tmp_path, TEXT, lambda row: {"y": 1.0}, lost=runs)
+    assert analyse(out, report=False).answer == [
+        "No run is usable: planted (4 of 4 runs). Free the host of other work, or raise the disks' "
+        "time_scale, then repeat the runs with `penstock run STUDY -o OUT --resume`."
+    ]
+    # one valid run is something to go by
+    (tmp_path / "more").mkdir()
+    out = record(tmp_path / "more", TEXT, lambda row: {"y": 1.0}, lost=runs[1:])
+    assert "No run is usable" not in " ".join(analyse(out, report=False).answer)
+
+
+def test_a_program_that_always_failed(tmp_path: Path) -> None:
+    out = planted(failed=lambda _: True).write(tmp_path / "out")
+    (answer,) = analyse(out, report=False).answer
+    assert re.fullmatch(
+        r"No run is usable: the workload ended with status 1 \(6 of 6 runs\)\. Read r\d+/stderr\.txt, "
+        r"correct the study, then repeat the runs with `penstock run STUDY -o OUT --resume`\.",
+        answer,
+    )
+
+
+def test_the_report_says_it_first(tmp_path: Path) -> None:
+    out = planted(failed=lambda _: True).write(tmp_path / "out")
+    page = (analyse(out).report or out).read_text()
+    answer = re.search(r'<ol class="answer">(.*?)</ol>', page, re.DOTALL)
+    assert answer is not None
+    assert answer[1].startswith("<li>No run is usable: the workload ended with status 1")
+    assert answer[1].count("<li>") == 1
+    assert "nothing_valid" in STUDY_FINDINGS
