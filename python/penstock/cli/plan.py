@@ -80,6 +80,7 @@ def command(
     from penstock.design.show import paragraph, plan_text, sequence_text
     from penstock.study.load import load_study
     from penstock.study.resolve import resolvable
+    from penstock.study.unused import unused_disks
 
     loaded, notes = as_planned(load_study(study, overrides, quick))
     plan = make_plan(loaded)
@@ -92,6 +93,7 @@ def command(
     treatments = resolvable(loaded, treatments_of(plan))
     speeds = speeds_of(loaded, treatments)
     warnings = [
+        *unused_disks(loaded),
         *time_out_warnings(treatments),
         *what_run_says(treatments),
         *speeds.unequal(),
