@@ -50,6 +50,29 @@ def test_it_is_called_as_the_script_is(argv: list[str], name: str, program: str)
     assert f"How much does the disk cost {program}," in draft(argv, name, "x")
 
 
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["kv/kv", "-db", "{data}/x"], "{study_dir}/kv/kv -db {data}/x"),
+        (["./kv/kv -db {data}/x | wc -l"], "{study_dir}/kv/kv -db {data}/x | wc -l"),
+        (["python3", "load.py", "{data}"], "python3 {study_dir}/load.py {data}"),
+        (["kv/absent", "{data}"], "kv/absent {data}"),
+        (["load.py", "{data}"], "load.py {data}"),  # of PATH
+    ],
+)
+def test_a_relative_program_is_named_from_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], line: str
+) -> None:
+    """A run has a working directory of its own: without this the program is not there (status 127)."""
+    (tmp_path / "kv").mkdir()
+    for name in ("kv/kv", "load.py"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    assert f'  command: "{line}"\n' in draft(argv, "kv", "kv.study.yaml")
+    below = line.replace("{study_dir}/", "{study_dir}/../")
+    assert f'  command: "{below}"\n' in draft(argv, "kv", "studies/kv.study.yaml")
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from penstock.spec.names import BUILT_IN
 from penstock.spec.template import doubled
@@ -75,7 +77,9 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
 
     `{data}`, `{run_dir}`, `{study_dir}` and `{python}` in `argv` stay templates, other braces are literal.
     One argument with blanks is taken as a shell command. A program that does not name `{data}` runs in it.
+    Relative paths of the program and its script begin with `{study_dir}`: no run works in this directory.
     """
+    argv = _from_study(argv, Path(file).parent)
     words = _words(argv)
     command = argv[0] if len(argv) == 1 and " " in argv[0] else " ".join(_quoted(a) for a in argv)
     command = _escaped(command)
@@ -112,9 +116,35 @@ def _words(argv: Sequence[str]) -> list[str]:
     return shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
 
 
+def _from_study(argv: Sequence[str], place: Path) -> list[str]:
+    """The command with the files that it starts from named from `place`, the directory of the study."""
+    words, named = _words(argv), list(argv)
+    shell = len(argv) == 1 and len(words) > 1
+    for i in range(1 + _has_script(words)):
+        if not words or os.path.isabs(words[i]) or not os.path.isfile(words[i]):
+            continue
+        if i == 0 and "/" not in words[0]:
+            continue  # a program of PATH
+        new = f"{{study_dir}}/{os.path.relpath(words[i], place)}"
+        if shell:
+            named[0] = named[0].replace(words[i], new, 1)
+        else:
+            named[i] = new
+    return named
+
+
+def _has_script(words: Sequence[str]) -> bool:
+    """True for an interpreter with a script."""
+    return (
+        len(words) > 1
+        and _INTERPRETER.fullmatch(_last_part(words[0])) is not None
+        and words[1][:1] != "-"
+    )
+
+
 def _program(words: Sequence[str]) -> str:
     """What a person would call the program: of `python3 load.py`, it is load.py."""
-    if len(words) > 1 and _INTERPRETER.fullmatch(_last_part(words[0])) and words[1][:1] != "-":
+    if _has_script(words):
         return _last_part(words[1])
     return _last_part(words[0]) if words else ""
 
