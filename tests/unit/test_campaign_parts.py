@@ -12,11 +12,11 @@ import pytest
 from penstock.campaign import disk_space
 from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.frozen import (
+    altered,
     campaign,
     differences,
     freeze,
     read_campaign,
-    refuse_altered,
 )
 from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
@@ -86,7 +86,8 @@ def test_a_resumed_study_may_grow(tmp_path: Path) -> None:
     _, plan, before = frozen(tmp_path)
     _, longer, after = frozen(tmp_path, STUDY.replace("replicates: 1", "replicates: 3"))
     assert len(longer.rows) == 3 * len(plan.rows)
-    refuse_altered(before, after, {r.run_id for r in plan.rows}, tmp_path)
+    runs = {r.run_id for r in plan.rows}
+    assert altered(before, after, runs, runs, tmp_path) == set()
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,21 @@ def test_a_resumed_study_may_not_alter_what_was_made(
 ) -> None:
     _, plan, before = frozen(tmp_path)
     _, _, after = frozen(tmp_path, STUDY.replace(*change))
+    runs = {r.run_id for r in plan.rows}
     with pytest.raises(BadInput, match=said):
-        refuse_altered(before, after, {r.run_id for r in plan.rows}, tmp_path)
-    refuse_altered(before, after, set(), tmp_path)  # with nothing made, nothing is altered
+        altered(before, after, runs, runs, tmp_path)
+    assert altered(before, after, set(), set(), tmp_path) == set()  # nothing made, nothing altered
+
+
+def test_runs_that_are_not_valid_may_be_altered(tmp_path: Path) -> None:
+    """A command that failed is corrected, and the study goes on in its directory."""
+    _, plan, before = frozen(tmp_path)
+    _, _, after = frozen(tmp_path, STUDY.replace("cat {data}", "wc {data}"))
+    runs = {r.run_id for r in plan.rows}
+    assert altered(before, after, runs, set(), tmp_path) == runs
+    one = min(runs)
+    with pytest.raises(BadInput, match=f"valid runs in .*: run {one}: command: was"):
+        altered(before, after, runs, {one}, tmp_path)
 
 
 def test_differences_are_named_by_their_place() -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.surface import LACK, PURE, surface
-from penstock.campaign.frozen import Campaign, campaign, freeze, read_campaign, refuse_altered
+from penstock.campaign.frozen import Campaign, altered, campaign, freeze, read_campaign
 from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.design.show import plan_text
 from penstock.spec.study import Study
@@ -107,7 +107,8 @@ def test_a_resumed_study_has_the_same_runs(tmp_path: Path) -> None:
     before = read_campaign(out)
     assert before is not None
     longer = make_plan(composite(tmp_path, "kind: {table: {file: ccd.csv}}, replicates: 2"))
-    refuse_altered(before, facts(study, longer), {r.run_id for r in plan.rows}, out)
+    runs = {r.run_id for r in plan.rows}
+    assert altered(before, facts(study, longer), runs, runs, out) == set()
     assert [r for r in longer.rows if r.replicate == 1] == plan.rows
 
 

@@ -113,26 +113,31 @@ def as_run(study: Study, overrides: list[str]) -> str:
     return f"# {study.source_path.name}, as run with {' '.join(asked)}\n{study.source_text}"
 
 
-def refuse_altered(before: Campaign, now: Campaign, made: set[str], out: Path) -> None:
-    """Raises BadInput, naming the differences, if the runs made so far are not those of `now`."""
+def altered(
+    before: Campaign, now: Campaign, made: set[str], valid: set[str], out: Path
+) -> set[str]:
+    """The runs among `made` that are other runs now. They must be made again.
+
+    Raises BadInput, with the differences, if one of them is among `valid`.
+    """
     if before.name != now.name:
         raise BadInput(f"{out} holds the study {before.name}, not {now.name}; choose another -o")
-    faults = []
+    changes = {}
     for run_id in sorted(made):
         was = before.treatments.get(before.runs.get(run_id, ""), {})
         becomes = now.treatments.get(now.runs.get(run_id, ""))
         if becomes is None:
-            faults.append(f"run {run_id} is no longer in the plan")
-            continue
-        changed = differences(was, becomes)
-        if changed:
-            faults.append(f"run {run_id}: {changed[0]}")
+            changes[run_id] = f"run {run_id} is no longer in the plan"
+        elif changed := differences(was, becomes):
+            changes[run_id] = f"run {run_id}: {changed[0]}"
+    faults = [change for run_id, change in changes.items() if run_id in valid]
     if faults:
         more = f" (and {len(faults) - 1} more runs)" if len(faults) > 1 else ""
         raise BadInput(
-            f"the study has changed in what alters the {len(made)} runs already made in {out}: "
-            f"{faults[0]}{more}. Put it back, or choose another -o"
+            f"the study has changed in what alters valid runs in {out}: {faults[0]}{more}. Undo the change, "
+            "or choose another -o"
         )
+    return set(changes)
 
 
 def differences(was: Any, becomes: Any, path: str = "") -> list[str]:

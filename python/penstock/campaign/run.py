@@ -25,11 +25,11 @@ from penstock.campaign.disk_space import forecast
 from penstock.campaign.executor import HostExecutor
 from penstock.campaign.frozen import (
     Campaign,
+    altered,
     as_run,
     campaign,
     freeze,
     read_campaign,
-    refuse_altered,
 )
 from penstock.campaign.interrupted import interrupted_attempts
 from penstock.campaign.limits import Used
@@ -56,6 +56,8 @@ from penstock.spec.study import Retry, Study
 from penstock.state import state_dir
 from penstock.study.load import load_study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolved_treatments
+from penstock.study.unused import unused_disks
+from penstock.text import listed
 
 if TYPE_CHECKING:
     from penstock.campaign.analysis import Analysis
@@ -208,15 +210,21 @@ def run_loaded(
     with _locked(out), contextlib.ExitStack() as stack:
         found = attempts(out)
         made = _made(found, study.retry)
+        stale: dict[str, int] = {}  # runs of the study as it was, with their last attempt
         facts = asked
         if before is not None:
-            refuse_altered(before, asked, set(made), out)
+            valid = {i for i, m in made.items() if m.outcome.valid}
+            stale = {
+                i: made.pop(i).outcome.attempt
+                for i in altered(before, asked, set(made), valid, out)
+            }
             facts = _continued(before, asked)
             made = once_more(made)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         used = Used.of(out, study.limits)
         finished = None if keep_going else _finished_treatments(plan, made)
         never = {} if finished is None else _never_finished(plan, made, finished)
+        never |= stale
         made = {i: m for i, m in made.items() if i not in never}
         to_make = still_to_make(plan.rows, made)
         progress = RunProgress(
@@ -224,12 +232,17 @@ def run_loaded(
         )
         for note in notes:
             progress.say(note)
+        if stale:
+            progress.say(
+                f"the study has changed; repeating what is not valid: {listed(sorted(stale))}"
+            )
         for left in undo(journal):
             progress.say(
                 f"put back from an earlier run: {left.kind} {left.target} ({left.outcome}"
                 f"{': ' + left.note if left.outcome == 'failed' else ''})"
             )
-        for warning in time_out_warnings(treatments.values()) if to_make else ():
+        early = [*unused_disks(study), *time_out_warnings(treatments.values())] if to_make else []
+        for warning in early:
             progress.say(f"warning: {warning}")
         if to_make:
             refuse_unusable(d for r in treatments.values() for d in r.disks)
