@@ -259,6 +259,23 @@ def test_files_of_a_traced_study_are_operations(check: Run, tmp_path: Path) -> N
     assert done.document["rows"][1]["mean"] == pytest.approx(26.0)
 
 
+def test_a_traced_study_is_compared_with_another(check: Run, tmp_path: Path) -> None:
+    """Rows have their metric's unit; files of one run, and flushes, which have no bytes, are left out."""
+    before, after = (planted(tmp_path / name, slow) for name, slow in (("a", 1.0), ("b", 1.3)))
+    for out in (before, after):
+        for run in sorted((out / "runs").iterdir()):
+            files = pa.table({"file_id": pa.array([1]), "path": pa.array(["/x/log"])})
+            if not (run / "files.parquet").exists():
+                pq.write_table(files, run / "files.parquet")
+    done = check(before, after, "--json", "--trials", "2", "--tolerance", "10%")
+    assert done.status == 3, done.stderr
+    rows = {(r["module"], r["operation"], r["metric"]): r for r in done.document["rows"]}
+    assert rows["t01", "write /x/log", "bytes"]["unit"] == "B"
+    assert rows["t02", "write /x/log", "mean_time"]["verdict"] == "SLOW"
+    one = check(f"{before}:t01", f"{after}:t01", "--json", "--trials", "2")
+    assert {r["module"] for r in one.document["rows"]} == {"t01"}, one.stderr
+
+
 WORKFLOW = {
     "schema": "penstock/prediction/1",
     "workload": "w",

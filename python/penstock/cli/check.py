@@ -85,8 +85,11 @@ def _expectation(path: Path, tolerance: float | None, trials: int | None) -> Exp
     from penstock.archive.selection import is_study
     from penstock.spec.expected import TOLERANCE, TRIALS
 
-    if path.suffix in (".csv", ".parquet") or is_study(path):
-        return expected_of(read_measured(path), tolerance or TOLERANCE, trials or TRIALS)
+    table = path.suffix in (".csv", ".parquet")
+    study, colon, _ = str(path).rpartition(":")
+    if table or is_study(path) or (colon and is_study(Path(study))):
+        measured = read_measured(path)
+        return expected_of(measured, tolerance or TOLERANCE, trials or TRIALS, every_row=table)
     return load_expectation(path, tolerance, trials)
 
 
