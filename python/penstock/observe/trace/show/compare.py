@@ -11,7 +11,7 @@ from penstock.analyse.replicates import Measured, Replicated
 from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
 from penstock.console import Console
 from penstock.errors import printable
-from penstock.observe.trace.show.summary import tail
+from penstock.observe.trace.show.table import tail
 from penstock.text import duration, size
 
 _SHOWN = 10

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from penstock.archive.trace_tables import first_of_path
@@ -17,16 +15,21 @@ from penstock.errors import printable
 from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.session import Traced
-from penstock.observe.trace.show.closing_sentence import named, of_paths
-from penstock.text import FAULTS, basis_text, duration
-from penstock.text import size as size_in_words
+from penstock.observe.trace.show.closing_sentence import of_paths
+from penstock.observe.trace.show.table import (
+    WIDEST,
+    by_time,
+    file_table,
+    print_table,
+    shown,
+    width,
+)
+from penstock.text import basis_text
 
 if TYPE_CHECKING:
     from penstock.analyse.finding import Finding
 
-_SHOWN = 12
 _FINDINGS = 3
-_JUDGED = 32  # calls that a verdict needs
 
 
 def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, Any]:
@@ -140,52 +143,15 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     return together | {"threads": threads, "basis": basis_text(judged["basis"])}
 
 
-def _milliseconds(row: Mapping[str, Any]) -> str:
-    """The time of a row's calls; a dash where none of a few was among those that are timed."""
-    return f"{row['time_ns'] / 1e6:.3g} ms" if row["time_ns"] or not row["calls"] else "–"
-
-
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
-    """Prints the summary on stdout, at most 100 columns wide."""
-    width = min(Console().width, 100) if sys.stdout.isatty() else 100
-    console = Console(width=width)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("file", no_wrap=True)
-    table.add_column("", no_wrap=True, min_width=5)
-    for name, least in (("calls", 5), ("bytes", 9), ("per call", 8), ("time", 8)):
-        table.add_column(name, justify="right", no_wrap=True, min_width=least)
-    table.add_column("pattern", no_wrap=True)
+    """Prints the summary on stdout. Tables are cut only for a terminal."""
+    fit = width()
+    console = Console(width=fit or WIDEST)
     paths = dict(_paths(traced))
-    every = of_paths([*traced.result.verdicts, *traced.result.flushes], paths)
-    judged = sorted(every, key=lambda row: -row["time_ns"])
-    shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
-    told: set[tuple[int, str]] = set()
-    for row in shown:
-        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 36))
-        if row["direction"] == "sync":
-            time_ms = _milliseconds(row)
-            each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
-            table.add_row(label, "flush", str(row["calls"]), "", "", time_ms, each)
-            continue
-        verdict = row["together"]
-        kind = _kind(verdict)
-        kind += ", counted" if row["basis"] == "counters" else ""
-        kind += f", {basis_text(FAULTS)}" if row["basis"] == FAULTS else ""
-        table.add_row(
-            label,
-            row["direction"],
-            str(row["calls"]),
-            size_in_words(row["done_bytes"]),
-            size_in_words(verdict["median_size_bytes"]),
-            _milliseconds(row),
-            kind,
-        )
-        both = row.get("both")
-        if both and both["class"] != "insufficient" and (row["file_id"], row["basis"]) not in told:
-            told.add((row["file_id"], row["basis"]))
-            table.add_row(label, "both", str(both["requests"]), "", "", "", _kind(both))
-    console.print(table)
-    rest = len(judged) - len(shown)
+    rows = by_time(of_paths([*traced.result.verdicts, *traced.result.flushes], paths))
+    most = shown(rows)
+    print_table(file_table(most, paths, fit=fit))
+    rest = len(rows) - len(most)
     if rest > 0:
         console.print(f"and {rest} with less (--json or -o gives all)", style="dim")
     receipt = traced.result.receipt
@@ -222,10 +188,6 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         console.print(Text(f"bundle: {traced.bundle}"), style="dim")
 
 
-def _kind(verdict: Mapping[str, Any]) -> str:
-    return str(verdict["class"]) + (f" ({verdict['k']})" if verdict["k"] else "")
-
-
 def _in_words(paired: Mapping[str, Any]) -> str:
     """What runs with and without tracing in turns said."""
     low, share, high = (100 * paired[name] for name in ("low", "share", "high"))
@@ -238,8 +200,3 @@ def _paths(traced: Traced) -> list[tuple[int, str | None]]:
     return list(
         zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
     )
-
-
-def tail(text: str, most: int) -> str:
-    """The end of a text that is longer than `most`, the part that tells paths apart."""
-    return text if len(text) <= most else "…" + text[1 - most :]
