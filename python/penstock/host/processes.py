@@ -18,6 +18,8 @@ from penstock.host.mounts import parse_mountinfo
 TOKEN_VARIABLE = "PENSTOCK_RUN_TOKEN"
 #: how long processes are waited for into which programs are being loaded [s]
 _LOADING_S = 2.0
+#: how old a process may be for which now is the moment of its call [s]
+_JUST_S = 10.0
 #: include/linux/sched.h
 _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
 
@@ -45,6 +47,18 @@ def _stat(pid: int) -> list[bytes] | None:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X", b"x") else fields
+
+
+def called_ns() -> int | None:
+    """When this process started [ns since 1970], to 10 ms; None if that is more than 10 s ago.
+
+    A command takes a second to import its libraries; who calls it means the moment of the call.
+    """
+    ticks = start_ticks(os.getpid())
+    if ticks is None:
+        return None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time_ns() - round(age_s * 1e9) if 0 <= age_s < _JUST_S else None
 
 
 @dataclass(frozen=True)

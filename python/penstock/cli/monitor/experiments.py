@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Literal
 
 import typer
@@ -49,7 +50,16 @@ def mark(
     said = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
     if len(said) != 1:
         raise BadInput(f"found {len(said)} marks; expected one of --begin, --end, --note")
-    patient(server).mark(name, *said[0], moment(at))
+    patient(server).mark(name, *said[0], moment(at) or _called_ns(server))
+
+
+def _called_ns(server: str | None) -> int | None:
+    """When this command was called, for a store of this host; None where the clock of another counts."""
+    from penstock.host.processes import called_ns
+    from penstock.host.servers import server_at
+
+    url = server or os.environ.get("PENSTOCK_SERVER")
+    return called_ns() if url is None or server_at(url) is not None else None
 
 
 @app.command()
