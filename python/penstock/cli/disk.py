@@ -139,11 +139,16 @@ def schedule(
 def mark(
     mount: Path = typer.Argument(help="Where the disk is."),
     phase: str = typer.Argument(help="The phase that begins."),
+    as_json: bool = JSON,
 ) -> None:
     """Say that a phase begins: changes planned after it get their time."""
     from penstock.emulate.disks import persistent
 
-    print(f"{mount}: {persistent.mark(mount, phase)} changes waited for {phase}")
+    changes = persistent.mark(mount, phase)
+    if as_json:
+        print(json.dumps({"mount": str(mount), "phase": phase, "changes": changes}))
+    else:
+        print(f"{mount}: {changes} changes waited for {phase}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def command(
     cache: Path | None = typer.Option(
         None,
         help="Where indexes lie while it runs, 28 bytes a request (default: the temporary directory).",
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print where it listens as one JSON object."
     ),
 ) -> None:
     """Serve experiments, what is emulated on this host, and pages of studies and traces, until Ctrl-C.
@@ -105,7 +109,8 @@ def command(
             own_token=own_token,
             open_reads=open_reads,
         )
-        print(door.url, flush=True)
+        place = {"url": door.url, "port": door.port, "token_file": str(file)}
+        print(json.dumps(place) if as_json else door.url, flush=True)
         key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
         say(f"live: {door.url}live{key}")
         if served.traces or served.studies:

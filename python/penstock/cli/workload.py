@@ -60,6 +60,7 @@ def make_one(
         False, "--staged", help="Tasks that bring inputs and take results."
     ),
     to: str = _FORMAT,
+    as_json: bool = _JSON,
 ) -> None:
     """Make a synthetic workload of one access pattern, or one of two applications."""
     from penstock.workload.make import made
@@ -78,7 +79,7 @@ def make_one(
         "compute_s": compute,
         "launch": launch,
     }
-    _write(made(kind, size, options), output, to)
+    _write(made(kind, size, options), output, to, as_json)
 
 
 @app.command("show")
@@ -119,12 +120,13 @@ def convert_one(
         "--io-share",
         help="WfFormat: share of run times that was input and output (default: what avgCPU leaves).",
     ),
+    as_json: bool = _JSON,
 ) -> None:
     """Write a workload in another format; what the other format has no word for is kept."""
     from penstock.workload.read import read_workload
 
     found = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
-    _write(found, output, to)
+    _write(found, output, to, as_json)
 
 
 @app.command("trace")
@@ -151,6 +153,7 @@ def trace_one(
         True, "--launch/--no-launch", help="Keep the launch times, or leave them to the platform."
     ),
     to: str = _FORMAT,
+    as_json: bool = _JSON,
 ) -> None:
     """Make a workload of traced runs: operations, computing, and dependencies by files."""
     from penstock.archive.completeness import reading
@@ -171,7 +174,7 @@ def trace_one(
         )
     if into is not None:
         found = replaced(read_workload(into), found)
-    _write(found, output, to)
+    _write(found, output, to, as_json)
 
 
 def _model(sizes: str | None, seed: int) -> SizeModel | None:
@@ -180,7 +183,8 @@ def _model(sizes: str | None, seed: int) -> SizeModel | None:
     return None if sizes is None else SizeModel.parse(sizes, seed)
 
 
-def _write(workload: Workload, output: Path, to: str) -> None:
+def _write(workload: Workload, output: Path, to: str, as_json: bool) -> None:
+    """Writes a workload; on stdout it is the document itself."""
     from penstock.text import counted
     from penstock.workload.formats import save, text_of
 
@@ -188,6 +192,10 @@ def _write(workload: Workload, output: Path, to: str) -> None:
         print(text_of(workload, to), end="")
         return
     save(workload, output, to)
+    if as_json:
+        made = {"tasks": len(workload.tasks), "files": len(workload.file_sizes)}
+        print(json.dumps({"file": str(output), **made, "notes": list(workload.notes)}))
+        return
     tasks = counted(len(workload.tasks), "task")
     typer.echo(f"{output}: {tasks}, {counted(len(workload.file_sizes), 'file')}", err=True)
     for note in workload.notes:

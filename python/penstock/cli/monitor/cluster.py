@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 
 import typer
@@ -60,6 +60,7 @@ def middleware(
     server: str = typer.Option(
         "object-server", "--pipeline", help="Name of the application in the pipeline."
     ),
+    as_json: bool = JSON,
 ) -> None:
     """The filter for Swift's object servers that answers GET /bwinfo and GET /osinfo.
 
@@ -71,8 +72,12 @@ def middleware(
 
     name = "swift_bandwidth.py"
     text = (resources.files("penstock.observe.monitor") / name).read_text(encoding="utf-8")
+    settings = (
+        f"[pipeline:main]\npipeline = bandwidth {server}\n\n[filter:bandwidth]\n"
+        "paste.filter_factory = swift_bandwidth:filter_factory"
+    )
     if output is None:
-        sys.stdout.write(text)
+        print(json.dumps({"text": text, "settings": settings}) if as_json else text, end="")
         return
     if not output.is_dir():
         raise BadInput(
@@ -80,11 +85,11 @@ def middleware(
         )
     with whole_file(output / name) as draft:
         draft.write_text(text, encoding="utf-8")
+    if as_json:
+        print(json.dumps({"file": str(output / name), "settings": settings}))
+        return
     say(f"{output / name} written; start the object servers with PYTHONPATH={output.resolve()}")
-    print(
-        f"[pipeline:main]\npipeline = bandwidth {server}\n\n[filter:bandwidth]\n"
-        "paste.filter_factory = swift_bandwidth:filter_factory"
-    )
+    print(settings)
 
 
 @app.command()
@@ -93,6 +98,7 @@ def grafana(
     server: str = typer.Option(
         "http://127.0.0.1:5000", "--server", help="Where Grafana finds `penstock serve`."
     ),
+    as_json: bool = JSON,
 ) -> None:
     """Write dashboards and provisioning for Grafana: compute, object storage, volumes, tenants, run.
 
@@ -100,5 +106,5 @@ def grafana(
     """
     from penstock.observe.monitor.grafana import write
 
-    for path in write(directory, server):
-        print(path)
+    files = [str(path) for path in write(directory, server)]
+    print(json.dumps({"files": files}) if as_json else "\n".join(files))

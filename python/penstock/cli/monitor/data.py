@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +41,7 @@ def get(
     partial: bool = typer.Option(
         False, "--partial", help="Say nothing of series that are not complete."
     ),
+    as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
     """Write the data of an experiment: rows by time, an empty cell where there is no value.
@@ -56,8 +60,14 @@ def get(
     }
     if correct_clocks:
         said["clocks"] = "corrected"
+    if as_json and (form != "csv" or output is not None):
+        raise BadInput("found --json with --format or -o; expected one of them")
     found = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
     parts = found.parts
+    if as_json:
+        lacking = [] if partial else list(found.verdict.lines)
+        print(json.dumps({"metric": metric, **_as_rows(b"".join(parts)), "incomplete": lacking}))
+        return
     for line in [] if partial else found.verdict.lines:
         say(line)
     if output is None:
@@ -67,6 +77,17 @@ def get(
         return
     with whole_file(output) as draft, draft.open("wb") as file:
         file.writelines(parts)
+
+
+def _as_rows(text: bytes) -> dict[str, Any]:
+    """A CSV as `columns` and `rows` of numbers; null where there is no value."""
+    columns, *rows = csv.reader(io.StringIO(text.decode()))
+    return {"columns": columns, "rows": [[_number(cell) for cell in row] for row in rows]}
+
+
+def _number(cell: str) -> float | None:
+    value = float(cell or "nan")
+    return value if math.isfinite(value) else None
 
 
 @app.command()

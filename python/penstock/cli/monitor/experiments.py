@@ -21,6 +21,7 @@ def start(
     shared: bool = typer.Option(False, "--shared", help="Let other users read it."),
     timeout: float = typer.Option(None, help="End it after so many seconds, where nobody does."),
     at: str = AT,
+    as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
     """Begin an experiment, or the next repeat of one that has ended.
@@ -34,7 +35,11 @@ def start(
         "timeout_s": timeout,
         "at_ns": moment(at),
     }
-    say(f"{patient(server).start(name, **options)} begun")
+    begun = patient(server).start(name, **options)
+    if as_json:
+        print(json.dumps({"experiment": begun}))
+    else:
+        say(f"{begun} begun")
 
 
 @app.command()
@@ -44,13 +49,17 @@ def mark(
     end: str = typer.Option(None, help="A phase ends, and those inside of it."),
     note: str = typer.Option(None, help="Some words."),
     at: str = AT,
+    as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
     """Begin or end a phase, or note something."""
     said = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
     if len(said) != 1:
         raise BadInput(f"found {len(said)} marks; expected one of --begin, --end, --note")
-    patient(server).mark(name, *said[0], moment(at) or _called_ns(server))
+    kind, words = said[0]
+    patient(server).mark(name, kind, words, moment(at) or _called_ns(server))
+    if as_json:
+        print(json.dumps({"experiment": name, "kind": kind, "name": words}))
 
 
 def _called_ns(server: str | None) -> int | None:
@@ -68,11 +77,15 @@ def stop(
     exit_status: int = typer.Option(None, "--exit", help="Status of what was run."),
     aborted: bool = typer.Option(False, "--aborted", help="It did not come to its end."),
     at: str = AT,
+    as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
     """End an experiment; its bundle is left in the archive."""
     ended = patient(server).stop(name, at_ns=moment(at), exit_status=exit_status, aborted=aborted)
-    say(f"{ended} ended")
+    if as_json:
+        print(json.dumps({"experiment": ended, "aborted": aborted}))
+    else:
+        say(f"{ended} ended")
 
 
 @app.command("list")
@@ -101,11 +114,13 @@ def listed(
 
 
 @app.command()
-def rm(name: str = NAME, server: str = SERVER) -> None:
+def rm(name: str = NAME, as_json: bool = JSON, server: str = SERVER) -> None:
     """Remove an experiment; it is kept in the trash for seven days."""
     from penstock.observe.monitor.door import opened
 
     opened(server).remove(name)
+    if as_json:
+        print(json.dumps({"removed": name}))
 
 
 @app.command()

@@ -78,20 +78,27 @@ def fetch(
 
 
 @app.command()
-def off(name: str = NAME, collector: str = COLLECTOR, server: str = SERVER) -> None:
+def off(
+    name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
+) -> None:
     """Switch a collector off for an experiment: the time until it is on again is `disabled`, not lost."""
-    _switch(name, collector, False, server)
+    _switch(name, collector, False, server, as_json)
 
 
 @app.command()
-def on(name: str = NAME, collector: str = COLLECTOR, server: str = SERVER) -> None:
+def on(
+    name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
+) -> None:
     """Switch a collector on again."""
-    _switch(name, collector, True, server)
+    _switch(name, collector, True, server, as_json)
 
 
-def _switch(name: str, collector: str, to_on: bool, server: str | None) -> None:
+def _switch(name: str, collector: str, to_on: bool, server: str | None, as_json: bool) -> None:
     from penstock.observe.monitor.door import opened
 
     word = "on" if to_on else "off"
     changed = opened(server).switch(name, collector, to_on)
+    if as_json:
+        print(json.dumps({"collector": collector, "on": to_on, "changed": changed}))
+        return
     say(f"{collector} is {word}" if changed else f"{collector} was {word} already")
