@@ -27,6 +27,8 @@ SIZES = (1024, 64 * 1024, 4 * 2**20)
 _OF_EACH = {0: 6, SIZES[0]: 4, SIZES[1]: 4, SIZES[2]: 2}
 _CHAIN = 6
 _FEWEST_ROUNDS = 3
+#: so many discarded rounds one after the other, and none before, are enough to give up
+_MOST_IN_A_ROW = 5
 #: a round is dropped where the host's processors were busier than this
 BUSIEST = 0.7
 _PROBE_S = 3.0
@@ -74,7 +76,7 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
     clients, storage = store.roles.clients, store.roles.storage
     places = {node in storage: node for node in clients}
     trials = Trials()
-    until = time.monotonic() + budget_s
+    until, in_a_row = time.monotonic() + budget_s, 0
 
     def run(workload: Workload, *, by_data: bool = False) -> Executed:
         at = dict.fromkeys(places.values(), 1)
@@ -95,18 +97,21 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
         chains = {hints: run(_chain(places, hints), by_data=hints) for hints in (False, True)}
         busy = busy_share(before, busy_ticks())
         trials.rounds += 1
-        if busy > BUSIEST:
-            trials.dropped.append(f"round {trials.rounds}: processors {busy:.0%} busy")
+        why = f"processors {busy:.0%} busy, limit {BUSIEST:.0%}" if busy > BUSIEST else ""
+        in_a_row = in_a_row + 1 if why else 0
+        if why:
+            trials.dropped.append(f"round {trials.rounds}: {why}")
         else:
             for row in done.operations.to_pylist():
                 key = Measured(row["op"], int(row["size_bytes"]), row["task"].startswith("local"))
                 trials.seconds.setdefault(key, []).append(row["end_s"] - row["start_s"])
             _take_chains(trials, chains)
-        note(f"round {trials.rounds}: " + ("dropped" if busy > BUSIEST else "kept"))
+        note(f"round {trials.rounds}: " + (f"discarded ({why})" if why else "kept"))
         enough = trials.rounds - len(trials.dropped) >= _FEWEST_ROUNDS and trials.converged
         if enough or (time.monotonic() > until and trials.seconds):
             return trials
-        if time.monotonic() > until + budget_s:
+        hopeless = in_a_row >= _MOST_IN_A_ROW and not trials.seconds
+        if hopeless or time.monotonic() > until + budget_s:
             raise PenstockError(
                 f"the host was too busy to measure on: {trials.dropped[-1]}; none of "
                 f"{trials.rounds} rounds could be used"
