@@ -1,0 +1,59 @@
+"""Links of README and docs lead to files and headings that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/**/*.md")])
+_LINK = re.compile(r"(?<!\\)\[[^\]\n]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them, and of its HTML."""
+    text = page.read_text()
+    found = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+    for heading in re.findall(
+        r"^#{1,6} +(.+?) *#*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M
+    ):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        number = 0
+        while (name := f"{slug}-{number}" if number else slug) in found:
+            number += 1
+        found.add(name)
+    return found
+
+
+def dead(page: Path) -> list[str]:
+    """Links of a page that lead nowhere, and names of pages that are not there."""
+    named = re.findall(r"`((?:docs/|adr/)[\w./-]+\.md)`", page.read_text())
+    wrong = [
+        n for n in named if not any((at / n).exists() for at in (page.parent, ROOT, ROOT / "docs"))
+    ]
+    for target in _LINK.findall(_CODE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            wrong.append(target)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_is_dead(page: Path) -> None:
+    assert dead(page) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "a.md"
+    page.write_text(
+        "# A part of it\n[x](#a-part-of-it) [y](b.md) [z](#none) `[no](c.md)` `docs/none.md` "
+        "<https://x.org> `docs/study-file.md`\n"
+    )
+    assert dead(page) == ["docs/none.md", "b.md", "#none"]
