@@ -215,3 +215,44 @@ def test_what_differs_in_its_number_alone_can_be_written_as_json(tmp_path: Path)
     write_bundle(tmp_path / "b", reads(900, 50_000, 2), patterns=verdict("consecutive", 900))
     told = json.loads(json.dumps(compared(tmp_path / "a", tmp_path / "b").document()))
     assert [row["matters"] for row in told["differences"]] == [True]
+
+
+def gated(a: Path, b: Path, *gates: str) -> Any:
+    line = [sys.executable, "-m", "penstock", "compare", str(a), str(b)]
+    for gate in gates:
+        line += ["--fail-on", gate]
+    done = commands.run([*line, "--json"], capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    return (
+        done.returncode,
+        [(g["gate"], g["failed"]) for g in document.get("gates", [])],
+        done.stdout + done.stderr,
+    )
+
+
+def test_gates_on_requests_bytes_and_flushes(tmp_path: Path) -> None:
+    """A commit that flushes three times where it flushed once is what a gate is for."""
+    paths = {1: "/d/main.db", 2: "/d/other.log"}
+    for name, flushes in (("a", 100), ("b", 300)):
+        rows = reads(400, 50_000, 1, file_id=1)
+        rows += reads(flushes, 50_000, 2, file_id=1, op="fsync", direction="sync", done_bytes=0)
+        rows += reads(100, 50_000, 3, file_id=2, op="fsync", direction="sync", done_bytes=0)
+        patterns = verdict("consecutive", 400)
+        write_bundle(tmp_path / name, rows, patterns=patterns, paths=paths)
+    a, b = tmp_path / "a", tmp_path / "b"
+    status, gates, _ = gated(a, b, "flushes > 5%", "reads > 5%", "bytes > 5%")
+    assert (status, gates) == (
+        3,
+        [("flushes > 5%", True), ("reads > 5%", False), ("bytes > 5%", False)],
+    )
+    assert gated(a, b, "flushes@*.db > 150%", "flushes@/d/other.log > 0%")[:2] == (
+        3,
+        [("flushes@*.db > 150%", True), ("flushes@/d/other.log > 0%", False)],
+    )
+    assert gated(a, b, "flushes@*.db > 250%")[0] == 0
+    assert gated(b, a, "flushes < -40%")[0] == 3
+    # from none to some is more than any share
+    assert gated(a, b, "writes > 1000%")[0] == 0
+    status, _, said = gated(a, b, "flushes@*.sst > 5%")
+    assert status == 2
+    assert "'*.sst'" in said

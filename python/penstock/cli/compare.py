@@ -11,7 +11,7 @@ import typer
 from penstock.cli._options import JSON
 
 if TYPE_CHECKING:
-    from penstock.analyse.compared import Compared, Judged
+    from penstock.analyse.compared import Compared, Gate, Judged
 
 _SHOWN = 60
 
@@ -36,7 +36,9 @@ def command(
     fail_on: list[str] = typer.Option(
         [],
         "--fail-on",
-        help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit 3 where one differs so from A.",
+        help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit 3 where one differs so from A. Of two "
+        "traces METRIC is requests, reads, writes, flushes, bytes, read_bytes, written_bytes, time, "
+        "read_time, write_time or flush_time, and 'flushes@*.db > 5%' is of files by their path or name.",
     ),
     partial: bool = typer.Option(
         False, "--partial", help="Take what is not complete, too (samples that were lost)."
@@ -60,6 +62,14 @@ def command(
     """
     from penstock.observe.monitor.named import is_experiment
 
+    if fail_on and len(named) == 2 and not any(is_experiment(n) for n in named):
+        from penstock.analyse.compared import Gate
+        from penstock.analyse.trace_gates import is_of_traces
+
+        gates = [Gate.of(text) for text in fail_on]
+        if any(is_of_traces(gate) for gate in gates):
+            _gated(Path(named[0]), Path(named[1]), gates, partial, as_json)
+            return
     if (
         len(named) != 2
         or metric
@@ -118,6 +128,44 @@ def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
         print(json.dumps(over_runs.document()))
     else:
         show_replicates(over_runs)
+
+
+def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) -> None:
+    """Two traces with gates on their input and output; other gates are judged as for runs."""
+    from penstock.analyse.compared import compared, judge
+    from penstock.analyse.trace_compare import Run, compare_runs
+    from penstock.analyse.trace_gates import is_of_traces, judge_traces
+    from penstock.archive.completeness import reading
+    from penstock.archive.selection import select
+    from penstock.errors import BadInput
+    from penstock.observe.monitor.named import selected
+    from penstock.observe.trace.show.compare import show
+
+    for place in (a, b):
+        if not select(place).is_trace:
+            raise BadInput(
+                f"--fail-on: found no trace in {place}; expected one for requests, bytes or time"
+            )
+    with reading(a, b) as (one, other):
+        runs = Run(one), Run(other)
+        found = compare_runs(*runs, None)
+        judged = judge_traces(*runs, [gate for gate in gates if is_of_traces(gate)])
+    rest = [gate for gate in gates if not is_of_traces(gate)]
+    of_runs = (
+        judge(compared([selected(str(p)) for p in (a, b)], partial=partial), rest) if rest else []
+    )
+    failed = any(gate.failed for gate in [*judged, *of_runs])
+    if as_json:
+        documents = [gate.document() for gate in [*judged, *of_runs]]
+        print(json.dumps({**found.document(), "gates": documents}))
+    else:
+        for gate in judged:
+            print(gate.text)
+        _show_gates(of_runs)
+        if failed:
+            print()
+            show(found)
+    raise typer.Exit(3 if failed else 0)
 
 
 def _phases(
