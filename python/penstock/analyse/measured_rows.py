@@ -121,7 +121,7 @@ def expected_of(
     system. Raises BadInput for a row of one trial, or whose mean is not above 0, and if there is no other
     row; without `every_row` such rows are left out, as files of one run and flushes, which have no bytes.
     """
-    rows = []
+    rows: list[Expected] = []
     for key in measured.keys:
         module, operation, metric = key
         unit = measured.unit(key)

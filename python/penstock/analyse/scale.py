@@ -128,10 +128,11 @@ def usual_scale(runs: pd.DataFrame, response: str) -> str:
 def _contradicts_logarithms(values: pd.Series[float], treatments: pd.Series[str]) -> bool:
     """True if runs spread within their treatments as equal differences do, and not as equal ratios."""
     free = len(values) - treatments.nunique()
-    relative = values / geometric_mean(values.to_numpy())
+    relative = (values / geometric_mean(values.to_numpy())).to_numpy()
 
-    def spread(of: pd.Series[float]) -> float:
-        return float(((of - of.groupby(treatments).transform("mean")) ** 2).sum())
+    def spread(of: NDArray[np.floating[Any]]) -> float:
+        column = pd.Series(of, index=values.index)
+        return float(((column - column.groupby(treatments).transform("mean")) ** 2).sum())
 
     as_measured, logarithms = spread(relative), spread(np.log(relative))
     if free < 1 or not as_measured > 0 or not logarithms > 0:

@@ -154,9 +154,9 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
     of_runs = (
         judge(compared([selected(str(p)) for p in (a, b)], partial=partial), rest) if rest else []
     )
-    failed = any(gate.failed for gate in [*judged, *of_runs])
+    failed = any(gate.failed for gate in judged) or any(gate.failed for gate in of_runs)
     if as_json:
-        documents = [gate.document() for gate in [*judged, *of_runs]]
+        documents = [*(gate.document() for gate in judged), *(gate.document() for gate in of_runs)]
         print(json.dumps({**found.document(), "gates": documents}))
     else:
         for gate in judged:

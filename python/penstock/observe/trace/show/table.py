@@ -58,7 +58,7 @@ def file_table(
 ) -> Table:
     """`fit`: the width of the table, for which paths lose their beginning; None: they are complete."""
     lines: list[tuple[str, ...]] = []
-    joint: set[tuple[int, str]] = set()
+    joint: set[tuple[int, str | None]] = set()
     for row in rows:
         name = printable(named(row, paths.get(row["file_id"])))
         if row["direction"] == "sync":
