@@ -53,6 +53,8 @@ def additive(spread: float, seed: int):  # type: ignore[no-untyped-def]
 
 def test_from_threefold_on_effects_are_ratios(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
+    far = runs_of(plan, {"a": 4.0}, proportional(0.05, 1))
+    assert usual_scale(far, "y", surface=True) == LINEAR
     for factor, scale in ((1.0, LINEAR), (2.0, LINEAR), (4.0, LOG), (50.0, LOG), (200.0, LOG)):
         assert usual_scale(runs_of(plan, {"a": factor}, proportional(0.05, 1)), "y") == scale
 

@@ -169,7 +169,7 @@ def products(c: dict[str, int]) -> float:
     [("linear", 1, True), ("log", 1, False), ("auto", 1, True), ("auto", 2, False)],
 )
 def test_screening_is_on_the_scale_of_the_report(scale: str, power: int, doubted: bool) -> None:
-    """Unsaid it is that of ratios where responses differ a hundredfold."""
+    """With `auto` it is that of ratios unless the runs contradict it."""
     model = lambda c: products(c) ** power / MEAN ** (power - 1)  # noqa: E731
     plan, _ = played(study_of("{runs: 100, confirm: 2}", scale=scale), model, noise=0.5)
     first = plan.stages[0]

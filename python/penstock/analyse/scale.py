@@ -102,12 +102,13 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
     return middle * natural if scale == BOX_COX else natural
 
 
-def usual_scale(runs: pd.DataFrame, response: str) -> str:
+def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> str:
     """The scale of a response with `scale: auto`: logarithms or as measured.
 
     Logarithms need values above 0 and treatment means that differ threefold. Below a hundredfold they also
     need runs whose spread within treatments does not contradict them: of the Box-Cox powers 0 and 1, 1 must
     not be better at 5 % (likelihood ratio, Box & Cox 1964; without replicates nothing contradicts).
+    A polynomial `surface` is of the values as measured below a hundredfold.
     """
     values = pd.to_numeric(runs[response], errors="coerce").astype(float)
     good = np.isfinite(values)
@@ -118,7 +119,7 @@ def usual_scale(runs: pd.DataFrame, response: str) -> str:
         return LINEAR
     treatments = runs.loc[values.index, "treatment_id"]
     means = values.groupby(treatments).mean()
-    if means.max() < THREEFOLD * means.min():
+    if means.max() < (HUNDREDFOLD if surface else THREEFOLD) * means.min():
         return LINEAR
     if means.max() >= HUNDREDFOLD * means.min():
         return LOG

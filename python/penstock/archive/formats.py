@@ -19,7 +19,7 @@ anything else; each carries the units and meanings below in its own metadata (fi
 |---|---|
 | `study.yaml` | the study as it was run |
 | `plan.json` | the plan: treatments, order, generators, aliases, cautions |
-| `campaign.json` | what a resumed campaign must find unchanged: overrides, what `time_scale: auto` came to, and every treatment as resolved |
+| `campaign.json` | what a resumed campaign must find unchanged for runs that are valid: overrides, what `time_scale: auto` came to, and every treatment as resolved |
 | `runs/<run_id>/` | one bundle per run: `manifest.json`, tables, `stdout.txt`, `stderr.txt`, `workload/` |
 | `runs/<run_id>.attempt<n>/` | an earlier attempt at a run that was made again |
 | `runs.parquet`, `attempts.parquet`, `means.parquet`, `effects.parquet`, `fidelity.parquet`, `confirmation.parquet`, `agreement.parquet`, `predictions.parquet`, `findings.parquet` | tables over all runs |

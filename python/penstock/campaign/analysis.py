@@ -218,9 +218,10 @@ def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str])
     path.unlink(missing_ok=True)
     found, faults = [], []
     parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
+    surface = study.design.purpose == "optimise" or any(r.desire for r in study.responses)
     for response in [r.name for r in study.responses]:
         try:
-            scale = scales.get(response) or usual_scale(result.runs, response)
+            scale = scales.get(response) or usual_scale(result.runs, response, surface=surface)
             fit = fitted(result.runs, plan, response, scale)
             found.append(effects(result.runs, plan, response, scale=scale, fit=fit))
             data = usable(result.runs, plan, response)
