@@ -38,8 +38,8 @@ def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
     mended = run(tmp_path, "run", str(path), "-o", str(out), "--resume")
     assert mended.returncode == 0, mended.stderr
     assert "repeating what is not valid: r001" in mended.stderr
-    made = manifests(out)
-    assert {name: m["valid"] for name, m in made.items()} == {
+    runs = manifests(out)
+    assert {name: m["valid"] for name, m in runs.items()} == {
         "r001": True,
         "r001.attempt1": False,
         "r002": True,
@@ -49,4 +49,4 @@ def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
     refused = run(tmp_path, "run", str(path), "-o", str(out), "--resume")
     assert refused.returncode == 2
     assert "the study has changed in what alters valid runs" in refused.stderr
-    assert manifests(out) == made
+    assert manifests(out) == runs

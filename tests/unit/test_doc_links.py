@@ -16,17 +16,17 @@ _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 def anchors(page: Path) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them, and of its HTML."""
     text = page.read_text()
-    found = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+    names = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     for heading in re.findall(
         r"^#{1,6} +(.+?) *#*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M
     ):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
         number = 0
-        while (name := f"{slug}-{number}" if number else slug) in found:
+        while (name := f"{slug}-{number}" if number else slug) in names:
             number += 1
-        found.add(name)
-    return found
+        names.add(name)
+    return names
 
 
 def dead(page: Path) -> list[str]:

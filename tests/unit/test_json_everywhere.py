@@ -46,24 +46,24 @@ def own(tmp_path: Path) -> dict[str, str]:
 
 
 def test_an_experiment_from_begin_to_end(own: dict[str, str], tmp_path: Path) -> None:
-    def said(*words: str) -> object:
+    def answer_of(*words: str) -> object:
         line = [sys.executable, "-m", "penstock", *words, "--json"]
         done = commands.run(line, env=own, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    assert said("monitor", "start", "x") == {"experiment": "x#1"}
-    assert said("monitor", "mark", "x", "--note", "now") == {
+    assert answer_of("monitor", "start", "x") == {"experiment": "x#1"}
+    assert answer_of("monitor", "mark", "x", "--note", "now") == {
         "experiment": "x",
         "kind": "note",
         "name": "now",
     }
-    assert said("monitor", "stop", "x", "--aborted") == {"experiment": "x#1", "aborted": True}
-    assert said("monitor", "rm", "x") == {"removed": "x"}
+    assert answer_of("monitor", "stop", "x", "--aborted") == {"experiment": "x#1", "aborted": True}
+    assert answer_of("monitor", "rm", "x") == {"removed": "x"}
     place = str(tmp_path / "w.json")
-    made = said("workload", "make", "pipeline", "--width", "1", "-o", place)
-    assert made == {"file": place, "tasks": 3, "files": 4, "notes": []}
-    files = said("monitor", "grafana", str(tmp_path / "grafana"))
+    workload = answer_of("workload", "make", "pipeline", "--width", "1", "-o", place)
+    assert workload == {"file": place, "tasks": 3, "files": 4, "notes": []}
+    files = answer_of("monitor", "grafana", str(tmp_path / "grafana"))
     assert all(Path(name).is_file() for name in files["files"])  # type: ignore[index]
 
 

@@ -148,8 +148,8 @@ def _terms(outcome: Outcome, response: str) -> pd.DataFrame | None:
         return None
     cached: dict[str, pd.DataFrame] = outcome.memory.setdefault("terms", {})
     if response not in cached:
-        mine = table[table["response"].astype(str) == response]
-        cached[response] = mine[outcome.is_effect(mine["term"])]
+        rows = table[table["response"].astype(str) == response]
+        cached[response] = rows[outcome.is_effect(rows["term"])]
     return cached[response]
 
 

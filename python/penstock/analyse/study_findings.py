@@ -130,17 +130,17 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
     if runs is None or runs.empty or "valid" not in runs or runs["valid"].eq(True).any():
         return
     failed = _failed(outcome, runs)
-    mine = runs[failed] if failed.all() else runs[~failed]
+    spoilt = runs[failed] if failed.all() else runs[~failed]
     examples: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for reason in mine["reason"].fillna("").astype(str):
+    for reason in spoilt["reason"].fillna("").astype(str):
         like = next(iter(_causes(reason)), "")
         examples.setdefault(like, reason.partition(";")[0].strip() or "no reason was recorded")
         counts[like] += 1
     like, count = counts.most_common(1)[0]
     cause = examples[like]
     if failed.all():
-        todo = f"Read {mine['run_id'].iloc[0]}/stderr.txt, correct the study"
+        todo = f"Read {spoilt['run_id'].iloc[0]}/stderr.txt, correct the study"
     else:
         todo = "Free the host of other work, or raise the disks' time_scale"
     yield Finding(
@@ -148,7 +148,7 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
         "error",
         f"No run is usable: {cause} ({count} of {len(runs)} runs). {todo}, then repeat the runs with "
         "`penstock run STUDY -o OUT --resume`.",
-        {"table": "runs", "run_id": list(mine["run_id"].astype(str))},
+        {"table": "runs", "run_id": list(spoilt["run_id"].astype(str))},
     )
 
 

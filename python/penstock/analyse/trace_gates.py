@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,5 +90,5 @@ def _sum(run: Run, metric: str, pattern: str | None) -> int:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    match: Callable[[str, str], bool] = fnmatch.fnmatchcase
-    return match(path, pattern) or match(path.rpartition("/")[2], pattern)
+    names = (path, path.rpartition("/")[2])
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)

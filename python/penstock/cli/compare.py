@@ -148,7 +148,7 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
             )
     with reading(a, b) as (one, other):
         runs = Run(one), Run(other)
-        found = compare_runs(*runs, None)
+        comparison = compare_runs(*runs, None)
         judged = judge_traces(*runs, [gate for gate in gates if is_of_traces(gate)])
     rest = [gate for gate in gates if not is_of_traces(gate)]
     of_runs = (
@@ -157,14 +157,14 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
     failed = any(gate.failed for gate in judged) or any(gate.failed for gate in of_runs)
     if as_json:
         documents = [*(gate.document() for gate in judged), *(gate.document() for gate in of_runs)]
-        print(json.dumps({**found.document(), "gates": documents}))
+        print(json.dumps({**comparison.document(), "gates": documents}))
     else:
         for gate in judged:
             print(gate.text)
         _show_gates(of_runs)
         if failed:
             print()
-            show(found)
+            show(comparison)
     raise typer.Exit(3 if failed else 0)
 
 

@@ -193,8 +193,8 @@ def _write(workload: Workload, output: Path, to: str, as_json: bool) -> None:
         return
     save(workload, output, to)
     if as_json:
-        made = {"tasks": len(workload.tasks), "files": len(workload.file_sizes)}
-        print(json.dumps({"file": str(output), **made, "notes": list(workload.notes)}))
+        counts = {"tasks": len(workload.tasks), "files": len(workload.file_sizes)}
+        print(json.dumps({"file": str(output), **counts, "notes": list(workload.notes)}))
         return
     tasks = counted(len(workload.tasks), "task")
     typer.echo(f"{output}: {tasks}, {counted(len(workload.file_sizes), 'file')}", err=True)

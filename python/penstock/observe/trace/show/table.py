@@ -42,7 +42,7 @@ def by_time(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of rows `by_time` that took time or have enough calls for a verdict."""
+    """Rows `by_time` that took time or have enough calls for a verdict."""
     total = sum(row["time_ns"] for row in rows)
     chosen = [r for r in rows if r["calls"] >= _JUDGED or r["time_ns"] > _MUCH * total]
     return chosen[:SHOWN] or list(rows[:3])
@@ -63,8 +63,17 @@ def file_table(
         name = printable(named(row, paths.get(row["file_id"])))
         if row["direction"] == "sync":
             each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
-            known = row["time_ns"] or not row["calls"]
-            lines.append((name, "flush", str(row["calls"]), "", "", _time(row), each * bool(known)))
+            lines.append(
+                (
+                    name,
+                    "flush",
+                    str(row["calls"]),
+                    "",
+                    "",
+                    _time(row),
+                    each if row["time_ns"] else "",
+                )
+            )
             continue
         verdict = row["together"]
         lines.append(
