@@ -93,12 +93,10 @@ lint: build $(STAMPS)/dev ## ruff, mypy --strict, names, import-linter, rustfmt,
 rusttest: build ## the Rust tests
 	cargo test --release --workspace --quiet
 
-# Tests marked `timed` judge a time or a rate and run one by one; all others share the processors, one more at a time
-# than there are processors, since a fifth of their time is waiting. Marks, and no list of files, decide
-# (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
+# Tests marked `timed` judge a time or a rate and run one by one; all others share the processors. Marks, and no list
+# of files, decide (CONTRIBUTING.md). The processor time of each file is compared with tests/costs.json.
 COSTS   := out/test-costs
-WORKERS := $(shell expr $$(nproc) + 1)
-shared  = $(PY) -m pytest -m "$(1) and not timed" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --strict-skips $(addprefix --files-marked ,$(3)) --costs $(COSTS)/$(2)-shared.json
+shared  = $(PY) -m pytest -m "$(1) and not timed" -n logical --dist loadfile --no-loadscope-reorder --strict-skips $(addprefix --files-marked ,$(3)) --costs $(COSTS)/$(2)-shared.json
 alone   = $(PY) -m pytest -m "$(1) and timed" $(addprefix --files-marked ,timed $(3)) --strict-skips --busy-skips 6 --durations 20 --costs $(COSTS)/$(2)-timed.json
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
