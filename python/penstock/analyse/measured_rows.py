@@ -121,6 +121,13 @@ def expected_of(
     system. Raises BadInput for a row of one trial, or whose mean is not above 0, and if there is no other
     row; without `every_row` such rows are left out, as files of one run and flushes, which have no bytes.
     """
+
+    def unusable(key: Key, values: list[float]) -> str:
+        return (
+            f"{measured.origin}: found {len(values)} trials of {key[0]}/{key[1]} with mean "
+            f"{np.mean(values):g}; expected two or more, and a mean above 0"
+        )
+
     rows: list[Expected] = []
     for key in measured.keys:
         module, operation, metric = key
@@ -129,12 +136,9 @@ def expected_of(
         name = metric or CLIENT_TIME
         mean = float(np.mean(values))
         if len(values) < 2 or mean < LEAST:
-            if not every_row and (rows or key != measured.keys[-1]):
-                continue
-            raise BadInput(
-                f"{measured.origin}: found {len(values)} trials of {module}/{operation} with mean {mean:g}; "
-                "expected two or more, and a mean above 0"
-            )
+            if every_row:
+                raise BadInput(unusable(key, values))
+            continue
         rows.append(
             Expected(
                 module,
@@ -147,6 +151,8 @@ def expected_of(
                 base=tuple(values),
             )
         )
+    if not rows:
+        raise BadInput(unusable(key, values))
     return Expectation(measured.origin, tuple(rows), at_least=at_least, every_row=False)
 
 
