@@ -9,6 +9,9 @@ PY      := $(VENV)/bin/python
 STAMPS  := $(VENV)/.stamps
 RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
+# a wheel in place of a build: that of PENSTOCK_WHEEL; or, in a clone that was not built, that of dist
+PREBUILT := $(or $(PENSTOCK_WHEEL),$(if $(wildcard $(STAMPS)/native),,$(lastword $(sort $(wildcard dist/penstock-*.whl)))))
+
 # compiled modules are kept, whatever the caller's habit: a test starts Python hundreds of times
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -24,8 +27,13 @@ stores: $(STAMPS)/stores ## install what the long tests need beside that: shared
 ready: ## build while the packages of the tests are installed: one needs the processors, the other the network
 	@$(MAKE) --no-print-directory -j2 build setup
 
-# three lists of packages: what the build and the demo need, what the tests need, what the long tests need; one after
-# the other, as two apt-get would be in each other's way
+# four lists of packages, each with those before it: what the demo needs, what the build needs, what the tests need, what
+# the long tests need; one after the other, as two apt-get would be in each other's way
+$(STAMPS)/system-run: tools/setup.sh
+	@bash tools/setup.sh run
+	mkdir -p $(STAMPS)
+	touch $@
+
 $(STAMPS)/system-build: tools/setup.sh
 	@bash tools/setup.sh build
 	mkdir -p $(STAMPS)
@@ -42,34 +50,43 @@ $(STAMPS)/stores: tools/setup.sh tools/hadoop.sh studies/hadoop/pom.xml | $(STAM
 	mkdir -p $(STAMPS)
 	touch $@
 
-pip = $(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes
+# the output of what installs and compiles goes to .venv/*.log; the end of it is shown if that fails
+logged = bash tools/logged.sh
+pip    = $(VENV)/bin/pip install --progress-bar off --disable-pip-version-check
 
-$(STAMPS)/python: requirements/runtime.txt requirements/build.txt | $(STAMPS)/system-build
-	@echo 'penstock: installing the Python libraries into $(VENV)' >&2
+$(STAMPS)/python: requirements/runtime.txt requirements/build.txt | $(if $(PREBUILT),$(STAMPS)/system-run,$(STAMPS)/system-build)
+	@echo 'penstock: installing the Python libraries into $(VENV) (190 MB to download, 750 MB on disk)' >&2
 	[ -x $(PY) ] || python3 -m venv $(VENV)
-	$(pip) -r requirements/runtime.txt -r requirements/build.txt
+	$(logged) libraries $(pip) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	touch $@
 
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/python | $(STAMPS)/system-test
 	@echo 'penstock: installing the test programs into $(VENV)' >&2
-	$(pip) -r requirements/dev.txt
+	$(logged) programs $(pip) --require-hashes -r requirements/dev.txt
 	touch $@
 
-$(STAMPS)/native: $(RUST) $(STAMPS)/python
+$(STAMPS)/native: $(RUST) $(STAMPS)/python | $(STAMPS)/system-build
 	@echo 'penstock: compiling the native part: about four minutes on two processors the first time' >&2
 	exec 9>$(STAMPS)/lock; flock 9
 	touch $@.begun
 	unset MAKEFLAGS MFLAGS # cargo and make below it take their own number of jobs
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
-	cargo build --release --quiet -p penstock-enter
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(logged) develop $(VENV)/bin/maturin develop --release
+	$(logged) enter cargo build --release -p penstock-enter
 	install -s target/release/penstock-enter python/penstock/host/penstock-enter
+	rm -f $(STAMPS)/wheel
 	mv $@.begun $@
+
+$(STAMPS)/wheel: $(PREBUILT) $(STAMPS)/python
+	@echo 'penstock: installing $(PREBUILT)' >&2
+	$(logged) wheel $(pip) --no-deps --no-index --force-reinstall $(PREBUILT)
+	rm -f $(STAMPS)/native
+	touch $@
 
 build: $(STAMPS)/native ## build into .venv
 
 wheel: build ## dist/penstock-*.whl: what it is installed from needs neither clang nor cargo
-	# not repaired: that would write into the library which the build keeps and installs again
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin build --release --quiet --auditwheel skip --out $(or $(DIST),dist)
+	@# not repaired: that would write into the library which the build keeps and installs again
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(logged) wheel $(VENV)/bin/maturin build --release --auditwheel skip --out $(or $(DIST),dist)
 
 image: ## the image `penstock` of Containerfile, by podman or buildah; BUILD_ARGS are passed on
 	tool=$$(command -v podman || command -v buildah) || { echo 'penstock: neither podman nor buildah is here' >&2; exit 1; }
@@ -117,7 +134,7 @@ test-long: ready stores ## the rest: guests of other kernels, sweeps of crashes,
 fuzz: build ## a million inputs, 10,000 or more to each reader and route; failing ones go to out/fuzz
 	$(PY) -m tests.fuzz --inputs 1000000 --least 10000 --all
 
-demo: build ## the access-pattern study, from nothing to demo/report.html
+demo: $(if $(PREBUILT)$(wildcard $(STAMPS)/wheel),$(STAMPS)/wheel,build) ## the access-pattern study, from nothing to demo/report.html; PENSTOCK_WHEEL=FILE saves the compiler
 	$(VENV)/bin/penstock run examples/access-patterns.study.yaml -o demo --resume
 
 studies: build ## the studies on real systems, one after the other, results under out/

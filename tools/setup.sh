@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# setup.sh build|test|stores: install the Debian packages that are missing, or name them.
-#   build   what the build and the demo need
+# setup.sh run|build|test|stores: install the Debian packages that are missing, or name them.
+#   run     what penstock and the demo need where a wheel is installed
+#   build   run, and what compiles penstock
 #   test    build, and the programs that `make test` runs
 #   stores  test, and what `make test-long` starts: shared stores, LaTeX
 set -euo pipefail
 
 # COMMAND:PACKAGE; the command, or the file, proves that the package is installed
+run=(
+  fusermount3:fuse3 fio:fio ip:iproute2 nsenter:util-linux losetup:mount /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1
+)
 build=(
-  clang:clang llvm-strip:llvm bpftool:bpftool pkg-config:pkg-config cc:gcc
-  /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
-  fusermount3:fuse3 fio:fio ip:iproute2 nsenter:util-linux losetup:mount
+  clang:clang pkg-config:pkg-config cc:gcc /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
 )
 test=(
-  blkparse:blktrace strace:strace bpftrace:bpftrace chromium:chromium runc:runc sshd:openssh-server iperf3:iperf3
+  bpftool:bpftool blkparse:blktrace strace:strace bpftrace:bpftrace chromium:chromium runc:runc sshd:openssh-server iperf3:iperf3
   mkfs.ext4:e2fsprogs /usr/lib/postgresql/15/bin/initdb:postgresql
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
@@ -43,11 +45,29 @@ services=(
 
 list=${1:-build}
 case $list in
-  build) needs=("${build[@]}") ;;
-  test) needs=("${build[@]}" "${test[@]}") ;;
-  stores) needs=("${build[@]}" "${test[@]}" "${stores[@]}") ;;
-  *) echo "penstock: setup.sh: found '$list'; expected build, test or stores" >&2; exit 2 ;;
+  run) needs=("${run[@]}") ;;
+  build) needs=("${run[@]}" "${build[@]}") ;;
+  test) needs=("${run[@]}" "${build[@]}" "${test[@]}") ;;
+  stores) needs=("${run[@]}" "${build[@]}" "${test[@]}" "${stores[@]}") ;;
+  *) echo "penstock: setup.sh: found '$list'; expected run, build, test or stores" >&2; exit 2 ;;
 esac
+
+python3 - <<'P' || { echo "penstock: python3 is older than 3.11; install Python 3.11 or newer" >&2; exit 1; }
+import sys
+sys.exit(sys.version_info < (3, 11))
+P
+if [ "$list" != run ]; then
+  if ! command -v cargo >/dev/null 2>&1; then
+    echo "penstock: cargo is missing: install Rust with rustup (see rustup.rs), or use a wheel: make demo PENSTOCK_WHEEL=FILE" >&2
+    exit 1
+  fi
+  want=1.85
+  have=$(cargo --version | awk '{print $2}')
+  if [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" != "$want" ]; then
+    echo "penstock: cargo $have is too old, $want or newer is needed: rustup update stable" >&2
+    exit 1
+  fi
+fi
 
 missing=()
 for need in "${needs[@]}"; do
@@ -59,12 +79,13 @@ for need in "${needs[@]}"; do
 done
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
-# the packages of the list and of its dependencies that are not here, with what has to be downloaded
+# the packages to install, with the sizes that apt-get states for them and their dependencies
 announce() {
-  local size
-  size=$(apt-get -qq --print-uris install -y --no-install-recommends "${missing[@]}" 2>/dev/null |
-    awk '{n++; b += $(NF-1)} END {printf "%.0f MB in %d files", b / 1e6, n}')
-  echo "penstock: list '$list': ${#missing[@]} Debian packages to install (download: $size): ${missing[*]}" >&2
+  local sizes
+  sizes=$(LC_ALL=C apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>/dev/null | sed -nE \
+    -e 's/.* ([0-9]+) newly installed.*/\1 with dependencies/p' -e 's/^Need to get ([^/]*\/)?([0-9.,]+ .?B).*/\2 to download/p' \
+    -e 's/^After this operation, ([0-9.,]+ .?B).*/\1 on disk/p' | paste -sd '|' | sed 's/|/, /g') || true
+  echo "penstock: installing ${#missing[@]} Debian packages ($sizes): ${missing[*]}" >&2
 }
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -79,10 +100,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     announce
-    log=$(mktemp)
-    apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||
-      { status=$?; tail -n 30 "$log" >&2; rm -f "$log"; exit $status; }
-    rm -f "$log"
+    bash tools/logged.sh packages apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}"
     # nor after the next boot
     for service in "${services[@]}"; do
       case " ${missing[*]} " in
@@ -99,18 +117,3 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
   fi
 fi
-
-if ! command -v cargo >/dev/null 2>&1; then
-  echo "penstock: cargo is missing; install Rust with rustup (its own page, rustup.rs, says how), then run make again" >&2
-  exit 1
-fi
-want=1.85
-have=$(cargo --version | awk '{print $2}')
-if [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" != "$want" ]; then
-  echo "penstock: cargo $have is too old, $want or newer is needed: rustup update stable" >&2
-  exit 1
-fi
-python3 - <<'P' || { echo "penstock: python3 is older than 3.11; install Python 3.11 or newer" >&2; exit 1; }
-import sys
-sys.exit(sys.version_info < (3, 11))
-P
