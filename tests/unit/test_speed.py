@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,12 @@ import pytest
 from penstock.campaign.speed import what_run_says
 from penstock.cli.doctor import _conclusion, runs_here, time_scales
 from penstock.design.plan import make_plan, treatments_of
+from penstock.emulate.cluster.capacity import refuse_too_fast
+from penstock.emulate.disks import floor
 from penstock.emulate.disks.floor import HostFloor
 from penstock.host.probe import Feature
 from penstock.host.processes import boot_id
+from penstock.profile import load_profile
 from penstock.study.load import load_study
 from penstock.study.resolve import resolvable
 from penstock.version import version
@@ -74,6 +77,29 @@ def test_a_plan_says_what_run_would_refuse(tmp_path: Path, monkeypatch: pytest.M
     (warned,) = said(tmp_path, between)
     assert f"at time_scale {between:g} is honest only for programs that ask less" in warned
     assert said(tmp_path, honest) == []
+
+
+def test_the_floors_of_a_busy_host_warn_of_nothing_and_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    busy = {"now": 0.9}
+    slow = replace(FLOOR, loaded_iops=1_000)
+    monkeypatch.setattr(floor, "current_share", lambda: busy["now"])
+    monkeypatch.setattr(floor, "_measure", lambda journal: slow if busy["now"] > 0.5 else FLOOR)
+    assert floor.host_floor().loaded_iops == 1_000
+    fast = [load_profile("sata-ssd").scaled(25)]
+    assert refuse_too_fast(fast) == []
+    assert said(tmp_path, 25) == []
+    busy["now"] = 0.1
+    assert floor.host_floor() == replace(FLOOR, busy_share=0.1)
+    # and are kept then
+    busy["now"] = 0.9
+    assert floor.host_floor() == replace(FLOOR, busy_share=0.1)
+    assert refuse_too_fast(fast) == []
+    keep(tmp_path / "state", slow)
+    (warned,) = refuse_too_fast(fast)
+    assert [warned] == said(tmp_path, 25)
 
 
 def test_a_floor_without_the_closed_loop_is_measured_again(

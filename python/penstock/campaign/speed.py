@@ -113,7 +113,7 @@ def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
         except BadInput as error:
             found.append(f"penstock run refuses this: {error}")
         else:
-            found.append(too_fast_when_loaded(profile, floor))
+            found.append(too_fast_when_loaded(profile, floor) if floor.quiet else "")
     return list(filter(None, found))
 
 

@@ -84,6 +84,11 @@ def command(
         print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
         print(f"  and that flush    {floor.flushed_iops:8.0f} writes/s, each flushed")
         print(f"  one that waits    {floor.loop_service_ns / 1e3:8.0f} us service time")
+        if not floor.quiet:
+            print(
+                f"  measured while other programs used {floor.busy_share:.0%} of the processors: "
+                "penstock doctor --refresh on a quiet host"
+            )
 
 
 def runs_here(features: list[Feature]) -> dict[str, bool]:

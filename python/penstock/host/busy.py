@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 
@@ -15,3 +16,10 @@ def busy_share(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Share of the processors' time between two readings in which they were busy, 0 to 1."""
     whole = after[0] - before[0]
     return 1 - (after[1] - before[1]) / whole if whole else 0.0
+
+
+def current_share(over_s: float = 0.2) -> float:
+    """Share of the processors' time in which they are busy now, 0 to 1; waits that long."""
+    before = busy_ticks()
+    time.sleep(over_s)
+    return busy_share(before, busy_ticks())

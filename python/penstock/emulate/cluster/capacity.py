@@ -116,8 +116,8 @@ def refuse_too_fast(
 ) -> list[str]:
     """Raises BadInput, naming the nearest honest time scale, if a profile is faster than the host.
 
-    Gives a warning for each that is so while programs keep it fully busy. Before one is refused, the floors
-    are measured again: those that are kept may be of a busy moment.
+    Gives a warning for each that is so while programs keep it fully busy; none if the floors were measured on
+    a busy host: they say little of it. Before a profile is refused, the floors are measured again.
     """
     from penstock.emulate.disks.floor import host_floor
 
@@ -129,5 +129,6 @@ def refuse_too_fast(
         except BadInput:
             floor = host_floor(journal, refresh=True)
             check_honourable(profile, floor)
-        warnings.append(too_fast_when_loaded(profile, floor))
+        if floor.quiet:
+            warnings.append(too_fast_when_loaded(profile, floor))
     return list(filter(None, warnings))

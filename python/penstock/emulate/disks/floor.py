@@ -13,12 +13,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.host.busy import current_share
 from penstock.host.journal import Journal
 from penstock.host.processes import boot_id
 from penstock.state import state_dir
@@ -43,6 +44,8 @@ _LOOPS = 2
 _GOT = 0.96
 _SHORT_S = (250e-6, 400e-6, 630e-6)
 _SERVICES_S = tuple(50e-6 * 1.25**n for n in range(18))
+#: share of the processors that other programs may use while the floors are measured
+QUIET = 0.25
 #: share of the measured ceilings that is promised
 _PROMISED = 0.8
 
@@ -58,6 +61,7 @@ class HostFloor:
     disk promises; their own processor time and the disk server's are in it. `loop_service_ns`: shortest
     service time for one of them and for four; `loaded_iops`: most requests per second for sixteen;
     `flushed_iops`: most writes through the page cache per second, each flushed, for sixteen with a file each.
+    `busy_share`: share of the processors that other programs used just before.
     """
 
     service_floor_ns: float
@@ -67,10 +71,18 @@ class HostFloor:
     loop_service_ns: float
     loaded_iops: float
     flushed_iops: float
+    busy_share: float = 0.0
+
+    @property
+    def quiet(self) -> bool:
+        """True if the host was quiet enough for the floors to be its own."""
+        return self.busy_share <= QUIET
 
 
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
     """The host's floors; measured in a few seconds, then remembered until the next boot or kernel.
+
+    Those of a busy host are measured again once it is quiet.
 
     `refresh`: measured again; what was better before stays, for what else the host does is not its floor.
     Raises PenstockError if no disk can be put up here.
@@ -78,9 +90,10 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
     kept = state_dir() / "host-floor.json"
     key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
     found = _kept(kept, key)
-    if found is not None and not refresh:
+    if found is not None and not refresh and (found.quiet or current_share() > QUIET):
         return found
-    floor = _measure(journal or Journal())
+    busy_share = current_share()
+    floor = replace(_measure(journal or Journal()), busy_share=busy_share)
     if found is not None:
         floor = HostFloor(
             service_floor_ns=min(floor.service_floor_ns, found.service_floor_ns),
@@ -90,6 +103,7 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
             loop_service_ns=min(floor.loop_service_ns, found.loop_service_ns),
             loaded_iops=max(floor.loaded_iops, found.loaded_iops),
             flushed_iops=max(floor.flushed_iops, found.flushed_iops),
+            busy_share=min(floor.busy_share, found.busy_share),
         )
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
