@@ -50,6 +50,12 @@ def test_no_link_is_dead(page: Path) -> None:
     assert dead(page) == []
 
 
+def test_the_index_links_every_page_of_the_docs() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {target.partition("#")[0] for target in _LINK.findall(index.read_text())}
+    assert linked >= {page.name for page in index.parent.glob("*.md")} - {index.name}
+
+
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "a.md"
     page.write_text(
