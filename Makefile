@@ -15,7 +15,7 @@ PREBUILT := $(or $(PENSTOCK_WHEEL),$(if $(wildcard $(STAMPS)/native),,$(lastword
 # compiled modules are kept, whatever the caller's habit: a test starts Python hundreds of times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup stores ready build wheel image check test test-long lint pytest rusttest fuzz demo studies bench manual clean
+.PHONY: help setup stores ready build wheel image check test test-long lint pytest rusttest fuzz demo picture studies bench manual clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,7 @@ logged = bash tools/logged.sh
 pip    = $(VENV)/bin/pip install --progress-bar off --disable-pip-version-check
 
 $(STAMPS)/python: requirements/runtime.txt requirements/build.txt | $(if $(PREBUILT),$(STAMPS)/system-run,$(STAMPS)/system-build)
-	@echo 'penstock: installing the Python libraries into $(VENV) (190 MB to download, 750 MB on disk)' >&2
+	@echo 'penstock: installing the Python libraries into $(VENV) (215 MB to download, 900 MB on disk)' >&2
 	[ -x $(PY) ] || python3 -m venv $(VENV)
 	$(logged) libraries $(pip) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	touch $@
@@ -136,6 +136,9 @@ fuzz: build ## a million inputs, 10,000 or more to each reader and route; failin
 
 demo: $(if $(PREBUILT)$(wildcard $(STAMPS)/wheel),$(STAMPS)/wheel,build) ## the access-pattern study, from nothing to demo/report.html; PENSTOCK_WHEEL=FILE saves the compiler
 	$(VENV)/bin/penstock run examples/access-patterns.study.yaml -o demo --resume
+
+picture: demo $(STAMPS)/dev ## docs/figures/demo-report.webp, from the demo's report
+	$(PY) tools/report_figure.py demo/report.html
 
 studies: build ## the studies on real systems, one after the other, results under out/
 	for study in examples/postgres.study.yaml $(wildcard studies/*.study.yaml); do
