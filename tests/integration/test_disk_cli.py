@@ -145,7 +145,9 @@ def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
     until = time.monotonic() + 20
     while len(json.loads(disk("events", disk.mount, "--json"))["events"]) < 2:
         assert time.monotonic() < until
-    assert "1 changes waited" in disk("mark", disk.mount, "load")
+    assert "1 change waited" in disk("mark", disk.mount, "load")
+    file.write_text("- {at: 1h, read_only: true}\n")
+    assert "1 change planned" in disk("schedule", disk.mount, file)
     file.write_text("- {at: 1s, limits.read: 5MB/s}\n- {at: 1s, limits.read: 6MB/s}\n")
     assert "s.yaml:2:" in disk("schedule", disk.mount, file, status=2)
 

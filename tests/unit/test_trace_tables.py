@@ -23,7 +23,12 @@ from penstock.observe.trace.capture.events import (
     write_events,
 )
 from penstock.observe.trace.show.closing_sentence import closing_sentence, of_paths
-from penstock.observe.trace.verdicts.patterns import judge_events, patterns_table, verdicts
+from penstock.observe.trace.verdicts.patterns import (
+    judge_events,
+    patterns_table,
+    sentence,
+    verdicts,
+)
 from penstock.text import size as size_in_words
 
 
@@ -256,3 +261,16 @@ def test_files_of_one_path_are_told_as_one() -> None:
     assert {(r["file_id"], r["direction"]): r for r in again} == made
     said = closing_sentence(rows, paths, 200 * 10**6)
     assert "100 flushes of /d/t.db-journal × 50 files, 500 µs each" in said
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        (1, "1 request is too few to judge (32 are needed)"),
+        (2, "2 requests are too few to judge (32 are needed)"),
+    ],
+)
+def test_too_few_requests_are_counted_in_the_singular_and_plural(
+    requests: int, expected: str
+) -> None:
+    assert sentence({"class": "insufficient", "requests": requests}) == expected

@@ -12,6 +12,7 @@ import typer
 from penstock.cli._options import JSON
 from penstock.errors import BadInput
 from penstock.terminal import mib, plain_table, say, show
+from penstock.text import counted
 
 T = TypeVar("T")
 
@@ -132,7 +133,11 @@ def schedule(
         )
         return
     planned = persistent.schedule(mount, events, replace=replace)
-    print(json.dumps({"planned": planned}) if as_json else f"{mount}: {planned} changes planned")
+    print(
+        json.dumps({"planned": planned})
+        if as_json
+        else f"{mount}: {counted(planned, 'change')} planned"
+    )
 
 
 @app.command()
@@ -148,7 +153,7 @@ def mark(
     if as_json:
         print(json.dumps({"mount": str(mount), "phase": phase, "changes": changes}))
     else:
-        print(f"{mount}: {changes} changes waited for {phase}")
+        print(f"{mount}: {counted(changes, 'change')} waited for {phase}")
 
 
 @app.command()

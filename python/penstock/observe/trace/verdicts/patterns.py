@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.archive.schemas import TABLES
 from penstock.archive.verdicts import evidence_of
 from penstock.observe.trace.capture.events import Events
+from penstock.text import counted
 from penstock.text import phase as phase_in_words
 from penstock.text import size as size_in_words
 
@@ -139,12 +140,14 @@ def sentence(verdict: Row) -> str:
     """The verdict in words, with the number it rests on."""
     kind, n = verdict["class"], verdict["requests"]
     if kind == "insufficient":
-        return f"{n} requests are too few to judge (32 are needed)"
+        return (
+            f"{counted(n, 'request')} {'is' if n == 1 else 'are'} too few to judge (32 are needed)"
+        )
     size = size_in_words(verdict["median_size_bytes"])
     evidence = verdict["evidence"]
     match kind:
         case "counted":
-            return f"{n} requests, {size} each in the mean; mode count does not judge their order"
+            return f"{counted(n, 'request')}, {size} each in the mean; mode count does not judge their order"
         case "consecutive":
             why = f"{_percent(verdict['consecutive_share'])} start where the last one ended"
         case "reverse":
