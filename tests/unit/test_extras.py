@@ -29,6 +29,7 @@ PACKAGES = {
 #: what comes with another library, and may be imported where that is
 BROUGHT = {
     "PIL": "matplotlib",
+    "fontTools": "matplotlib",
     "markupsafe": "jinja2",
     "pydantic_core": "pydantic",
     "starlette": "fastapi",

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.font_manager import findfont
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -219,6 +222,19 @@ def test_fonts_are_embedded_and_sizes_are_those_of_a_column() -> None:
     assert b"/FontFile2" in files["pdf"]["f.pdf"]
     assert b"<text" not in files["svg"]["f.svg"]  # letters are outlines
     assert Image.open(io.BytesIO(files["png"]["f.png"])).width == round(3.5 * 300)
+
+
+def test_the_font_of_a_pdf_keeps_its_outlines_and_no_shaping_tables() -> None:
+    recorded = for_kind("lines")
+    pdf = shipped(chart_of("lines", recorded, title="A title"), recorded, "f.pdf")["f.pdf"]
+    streams = re.findall(rb"/Length1 .*?stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)
+    (font,) = (TTFont(io.BytesIO(zlib.decompress(stream))) for stream in streams)
+    assert not {"GDEF", "GPOS", "GSUB", "MATH", "kern"} & set(font.keys())
+    source = TTFont(findfont("DejaVu Sans"))
+    for name in "Atile":
+        assert font["hmtx"][name] == source["hmtx"][name]
+        outline, expected = (f["glyf"][name].getCoordinates(f["glyf"])[0] for f in (font, source))
+        assert outline == expected
 
 
 @pytest.mark.long

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -21,6 +24,8 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": "penstock", "Producer": "penstock"},
     "png": {"Software": "penstock"},
 }
+#: tables of a font that substitute and shape letters: a PDF places glyphs by number and reads none of them
+_SHAPING = ("GDEF", "GPOS", "GSUB", "MATH", "kern")
 _CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png": FigureCanvasAgg}
 
 
@@ -31,8 +36,30 @@ def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
     """
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
-    with style.look(svg_fonttype="path"):
+    with style.look(svg_fonttype="path"), _fonts_without_shaping():
         return _printed(fig, extension, dpi, fig.get_facecolor(), _METADATA[extension])
+
+
+_load_font = subset.load_font
+
+
+def _load_unshaped(*args: Any, **options: Any) -> Any:
+    """Load a font without its shaping tables, which take longer to subset than the glyphs."""
+    font = _load_font(*args, **options)
+    for table in _SHAPING:
+        if table in font:
+            del font[table]
+    return font
+
+
+@contextlib.contextmanager
+def _fonts_without_shaping() -> Iterator[None]:
+    """Let matplotlib embed fonts without shaping tables."""
+    subset.load_font = _load_unshaped
+    try:
+        yield
+    finally:
+        subset.load_font = _load_font
 
 
 def _printed(
