@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from penstock.report import html
+from penstock.analyse.outcome import Outcome
+from penstock.report import all_figures, figures, html
 from penstock.report.all_figures import plates
 from penstock.report.html import write_report
 from tests.examples.report import write_example
@@ -140,6 +142,25 @@ def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
     write_report(again)
     assert (again / "report.html").read_bytes() == (out / "report.html").read_bytes()
     assert {p.name: p.read_bytes() for p in (again / "figures").iterdir()} == before
+
+
+def test_idle_processors_draw_the_same_figures(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kinds, some in ((figures.BY_RESPONSE, ["responses", "cube"]), (figures.BY_RUN, [])):
+        for kind in set(kinds) - set(some):
+            monkeypatch.delitem(kinds, kind)
+    outcome = Outcome.read(out)
+    monkeypatch.setattr(all_figures, "_idle_processors", lambda: 0)
+    alone = plates(outcome, None)
+    monkeypatch.setattr(all_figures, "_idle_processors", lambda: 1)
+    monkeypatch.setattr(all_figures, "ALONE_S", -1.0)
+    jobs: list[object] = []
+    submit = ProcessPoolExecutor.submit
+    monkeypatch.setattr(
+        ProcessPoolExecutor, "submit", lambda *given: jobs.append(given) or submit(*given)
+    )
+    assert plates(outcome, None) == alone
+    assert len(jobs) == len(alone)
+    assert alone["responses", "p99"].drawn
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""All figures of a report: in the page wide and narrow, and in `figures/`; many are drawn in parallel."""
+"""All figures of a report: in the page wide and narrow, and in `figures/`; idle processors share the work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[str, str | None]
 MAIN_ONLY = ("costs", "pareto", "fraction", "half-normal", "main-effects", "cube")
 #: drawn from more marks in a panel than this: of fewer, the page's table says more
 FEW = 3
-#: how long a process draws alone before it starts others, which takes them some seconds [s]
+#: processor time that a process spends before it starts others, which spend some seconds on imports [s]
 ALONE_S = 8.0
 TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")
 
@@ -51,18 +51,24 @@ def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[Key, Plate] = {}
-    began = time.monotonic()
+    began = time.process_time()
     for key in keys:
-        if time.monotonic() - began > ALONE_S:
+        if time.process_time() - began > ALONE_S:
             break
         drawn[key] = plate(outcome, key, folder)
     rest = keys[len(drawn) :]
-    workers = min(4, os.cpu_count() or 1) - 1
+    workers = min(3, _idle_processors())
     if workers and len(rest) > 1:
         # no worker can be started in a small container or an embedded interpreter
         with contextlib.suppress(BrokenProcessPool, OSError):
             drawn |= _drawn_by_workers(outcome, rest, folder, workers)
     return {key: drawn[key] if key in drawn else plate(outcome, key, folder) for key in keys}
+
+
+def _idle_processors() -> int:
+    """Processors without a running thread at this moment."""
+    running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
+    return max(0, (os.cpu_count() or 1) - int(running))
 
 
 def _drawn_by_workers(
