@@ -24,8 +24,8 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": "penstock", "Producer": "penstock"},
     "png": {"Software": "penstock"},
 }
-#: tables of a font that substitute and shape letters: a PDF places glyphs by number and reads none of them
-_SHAPING = ("GDEF", "GPOS", "GSUB", "MATH", "kern")
+#: tables of a font that a PDF reads, which places glyphs by number (ISO 32000-1, 9.9)
+_READ_BY_PDF = {"cvt ", "fpgm", "glyf", "head", "hhea", "hmtx", "loca", "maxp", "prep"}
 _CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png": FigureCanvasAgg}
 
 
@@ -36,26 +36,26 @@ def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
     """
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
-    with style.look(svg_fonttype="path"), _fonts_without_shaping():
+    with style.look(svg_fonttype="path"), _small_fonts():
         return _printed(fig, extension, dpi, fig.get_facecolor(), _METADATA[extension])
 
 
 _load_font = subset.load_font
 
 
-def _load_unshaped(*args: Any, **options: Any) -> Any:
-    """Load a font without its shaping tables, which take longer to subset than the glyphs."""
+def _load_for_pdf(*args: Any, **options: Any) -> Any:
+    """Load a font without the tables that a PDF does not read: they take longer to subset than the glyphs."""
     font = _load_font(*args, **options)
-    for table in _SHAPING:
-        if table in font:
-            del font[table]
+    for table in set(font.keys()) - _READ_BY_PDF - {"GlyphOrder"}:
+        del font[table]
+    font.setGlyphOrder([f"glyph{number}" for number in range(font["maxp"].numGlyphs)])
     return font
 
 
 @contextlib.contextmanager
-def _fonts_without_shaping() -> Iterator[None]:
-    """Let matplotlib embed fonts without shaping tables."""
-    subset.load_font = _load_unshaped
+def _small_fonts() -> Iterator[None]:
+    """Let matplotlib embed only what a PDF reads of a font."""
+    subset.load_font = _load_for_pdf
     try:
         yield
     finally:
