@@ -524,7 +524,7 @@ def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> N
         "(trap '' INT; exec sleep 60) & head -c 100 a.wt > /dev/null; "
         "trap 'exit 5' INT; echo ready >&2; while :; do sleep 0.1; done"
     )
-    tracing = subprocess.Popen(
+    tracing = commands.popen(
         [
             *(Path(sys.executable).with_name("penstock"), "trace", "--json", "-m", "trace"),
             *("-o", bundle, "--", "sh", "-c", script),

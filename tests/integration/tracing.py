@@ -117,7 +117,7 @@ class Running:
 
 def started_trace(*options: Word) -> subprocess.Popen[str]:
     """`penstock trace` of what runs already, when it traces; SIGINT ends it."""
-    tracing = subprocess.Popen(
+    tracing = commands.popen(
         [Path(sys.executable).with_name("penstock"), "trace", "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
