@@ -235,5 +235,5 @@ def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
     )
     told = by_code(findings(planted), "effect-dominant")[0]
     assert "is jobs, which explains 99 % of the variation" in told.statement
-    assert "F test, p = 1e-06" in told.detail
+    assert "F test, p = 3.7e-06 of all terms together" in told.detail
     assert plain[0].statement != told.statement

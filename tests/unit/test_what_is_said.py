@@ -81,9 +81,7 @@ class Made:
         assert runs is not None
         level = [truth(row) if truth else 0.0 for row in runs.to_dict("records")]
         made = runs.assign(y=100 * np.exp(np.array(level) + draws.normal(0, noise, len(runs))))
-        return dataclasses.replace(
-            self.outcome, runs=made, effects=effects(made, self.plan, "y"), memory={}
-        )
+        return dataclasses.replace(self.outcome, runs=made, effects=effects(made, self.plan, "y"))
 
 
 def made(kind: Kind, place: Path) -> Made:
@@ -289,7 +287,7 @@ def test_treatments_of_unequal_spread_are_compared_each_by_its_own(tmp_path: Pat
     shift = runs["a"].map({"p": 0.0, "q": 0.02, "s": 0.9}).to_numpy(float)
     values = runs.assign(y=100 * np.exp(shift + spread * draws.normal(size=len(runs))))
     outcome = dataclasses.replace(
-        three.outcome, runs=values, effects=effects(values, three.plan, "y"), memory={}
+        three.outcome, runs=values, effects=effects(values, three.plan, "y")
     )
     ranked = ranking(outcome, outcome.responses[0])
     assert ranked.differences.unequal

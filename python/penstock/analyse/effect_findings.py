@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -23,7 +23,7 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import SINGLE_RUNS
 from penstock.analyse.scale import LINEAR, LOG
-from penstock.analyse.significance import adjusted, is_sure, margins
+from penstock.analyse.significance import LEVEL, Terms, largest_first, margins, terms_of
 from penstock.text import (
     cannot_exclude,
     difference,
@@ -367,17 +367,13 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
         return
     yield from not_estimable(outcome)
     for response in outcome.responses:
-        table = outcome.effects[outcome.effects["response"] == response.name]
-        terms = table[outcome.is_effect(table["term"])]
-        if "variation_share" not in terms:
+        tested = terms_of(outcome, response.name)
+        if tested is None or "variation_share" not in tested.table:
             continue
-        terms = terms[terms[["variation_share", "p_value"]].notna().any(axis=1)]
-        if terms.empty:
+        terms = _rows(tested)
+        if not terms:
             continue
-        # without shares (combinations are missing) the surest comes first
-        terms = terms.sort_values("p_value", kind="stable")
-        terms = terms.sort_values("variation_share", ascending=False, kind="stable")
-        pure = bool(terms[["ci_low", "p_value"]].notna().any(axis=None))
+        pure = any(not math.isnan(row[key]) for row in terms for key in ("ci_low", "p_value"))
         if not pure:
             yield Finding(
                 "no-pure-error",
@@ -386,21 +382,38 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
                 "Set design.replicates to 2 or more.",
             )
-        sure = terms[is_sure(terms)] if pure else terms
-        if sure.empty:
+        sure = [row for row in terms if row["p"] < LEVEL] if pure else terms
+        unsure = [row for row in terms if not row["p"] < LEVEL] if pure else []
+        if not sure:
             yield _no_effect(outcome, response, terms)
             continue
-        if math.isfinite(float(sure["variation_share"].iloc[0])):
+        if math.isfinite(sure[0]["variation_share"]):
             yield _dominant(outcome, response, sure)
         yield from _interactions(outcome, response, sure)
-        unsure = terms[~terms.index.isin(sure.index)]
-        if pure and len(unsure):
-            yield _bounded(response, unsure, terms)
+        if unsure:
+            yield _bounded(response, unsure)
 
 
-def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) -> Finding:
-    named = [f.name for f in outcome.factors if f.name in set(terms["term"])]
-    what = listed([term_text(n) for n in named or terms["term"]], "or")
+#: a term of a response: of the effects table the columns that findings tell, its p-value `p` among all terms
+Row = dict[str, Any]
+_NUMBERS = ("effect", "ci_low", "effect_ci_low", "effect_ci_high", "variation_share", "p_value")
+
+
+def _rows(terms: Terms) -> list[Row]:
+    """The terms with an estimate, those that explain most first, without shares the surest."""
+    columns = {name: terms.column(name) for name in _NUMBERS}
+    columns |= {"term": terms.names, "p": terms.p, "margin": margins(terms.table).tolist()}
+    columns |= {"scale": terms.column("scale", LINEAR), "aliases": terms.column("aliases", "")}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = [r for r in rows if not (math.isnan(r["variation_share"]) and math.isnan(r["p_value"]))]
+    rows.sort(key=lambda row: (math.isnan(row["p_value"]), row["p_value"]))
+    return sorted(rows, key=lambda row: largest_first(row["variation_share"]))
+
+
+def _no_effect(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> Finding:
+    names = [row["term"] for row in terms]
+    named = [f.name for f in outcome.factors if f.name in names]
+    what = listed([term_text(n) for n in named or names], "or")
     beside = ""
     if ranking(outcome, response).of("worse"):  # of treatments that the terms do not tell
         beside = ", though treatments differ"
@@ -414,30 +427,27 @@ def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) ->
     )
 
 
-def _bounded(response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame) -> Finding:
-    names = [term_text(str(t)) for t in terms["term"]]
+def _bounded(response: ResponseUnit, terms: Sequence[Row]) -> Finding:
+    names = [term_text(row["term"]) for row in terms]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return Finding(
         "effect-bound",
         "info",
         f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
-        f"shows{_up_to(response, terms, all_terms)}.",
-        {"table": "effects", "terms": list(terms["term"])},
+        f"shows{_up_to(response, terms)}.",
+        {"table": "effects", "terms": [row["term"] for row in terms]},
         "Not significant is not “no effect”: more replicates narrow the bound.",
         _tests(terms),
     )
 
 
-def _up_to(
-    response: ResponseUnit, terms: pd.DataFrame, all_terms: pd.DataFrame | None = None
-) -> str:
-    """What an effect that was not found may still be, all `all_terms` together."""
-    wide = margins(terms if all_terms is None else all_terms)
-    ends = (terms["effect"].astype(float).abs() + wide.reindex(terms.index)).dropna()
-    most = float(ends.max()) if len(ends) else None
-    if most is None or not math.isfinite(most):
+def _up_to(response: ResponseUnit, terms: Sequence[Row]) -> str:
+    """The largest size that one of these effects may have, all terms of the response together."""
+    ends = [abs(row["effect"]) + row["margin"] for row in terms]
+    most = max((end for end in ends if not math.isnan(end)), default=math.inf)
+    if not math.isfinite(most):
         return ""
-    scale = _scale(terms)
+    scale = terms[0]["scale"]
     if scale == LOG:
         return f"; it may still be up to a factor of {quantity(_ratio(most))}"
     unit = response.unit if scale == LINEAR else f"on the scale {scale}"
@@ -449,22 +459,16 @@ def _ratio(logarithm: float) -> float:
     return math.exp(min(logarithm, 700.0))
 
 
-def _scale(terms: pd.DataFrame) -> str:
-    """The scale of a response's effects."""
-    return str(terms["scale"].iloc[0]) if "scale" in terms and len(terms) else LINEAR
-
-
-def _tests(terms: pd.DataFrame) -> str:
+def _tests(terms: Sequence[Row]) -> str:
     """The tests of the first terms in words."""
     said = []
-    first = terms.head(4).assign(_p=adjusted(terms))
-    for row in first.to_dict("records"):
-        name, p = term_text(str(row["term"])), float(row["_p"])
+    for row in terms[:4]:
+        name, p = term_text(row["term"]), row["p"]
         of_all = f"p = {p:.2g} of all terms together" if math.isfinite(p) else ""
-        if math.isfinite(float(row["ci_low"])):
+        if math.isfinite(row["ci_low"]):
             effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
             what = "effect"
-            if row.get("scale") == LOG:
+            if row["scale"] == LOG:
                 what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
             ends = quantities([low, high])
             said.append(
@@ -476,20 +480,18 @@ def _tests(terms: pd.DataFrame) -> str:
     return f"{'; '.join(said)}." if said else ""
 
 
-def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> Finding:
+def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> Finding:
     """The largest of the significant terms, and which others are large."""
-    top = sure.iloc[0]
-    term, share = str(top["term"]), float(top["variation_share"])
-    detail = f"{_share(share, 1)} of the variation. {_tests(top.to_frame().T)}".strip()
+    top, *rest = sure
+    term, share = top["term"], top["variation_share"]
+    detail = f"{_share(share, 1)} of the variation. {_tests([top])}".strip()
     detail = detail[:1].upper() + detail[1:]
     evidence = {"table": "effects", "response": response.name, "term": term}
     others = {
-        str(t): float(s)
-        for t, s in zip(sure["term"][1:], sure["variation_share"][1:], strict=True)
-        if s >= _ALSO_MUCH
+        row["term"]: row["variation_share"] for row in rest if row["variation_share"] >= _ALSO_MUCH
     }
     also = listed([f"{term_text(t)} with {_share(s)}" for t, s in others.items()])
-    of_ratios = " in ratios" if _scale(sure) == LOG else ""
+    of_ratios = " in ratios" if top["scale"] == LOG else ""
     explains = f"which explains {_share(share)} of the variation{of_ratios}"
     explains += f" (then {also})" if also else ""
     if square := square_of(term):
@@ -546,13 +548,12 @@ def _share(share: float, digits: int = 0) -> str:
 
 
 def _interactions(
-    outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame
+    outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]
 ) -> Iterator[Finding]:
     """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
-    pairs = terms[terms["term"].astype(str).str.count(":") == 1]
-    pairs = pairs[pairs["term"].map(square_of).eq("")]
-    for row in pairs[pairs["variation_share"] >= 1.0].head(3).to_dict("records"):
-        names = str(row["term"]).split(":")
+    pairs = [r for r in terms if r["term"].count(":") == 1 and not square_of(r["term"])]
+    for row in [r for r in pairs if r["variation_share"] >= 1.0][:3]:
+        names = row["term"].split(":")
         ways = [_worth(outcome, response, *pair) for pair in (names, names[::-1])]
         told = [way for way in ways if way is not None]
         if not told:
@@ -564,14 +565,14 @@ def _interactions(
             continue
         rivals = inseparable(row)
         beside = (
-            f" These runs cannot separate {term_text(str(row['term']))} from {listed(rivals, 'or')}."
+            f" These runs cannot separate {term_text(row['term'])} from {listed(rivals, 'or')}."
             if rivals
             else ""
         )
         yield Finding(
             "effect-interaction",
             "info",
-            f"The effects of {listed(term_text(str(row['term'])).split(' × '))} depend on each other: "
+            f"The effects of {listed(term_text(row['term']).split(' × '))} depend on each other: "
             f"{sentence}.{beside}",
             {"table": "effects", "response": response.name, "term": row["term"]},
             "",

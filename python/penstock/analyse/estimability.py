@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import pandas as pd
-
 from penstock.analyse.finding import Finding
 from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.significance import Terms, terms_of
 from penstock.design.show import MODEL_WORDS
 from penstock.text import listed, term_text
 
@@ -82,9 +81,8 @@ def not_estimable(outcome: Outcome) -> Iterator[Finding]:
         return
     alike: dict[str, list[str]] = {}
     for response in outcome.responses:
-        table = outcome.effects[outcome.effects["response"] == response.name]
-        said = _sentence(outcome, table[outcome.is_effect(table["term"])], response.name)
-        if said:
+        terms = terms_of(outcome, response.name)
+        if terms is not None and (said := _sentence(outcome, terms, response.name)):
             alike.setdefault(said, []).append(response.name)
     for said, responses in alike.items():
         yield Finding(
@@ -104,14 +102,15 @@ def without_run(outcome: Outcome, response: str) -> list[str]:
     return sorted(t for t in planned if t not in made)
 
 
-def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
+def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
     """With `{}` for the responses; empty where every effect has an estimate."""
-    names = [str(t) for t in terms.loc[terms["method"] == NOT_ESTIMABLE, "term"]]
-    assumed = [str(t) for t in terms.loc[terms["method"] == ASSUMED, "term"]]
+    methods = list(zip(terms.names, terms.column("method"), strict=True))
+    names = [term for term, method in methods if method == NOT_ESTIMABLE]
+    assumed = [term for term, method in methods if method == ASSUMED]
     if len(outcome.factors) < 2 or (not names and not assumed):
         return ""
     lost = without_run(outcome, response)
-    if len(names) == len(terms):
+    if len(names) == len(terms.names):
         return (
             f"No effect on {{}} can be told: of the {_planned(outcome)}, {_have_none(lost)}, and without "
             f"{'it' if len(lost) == 1 else 'them'} every effect is mixed with others that the design keeps "

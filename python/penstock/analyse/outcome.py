@@ -93,8 +93,8 @@ class Outcome:
     fidelity: pd.DataFrame | None
     predictions: pd.DataFrame | None
     _manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: what was worked out from the bundles once
-    memory: dict[str, Any] = field(default_factory=dict, repr=False)
+    #: what was worked out from these tables once; a copy with other tables starts anew
+    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def read(cls, out_dir: Path | str) -> Outcome:
@@ -176,7 +176,8 @@ class Outcome:
     def is_effect(self, terms: pd.Series) -> pd.Series:
         """Which terms are a factor or an interaction of factors (not `residual`, not a block)."""
         names = {f.name for f in self.factors}
-        return terms.astype(str).map(lambda term: set(term.split(":")) <= names).astype(bool)
+        found = [set(str(term).split(":")) <= names for term in terms.tolist()]
+        return pd.Series(found, index=terms.index, dtype=bool)
 
     def _levels_of(self, name: str) -> list[str]:
         coded: dict[str, float] = {}

@@ -11,12 +11,14 @@ worse than another either. Where one shows, pairs of treatments are told apart b
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import special, stats
 
 from penstock.analyse.adjusted import holm
 
@@ -29,6 +31,30 @@ LEVEL = 0.05
 BEYOND_TERMS = 0.01
 #: method of effects that are judged against each other
 LENTH = "lenth"
+
+Values = NDArray[np.floating[Any]]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The factors and interactions of one response: their rows of the effects table; read them only."""
+
+    table: pd.DataFrame
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The terms in the order of the table."""
+        return [str(term) for term in self.table["term"].tolist()]
+
+    @cached_property
+    def p(self) -> list[float]:
+        """The p-value of each term, all of them together; NaN of what was not tested."""
+        return [float(p) for p in adjusted(self.table).tolist()]
+
+    def column(self, name: str, default: Any = math.nan) -> list[Any]:
+        """The values of a column, the default where the table has none."""
+        return self.table[name].tolist() if name in self.table else [default] * len(self.table)
 
 
 def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
@@ -48,7 +74,7 @@ def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
 def limits(terms: pd.DataFrame) -> pd.Series[float]:
     """The size of each effect from which on it is significant, given how many others are: exactly those of
     `is_sure` are beyond theirs. NaN where a term has no single size."""
-    tested = pd.to_numeric(terms["p_value"], errors="coerce").notna()
+    tested = np.isfinite(_numbers(terms, "p_value"))
     left = int(tested.sum()) - int(is_sure(terms).sum())
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
@@ -58,7 +84,7 @@ def limits(terms: pd.DataFrame) -> pd.Series[float]:
 def margins(terms: pd.DataFrame) -> pd.Series[float]:
     """Half the width of the interval of each effect, so wide that all of them hold together (Bonferroni, or
     Lenth's simultaneous margin)."""
-    tested = pd.to_numeric(terms["p_value"], errors="coerce").notna()
+    tested = np.isfinite(_numbers(terms, "p_value"))
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
     return _sizes(terms, tested, _level(terms) / max(int(tested.sum()), 1))
@@ -69,13 +95,22 @@ def together(p: float, tests: int) -> float:
     return -math.expm1(tests * math.log1p(-p)) if p < 1 else 1.0
 
 
-def _by_lenth(terms: pd.DataFrame, tested: pd.Series[bool]) -> bool:
-    return (
-        "method" in terms and bool(tested.any()) and bool((terms["method"][tested] == LENTH).all())
-    )
+def _numbers(terms: pd.DataFrame, column: str) -> Values:
+    return np.asarray(pd.to_numeric(terms[column], errors="coerce"), dtype=np.float64)
 
 
-def _margins(terms: pd.DataFrame, tested: pd.Series[bool]) -> pd.Series[float]:
+def _of_lenth(terms: pd.DataFrame) -> Flags:
+    """The terms that are judged against each other."""
+    if "method" not in terms:
+        return np.zeros(len(terms), dtype=bool)
+    return np.array([method == LENTH for method in terms["method"].tolist()], dtype=bool)
+
+
+def _by_lenth(terms: pd.DataFrame, tested: Flags) -> bool:
+    return bool(tested.any()) and bool(_of_lenth(terms)[tested].all())
+
+
+def _margins(terms: pd.DataFrame, tested: Flags) -> pd.Series[float]:
     return _sizes(terms, tested, -math.expm1(math.log1p(-_level(terms)) / int(tested.sum())))
 
 
@@ -83,74 +118,82 @@ def _level(terms: pd.DataFrame) -> float:
     """The level of the analysis: less than `LEVEL` where a sequential study looked before."""
     if "level" not in terms:
         return LEVEL
-    levels = pd.to_numeric(terms["level"], errors="coerce").dropna()
+    levels = _numbers(terms, "level")
+    levels = levels[~np.isnan(levels)]
     return max(float(levels.min()), 1e-12) if len(levels) else LEVEL
 
 
-def _sizes(terms: pd.DataFrame, tested: pd.Series[bool], p: float) -> pd.Series[float]:
+def _sizes(terms: pd.DataFrame, tested: Flags, p: float) -> pd.Series[float]:
     """The effects that have just that p-value by themselves."""
     if not {"standard_error", "df_error"} <= set(terms.columns):
         return pd.Series(math.nan, index=terms.index)
-    error = pd.to_numeric(terms["standard_error"], errors="coerce").where(tested)
-    df = pd.to_numeric(terms["df_error"], errors="coerce").astype(float)
-    if "method" in terms:
-        mine = (terms["method"] == LENTH) & tested
+    error = np.where(tested, _numbers(terms, "standard_error"), math.nan)
+    df = _numbers(terms, "df_error")
+    mine = _of_lenth(terms) & tested
+    if mine.any():
         # a third of the contrasts that were judged against each other, those of one stratum
-        judged = pd.to_numeric(terms["df"], errors="coerce").where(mine, 0.0)
+        judged = pd.Series(np.where(mine, _numbers(terms, "df"), 0.0), index=terms.index)
         if "stratum" in terms:
             judged = judged.groupby(terms["stratum"].fillna("")).transform("sum")
         else:
-            judged = pd.Series(float(judged.sum()), index=terms.index)
-        df = df.mask(mine, judged / 3)
-    quantile = np.asarray(stats.t.ppf(1 - p / 2, df.where(df > 0)))
-    return pd.Series(2 * error.to_numpy() * quantile, index=terms.index)
+            judged[:] = judged.sum()
+        df = np.where(mine, judged / 3, df)
+    quantile = special.stdtrit(np.where(df > 0, df, math.nan), 1 - p / 2)
+    return pd.Series(2 * error * quantile, index=terms.index)
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:
     """Whether any term of a response is significant; None where none was tested."""
-    terms = _terms(outcome, response)
-    if terms is None or not adjusted(terms).notna().any():
+    terms = terms_of(outcome, response)
+    if terms is None or all(math.isnan(p) for p in terms.p):
         return None
-    return bool(is_sure(terms).any())
+    return any(p < LEVEL for p in terms.p)
 
 
 def sure_terms(outcome: Outcome, response: str) -> list[str]:
     """The significant terms, those that explain most first."""
-    terms = _terms(outcome, response)
+    terms = terms_of(outcome, response)
     if terms is None:
         return []
-    if "variation_share" in terms:
-        terms = terms.sort_values("variation_share", ascending=False, kind="stable")
-    return [str(t) for t in terms.loc[is_sure(terms), "term"]]
+    rows = zip(terms.names, terms.p, terms.column("variation_share"), strict=True)
+    sure = [(name, share) for name, p, share in rows if p < LEVEL]
+    return [name for name, _ in sorted(sure, key=lambda pair: largest_first(pair[1]))]
 
 
 def spans(outcome: Outcome, response: str, treatments: int) -> bool:
     """Whether the terms that were tested leave no difference of so many treatments out."""
-    terms = _terms(outcome, response)
-    if terms is None or "df" not in terms:
+    terms = terms_of(outcome, response)
+    if terms is None or "df" not in terms.table:
         return False
-    return int(terms["df"][adjusted(terms).notna()].sum()) >= treatments - 1
+    tested = (df for df, p in zip(terms.column("df"), terms.p, strict=True) if not math.isnan(p))
+    return int(sum(tested)) >= treatments - 1
 
 
 def term_is_sure(outcome: Outcome, response: str, term: str) -> bool | None:
     """Whether one term is significant; None where it was not tested."""
-    terms = _terms(outcome, response)
-    if terms is None:
+    terms = terms_of(outcome, response)
+    if terms is None or term not in terms.names:
         return None
-    mine = adjusted(terms)[terms["term"].astype(str) == term].dropna()
-    return bool(mine.iloc[0] < LEVEL) if len(mine) else None
+    p = terms.p[terms.names.index(term)]
+    return None if math.isnan(p) else p < LEVEL
 
 
-def _terms(outcome: Outcome, response: str) -> pd.DataFrame | None:
-    """The rows of a response's factors and interactions; read them only."""
+def terms_of(outcome: Outcome, response: str) -> Terms | None:
+    """The factors and interactions of a response; None without tests of effects."""
     table = outcome.effects
     if table is None or not {"term", "response", "p_value"} <= set(table.columns):
         return None
-    cached: dict[str, pd.DataFrame] = outcome.memory.setdefault("terms", {})
+    cached: dict[str, Terms] = outcome.memory.setdefault("terms", {})
     if response not in cached:
-        rows = table[table["response"].astype(str) == response]
-        cached[response] = rows[outcome.is_effect(rows["term"])]
+        mine = np.array([str(r) == response for r in table["response"].tolist()], dtype=bool)
+        mine &= outcome.is_effect(table["term"]).to_numpy()
+        cached[response] = Terms(table[mine])
     return cached[response]
+
+
+def largest_first(value: float) -> tuple[bool, float]:
+    """A key that sorts numbers from the largest down, NaN last."""
+    return (True, 0.0) if math.isnan(value) else (False, -value)
 
 
 @lru_cache(maxsize=512)
