@@ -248,12 +248,14 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     levels = _pair(outcome, response, factor)
     if not levels:
         return None
-    values = runs[[*names, response.name]].dropna()
-    if values.empty or (values[response.name] <= 0).any():
+    known = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
+    values = runs[response.name].to_numpy(float)[known]
+    if not len(values) or (values <= 0).any():
         return None
-    # levels stay in the index: a factor may be called as one of the columns
-    logs = np.log(values[response.name])
-    groups = logs.groupby([values[n].astype(str) for n in names]).agg(["mean", "count", "var"])
+    made = zip(*(map(str, runs.loc[known, n].tolist()) for n in names), strict=True)
+    logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for key, value in zip(made, np.log(values).tolist(), strict=True):
+        logs[key].append(value)
     ranked = ranking(outcome, response)
     error, df = ranked.differences.error
     fewest = df
@@ -261,8 +263,9 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     place = names.index(factor)
     blocks: dict[tuple[str, ...], dict[str, Values]] = {}
-    for key, statistics in zip(groups.index, groups.to_numpy(float), strict=True):
-        key = key if isinstance(key, tuple) else (key,)
+    for key, mine in logs.items():
+        variance = np.var(mine, ddof=1) if len(mine) > 1 else math.nan
+        statistics = np.array([np.mean(mine), len(mine), variance])
         blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
     for combination, block in sorted(blocks.items()):
         if not set(levels) <= block.keys():

@@ -29,14 +29,14 @@ _ENOUGH = 5
 class Differences:
     """Differences of treatment means, of logarithms where ratios have a meaning.
 
-    `values` of the runs of each treatment on that scale; `runs` as measured, with `_scaled`, in their order;
+    `values` of the runs of each treatment on that scale; `block` of each run, if they were made in several;
     `spread` of the runs, treatments in the order of `values`; `kept`: settings were kept over several runs.
     """
 
     outcome: Outcome
     response: str
     values: Mapping[str, Values]
-    runs: pd.DataFrame
+    block: NDArray[np.int64] | None
     kept: bool
     spread: Spread
 
@@ -48,21 +48,20 @@ class Differences:
         free = sum(len(v) - 1 for v in self.values.values())
         block = self._passes
         if block is not None:
-            scaled = self.runs["_scaled"]
-            passes = scaled.groupby(block)
-            squares -= float(((passes.mean() - scaled.mean()) ** 2 * passes.size()).sum())
-            free -= passes.ngroups - 1
+            scaled, size = self.spread.values, np.bincount(block)
+            means = np.bincount(block, scaled) / size
+            squares -= float(((means - scaled.mean()) ** 2 * size).sum())
+            free -= len(size) - 1
         if free < 1:
             return math.nan, 0.0
         return math.sqrt(max(squares, 0.0) / free), float(free)
 
     @cached_property
-    def _passes(self) -> NDArray[Any] | None:
+    def _passes(self) -> NDArray[np.int64] | None:
         """The pass of each run; None where passes are no blocks, or treatments are not alike in them."""
-        block = blocks_of(self.outcome, self.runs)
+        block, treatment = self.block, self.spread.treatment
         if block is None or len(self.values) < 2:
             return None
-        treatment = np.unique(self.runs["treatment_id"].astype(str), return_inverse=True)[1]
         counts = np.zeros((int(treatment.max()) + 1, int(block.max()) + 1), dtype=np.int64)
         np.add.at(counts, (treatment, block), 1)
         return block if (counts == counts[0, 0]).all() else None
@@ -149,25 +148,36 @@ def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:
     plan = outcome.plan
     stages = plan.get("stages")
     if plan.get("order") == "interleaved" and "replicate" in runs and not stages:
-        block = runs["replicate"]
+        block = runs["replicate"].tolist()
     elif "run_id" in runs:
-        known = {str(r.get("run_id")): r.get("block") for r in plan.get("rows") or []}
-        block = runs["run_id"].astype(str).map(known)
+        block = _planned(plan, runs, "block")
     else:
         return None
-    if block.isna().any() or block.nunique() < 2:
-        return None
-    return np.unique(block.to_numpy(), return_inverse=True)[1]
+    return _several(block)
 
 
 def settings_of(outcome: Outcome, runs: pd.DataFrame) -> list[NDArray[np.int64]]:
     """The whole plot and the strip of each run, where settings were kept over several."""
     found = []
     for attribute in ("whole_plot", "strip"):
-        known = {str(r.get("run_id")): r.get(attribute) for r in outcome.plan.get("rows") or []}
-        if "run_id" not in runs or not any(known.values()):
+        if "run_id" not in runs or not any(
+            r.get(attribute) for r in outcome.plan.get("rows") or []
+        ):
             continue
-        setting = runs["run_id"].astype(str).map(known)
-        if not setting.isna().any() and setting.nunique() > 1:
-            found.append(np.unique(setting.to_numpy(), return_inverse=True)[1])
+        setting = _several(_planned(outcome.plan, runs, attribute))
+        if setting is not None:
+            found.append(setting)
     return found
+
+
+def _planned(plan: Mapping[str, Any], runs: pd.DataFrame, attribute: str) -> list[Any]:
+    """What the plan has of each run; None of a run that it lacks."""
+    planned = {str(r.get("run_id")): r.get(attribute) for r in plan.get("rows") or []}
+    return [planned.get(str(run)) for run in runs["run_id"].tolist()]
+
+
+def _several(labels: list[Any]) -> NDArray[np.int64] | None:
+    """The number of each label from 0; None of fewer than two labels, or where one is missing."""
+    if any(pd.isna(label) for label in labels) or len(set(labels)) < 2:
+        return None
+    return np.unique(labels, return_inverse=True)[1]

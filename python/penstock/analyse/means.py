@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from penstock.analyse.differences import Differences, blocks_of, settings_of
@@ -70,16 +71,19 @@ class Ranking:
         names = [f.name for f in outcome.factors]
         if response.name not in runs or "treatment_id" not in runs:
             runs = pd.DataFrame(columns=["treatment_id", response.name])
-        values = pd.to_numeric(runs[response.name], errors="coerce")
-        runs = runs.assign(_value=values)[np.isfinite(values.astype(float))]
+        values = pd.to_numeric(runs[response.name], errors="coerce").to_numpy(float)
+        usable = np.isfinite(values)
+        runs, values = runs[usable], values[usable]
+        of_run = [str(treatment) for treatment in runs["treatment_id"].tolist()]
+        treatments, self._treatment = np.unique(of_run, return_inverse=True)
         self._values: dict[str, np.ndarray[Any, Any]] = {
-            str(treatment): rows["_value"].to_numpy(float)
-            for treatment, rows in runs.groupby(runs["treatment_id"].astype(str))
+            str(name): values[self._treatment == i] for i, name in enumerate(treatments)
         }
-        self._runs = runs
+        self._runs, self._of_run = runs, values
+        columns = {n: runs[n].tolist() for n in names if n in runs}
         self._levels = {
-            str(row["treatment_id"]): {n: str(row[n]) for n in names if n in row}
-            for row in runs.to_dict("records")
+            treatment: {n: str(column[i]) for n, column in columns.items()}
+            for i, treatment in enumerate(of_run)
         }
 
     @cached_property
@@ -102,16 +106,14 @@ class Ranking:
     @cached_property
     def spread(self) -> Spread:
         """What runs vary by, in the order of `_values`; of logarithms where ratios have a meaning."""
-        treatment = np.unique(self._runs["treatment_id"].astype(str), return_inverse=True)[1]
         shared = settings_of(self.outcome, self._runs)
-        block = blocks_of(self.outcome, self._runs)
-        groups = shared if block is None else [block, *shared]
-        return Spread(treatment, self._scaled["_scaled"].to_numpy(float), groups)
+        groups = shared if self._block is None else [self._block, *shared]
+        scale = np.log if self.positive else np.asarray
+        return Spread(self._treatment, scale(self._of_run), groups)
 
     @cached_property
-    def _scaled(self) -> pd.DataFrame:
-        scale = np.log if self.positive else np.asarray
-        return self._runs.assign(_scaled=scale(self._runs["_value"].astype(float)))
+    def _block(self) -> NDArray[np.int64] | None:
+        return blocks_of(self.outcome, self._runs)
 
     @cached_property
     def _place(self) -> dict[str, int]:
@@ -174,7 +176,7 @@ class Ranking:
             self.outcome,
             self.response.name,
             {t: scale(v) for t, v in self._values.items()},
-            self._scaled,
+            self._block,
             bool(self.kept),
             self.spread,
         )
