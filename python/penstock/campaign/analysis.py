@@ -113,11 +113,14 @@ def analyse(
     say("analysing")
     scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
     _part(result, "effects", lambda: _effects(result, plan, study, scales))
-    _part(result, "surface", lambda: _surface(result))
-    _part(result, "means", lambda: _means(result))
-    _part(result, "ledger", lambda: _ledger(result))
     _part(result, "predictions", lambda: _predictions(result, study))
-    _part(result, "findings", lambda: _findings(result))
+    from penstock.analyse.outcome import Outcome
+
+    outcome = Outcome.read(out)
+    _part(result, "surface", lambda: _surface(result, outcome))
+    _part(result, "means", lambda: _means(result, outcome))
+    _part(result, "ledger", lambda: _ledger(result, outcome))
+    _part(result, "findings", lambda: _findings(result, outcome))
     if report:
         say("writing the report")
         _part(result, "report", lambda: _report(result))
@@ -248,11 +251,9 @@ def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
         write_parquet(path, described(name, table.replace_schema_metadata(None)))
 
 
-def _surface(result: Analysis) -> None:
+def _surface(result: Analysis, outcome: Outcome) -> None:
     from penstock.analyse.optimum import tables, wanted
-    from penstock.analyse.outcome import Outcome
 
-    outcome = Outcome.read(result.out)
     found = tables(outcome) if wanted(outcome) and result.valid_runs else None
     _write_frame(result.out, "surface", [found[0]] if found and len(found[0]) else [])
     _write_frame(result.out, "optimum", [found[1]] if found and len(found[1]) else [])
@@ -260,20 +261,18 @@ def _surface(result: Analysis) -> None:
         raise PenstockError("; ".join(found[2]))
 
 
-def _means(result: Analysis) -> None:
+def _means(result: Analysis, outcome: Outcome) -> None:
     from penstock.analyse.means import means_table
-    from penstock.analyse.outcome import Outcome
 
-    write_parquet(result.out / "means.parquet", means_table(Outcome.read(result.out)))
+    write_parquet(result.out / "means.parquet", means_table(outcome))
 
 
-def _ledger(result: Analysis) -> None:
+def _ledger(result: Analysis, outcome: Outcome) -> None:
     from penstock.analyse.ledger import ledger
-    from penstock.analyse.outcome import Outcome
 
     path = result.out / "ledger.parquet"
     path.unlink(missing_ok=True)
-    frame = ledger(Outcome.read(result.out))
+    frame = ledger(outcome)
     if frame is not None:
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         write_parquet(path, described("ledger", table))
@@ -299,12 +298,10 @@ def _predictions(result: Analysis, study: Study) -> None:
     write_parquet(path, described("predictions", table))
 
 
-def _findings(result: Analysis) -> None:
+def _findings(result: Analysis, outcome: Outcome) -> None:
     from penstock.analyse.findings import answer, write_findings
     from penstock.analyse.means import ranked_lines
-    from penstock.analyse.outcome import Outcome
 
-    outcome = Outcome.read(result.out)
     result.findings, result.outcome = write_findings(outcome), outcome
     result.answer = answer(outcome, result.findings)
     result.ranked = ranked_lines(outcome)
