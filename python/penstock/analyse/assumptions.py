@@ -9,7 +9,7 @@ import pandas as pd
 from penstock.analyse.bootstrap import wild
 from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of
 from penstock.analyse.finding import Finding
-from penstock.analyse.fit import fitted, usable
+from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
@@ -107,28 +107,31 @@ def failed_checks(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: s
     """The checks of the residuals that do not hold."""
     try:
         fit = fitted(outcome.measured, plan, response.name, scale)
-        data = usable(outcome.measured, plan, response.name)
     except PenstockError:
         return []
+    return _failed(outcome, plan, response, fit)
+
+
+def _failed(outcome: Outcome, plan: Plan, response: ResponseUnit, fit: Fit) -> list[Check]:
+    data = usable(outcome.measured, plan, response.name)
     return [c for c in checks(fit, data, [f.name for f in plan.factors]) if not c.holds]
 
 
 def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
     """What the other scales say: those on which the residuals hold first, and verdicts that change."""
-    base = _sure(effects(outcome.measured, plan, response.name, scale=scale))
+    runs = outcome.measured
+    base = _sure(effects(runs, plan, response.name, scale=scale))
     told = []
     for other in (LOG, BOX_COX, RANK):
         if other == scale:
             continue
         try:
-            table = effects(outcome.measured, plan, response.name, scale=other)
+            fit = fitted(runs, plan, response.name, other)
+            table = effects(runs, plan, response.name, scale=other, fit=fit)
         except PenstockError:
             continue
-        holds = not [
-            c
-            for c in failed_checks(outcome, plan, response, other)
-            if c.name in _OF_SCALE or c.name.startswith("spread-")
-        ]
+        failed = _failed(outcome, plan, response, fit)
+        holds = not any(c.name in _OF_SCALE or c.name.startswith("spread-") for c in failed)
         changed = sorted(base ^ _sure(table))
         verdicts = (
             f"the verdict on {listed([term_text(t) for t in changed[:_MOST_NAMED]])} is another"

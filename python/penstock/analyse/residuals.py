@@ -41,7 +41,8 @@ LEAST_DF = 8
 _MOST_NORMAL = 5000
 #: sets of normal noise that a statistic is held against; of more runs than this fewer
 _DRAWS, _FEW_DRAWS, _MOST_DRAWN = 999, 99, 5000
-_AT_ONCE = 100
+#: values of noise that are drawn at a time
+_AT_ONCE = 500_000
 _SEED = 20261126
 
 
@@ -305,8 +306,9 @@ def _drawn(
     basis = _basis(fit)
     draw = np.random.default_rng(_SEED)
     found: list[list[Values]] = [[] for _ in statistics]
-    for start in range(0, draws, _AT_ONCE):
-        left = _left(fit, basis, draw.standard_normal((min(_AT_ONCE, draws - start), n)))
+    sets = max(_AT_ONCE // n, 1)
+    for start in range(0, draws, sets):
+        left = _left(fit, basis, draw.standard_normal((min(sets, draws - start), n)))
         for values, statistic in zip(found, statistics, strict=True):
             values.append(statistic(left, free))
     return [np.concatenate(values) for values in found]
@@ -374,10 +376,12 @@ def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Val
 def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
     """Brown and Forsythe's statistic of equal variances, of each set."""
     counts = np.bincount(group)
+    order = np.argsort(group, kind="stable")
     off = np.empty_like(rows)
-    for g in range(len(counts)):
-        mine = group == g
-        off[:, mine] = np.abs(rows[:, mine] - np.median(rows[:, mine], axis=1, keepdims=True))
+    for size in np.unique(counts):
+        # groups × runs
+        mine = order[counts[group[order]] == size].reshape(-1, size)
+        off[:, mine] = np.abs(rows[:, mine] - np.median(rows[:, mine], axis=2, keepdims=True))
     means = _sums(off, group) / counts
     between = (counts * (means - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     within = ((off - means[:, group]) ** 2).sum(axis=1)
