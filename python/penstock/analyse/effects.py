@@ -219,7 +219,7 @@ def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> p
         values = [whole[column] if column in whole else row.get(column) for row in rows]
         if column in _UNSAID:
             said = [v if isinstance(v, str) else _UNSAID[column] for v in values]
-            made[column] = pd.Series(said, dtype=object)
+            made[column] = np.array(said, dtype=object)
         elif column in _TEXTS:
             made[column] = values
         else:
@@ -311,7 +311,7 @@ def _block_row(fit: Fit) -> dict[str, Any]:
     }
     if error.df > 0 and error.sum_of_squares > 0 and fit.mixed is None:
         row["f_value"] = ss / width / error.mean_square
-        row["p_value"] = float(stats.f.sf(row["f_value"], width, error.df))
+        row["p_value"] = float(special.fdtrc(width, error.df, row["f_value"]))
     return row
 
 

@@ -115,17 +115,18 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     data = runs
     if plan.stages:
         data, plan = designed_part(runs, plan)
+    values = pd.to_numeric(data[response], errors="coerce").to_numpy(float)
+    good = np.isfinite(values)
     if "valid" in data.columns:
-        data = data[data["valid"].eq(True)]
+        good &= data["valid"].eq(True).to_numpy(bool)
     if "source" in data.columns:  # what was predicted is no run
-        data = data[data["source"].isna() | data["source"].isin(["", "measured"])]
-    values = pd.to_numeric(data[response], errors="coerce").astype(float)
-    data = data[np.isfinite(values)]
-    if len(data) < 2:
+        good &= (data["source"].isna() | data["source"].isin(["", "measured"])).to_numpy(bool)
+    found: pd.DataFrame = data.loc[good]
+    if len(found) < 2:
         raise PenstockError(
-            f"{len(data)} valid run{'s' * (len(data) != 1)} with {response}: no effects"
+            f"{len(found)} valid run{'s' * (len(found) != 1)} with {response}: no effects"
         )
-    return data
+    return found
 
 
 def _blocks(data: pd.DataFrame, plan: Plan) -> Numbers | None:

@@ -62,13 +62,11 @@ def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
     found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
     for j, factor in enumerate(plan.factors):
         places = {level.name: i for i, level in enumerate(factor.levels)}
-        # each text is looked up once, however many runs have it
-        code, names = pd.factorize(data[factor.name].astype(str))
-        number = np.array([*(places.get(str(name), -1) for name in names), -1])[code]
-        if (number < 0).any():
-            strange = data[factor.name].iloc[int(np.argmax(number < 0))]
+        names = data[factor.name].tolist()
+        found[:, j] = [places.get(str(name), -1) for name in names]
+        if (found[:, j] < 0).any():
+            strange = names[int(np.argmin(found[:, j]))]
             raise PenstockError(f"{strange!r} is no level of {factor.name}")
-        found[:, j] = number
     return found
 
 
