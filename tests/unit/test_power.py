@@ -36,13 +36,14 @@ def found(
     default as the report does, all terms together."""
     names = [level.name for level in next(f for f in plan.factors if f.name == factor).levels]
     shift = delta * np.array([r.levels[factor] == names[-1] for r in plan.rows], dtype=float)
+    runs, block = runs_of(plan, shift), [r.block for r in plan.rows]
     draws = np.random.default_rng(seed)
     hits = 0
     for _ in range(studies):
         drift = 3 * draws.normal(size=len(plan.rows) + 1)  # of passes, which are blocks
-        blocks = np.array([drift[r.block] for r in plan.rows])
-        table = effects(runs_of(plan, shift + blocks + draws.normal(size=len(shift))), plan, "y")
-        hits += float(table.set_index("term").loc[factor, by]) < 0.05
+        runs["y"] = shift + drift[block] + draws.normal(size=len(shift))
+        table = effects(runs, plan, "y")
+        hits += table[by].tolist()[table["term"].tolist().index(factor)] < 0.05
     return hits / studies
 
 
