@@ -28,13 +28,14 @@ from scipy.stats import beta
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
+from penstock.analyse.answer import answering
 from penstock.analyse.effect_findings import costs
 from penstock.analyse.effect_findings import effects as of_effects
 from penstock.analyse.effects import effects
-from penstock.analyse.findings import answering
+from penstock.analyse.identical import names_difference
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.study_findings import best
+from penstock.analyse.recommend import best
 from penstock.design.plan import Plan, make_plan
 from penstock.study.load import read_study
 
@@ -266,8 +267,6 @@ def judge(case: Case, studies: int, seed: int) -> record.Row:
 
 
 QUESTION = "Does A cost anything?"
-#: first words of sentences that name a difference
-LEADS = ("Yes:", "It depends:", "A little:", "What matters most", "Choose ", "The effects of")
 
 
 def identical() -> list[tuple[str, Plan, Noise]]:
@@ -296,9 +295,8 @@ def identical() -> list[tuple[str, Plan, Noise]]:
 def names_a_difference(outcome: Outcome) -> bool:
     """Whether the answer says that treatments differ, or a treatment is called worse."""
     found = [*costs(outcome), *best(outcome), *of_effects(outcome)]
-    said = [f.statement for f in answering(outcome, found)]
     worse = ranking(outcome, outcome.responses[0]).of("worse")
-    return bool(worse) or any(s.startswith(LEADS) for s in said)
+    return bool(worse) or any(names_difference(outcome, f) for f in answering(outcome, found))
 
 
 def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[int, int]:

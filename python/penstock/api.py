@@ -170,10 +170,11 @@ class Campaign:
     @property
     def answer(self) -> list[str]:
         """The answer in sentences, the recommendation first."""
-        from penstock.analyse.findings import answer
+        from penstock.analyse.answer import answer
         from penstock.analyse.outcome import Outcome
 
-        return answer(Outcome.read(self.out))
+        conclusion = answer(Outcome.read(self.out))
+        return [] if conclusion is None else conclusion.sentences
 
     @property
     def report(self) -> Path:

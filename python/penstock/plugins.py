@@ -225,7 +225,7 @@ STUDY_FINDINGS = Table(
     "study-findings",
     "finding of a study",
     {
-        "best": "penstock.analyse.study_findings:best",
+        "best": "penstock.analyse.recommend:best",
         "alerts": "penstock.analyse.alerts:alerts",
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
@@ -244,10 +244,10 @@ STUDY_FINDINGS = Table(
         "devices": "penstock.analyse.device_start:devices",
         "tails": "penstock.analyse.tails:tails",
         "collected": "penstock.analyse.collected:collected",
+        "reasons": "penstock.analyse.why:reasons",
         **{
             name: f"penstock.analyse.study_findings:{name}"
             for name in (
-                "reasons",
                 "stragglers",
                 "limits",
                 "nothing_valid",

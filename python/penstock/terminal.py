@@ -7,14 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.errors import escaped
+from penstock.text import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.table import Table
-
-#: columns that a printed table has at most
-WIDTH = 100
 
 
 class _Escaping:
@@ -72,7 +70,7 @@ def show(*tables: Table) -> None:
     """Prints those that have rows, with a line between them."""
     from penstock.console import Console
 
-    console = Console(width=WIDTH)
+    console = Console(width=COLUMNS)
     for number, table in enumerate(t for t in tables if t.row_count):
         if number:
             console.print()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -73,6 +75,22 @@ def quantities(values: Sequence[float], unit: str = "", between: str = " to ") -
     if unit.startswith("1/"):
         return said + unit[1:]
     return said if unit in ("", "1") else f"{said} {unit}"
+
+
+def estimate(value: float, low: float, high: float, unit: str = "") -> str:
+    """A value with its interval: `889/s (873–905)`; the value alone without one."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return quantity(value, unit)
+    scale, unit = fitting([value], unit)
+    return (
+        f"{quantity(value * scale, unit)} ({span(*(number(end * scale) for end in (low, high)))})"
+    )
+
+
+def span(low: str, high: str) -> str:
+    """Two ends of a range: `29–35`; `−3 to 2`; one where they read the same."""
+    between = " to " if "−" in low + high else "–"
+    return between.join(dict.fromkeys((low, high)))
 
 
 def _engineering(value: float, unit: str) -> str:
@@ -186,18 +204,16 @@ def difference(ratio: float) -> str:
 
 
 def percents(low: float, high: float) -> str:
-    """A range of shares: `2 to 9 %`, `0.3 to 1.1 %`."""
+    """A range of shares: `2–9 %`, `0.3–1.1 %`, `−1 to 9 %`."""
     digits = 0 if max(abs(low), abs(high)) >= 0.02 else 1
-    ends = [f"{100 * end:.{digits}f}".replace("-", "−") for end in (low, high)]
-    return f"{' to '.join(dict.fromkeys(ends))} %"
+    return f"{span(*(f'{100 * end:.{digits}f}'.replace('-', '−') for end in (low, high)))} %"
 
 
-def cannot_exclude(ratio: float) -> str:
-    """What is said where two values are not told apart, by the largest ratio that they may have."""
+def up_to(ratio: float) -> str:
+    """The largest difference that an interval allows, by its ratio: `up to 42 %`; empty without one."""
     if not math.isfinite(ratio):
         return ""
-    size = difference(ratio) if ratio < 2 else f"a factor of {factor(ratio)}"
-    return f"; a difference of up to {size} cannot be ruled out"
+    return f"up to {difference(ratio) if ratio < 2 else f'a factor of {factor(ratio)}'}"
 
 
 def _rounded(value: float, digits: int = 2) -> float:
@@ -265,3 +281,35 @@ def _about(ns: int) -> str:
             number = ns / 1e9 / unit
             return f"{number:.2g} {name}" if number < 99 else f"{number:.0f} {name}"
     return duration(ns)
+
+
+#: words of the first sentence of an answer, at most
+HEADLINE = 30
+
+
+def concise(*texts: str, most: int = HEADLINE) -> str:
+    """The first of several texts, the fullest first, with at most so many words; else the last."""
+    return next((t for t in texts if len(t.split()) <= most), texts[-1])
+
+
+#: columns of a terminal
+COLUMNS = 100
+_NUMBER_UNIT = re.compile(r"(\d) (?=[%A-Za-zµ])")
+
+
+def labelled(label: str, text: str, width: int = COLUMNS) -> list[str]:
+    """A point as lines: its label, then the text in a column."""
+    return wrapped(text, width, f"  {label:<12} ")
+
+
+def wrapped(text: str, width: int = COLUMNS, lead: str = "") -> list[str]:
+    """Lines of a text after `lead`; a number stays with its unit."""
+    joined = _NUMBER_UNIT.sub("\\1\u00a0", text)
+    lines = textwrap.wrap(
+        joined,
+        width,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]

@@ -111,7 +111,7 @@ CASES: dict[str, Case] = {
             "with hdd-7200 the program spends 88 % of the run waiting for 300 flushes of 46.7 ms each",
             "with sata-ssd, 20 % (300 flushes of 1.67 ms each)",
         ),
-        says=("3.2 times the next (network-volume",),
+        says=("3.2× (3.1–3.3) that of the next best, network-volume",),
         never=("Yes", "variation"),
     ),
     "two-by-three-with-interaction": Case(
@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
         "Choose sata-ssd + wal: load is ",
         ("spends 67 % of the run waiting for 200 flushes", "sata-ssd + wal, 2 % (200 flushes of"),
         says=(
-            "What matters most for load is disk",
+            "Main factor: disk: 79 % of the variation in load",
             "delete instead of wal divides load by 2.4 with hdd-7200, and lowers it by 5 % with sata-ssd.",
         ),
     ),
@@ -144,10 +144,9 @@ CASES: dict[str, Case] = {
         {"cache": "16GiB"},
         "For throughput alone, choose 16GiB cache: 3,5",
         says=(
-            "But price is 5.95 EUR with it, a factor of 6.0 above the best: 0.995 EUR with 1GiB cache.",
-            "But restart is 19.7 s with it",
-            "If all responses count alike, 4GiB cache is nearest to the best of each: throughput 14 % below",
-            "why (these runs were not traced; `trace: {mode: trace}` under",
+            "Cost: price is 5.95 EUR, 6.0× the lowest (0.995 EUR with 1GiB cache); restart is 19.7 s",
+            "4GiB cache, if all responses count alike: throughput 14 % below",
+            "why: these runs were not traced (add `trace: {mode: trace}` under",
         ),
     ),
     "a-tie-that-another-response-decides": Case(
@@ -162,10 +161,10 @@ CASES: dict[str, Case] = {
             {"load": ("rows/s", "higher"), "lookup": ("lookups/s", "higher")},
         ),
         {"journal": "delete", "disk": "sata-ssd"},
-        "Choose delete + sata-ssd: load is 889 rows/s, 9.0 times the next",
+        "Choose delete + sata-ssd: load is 889 rows/s (837–944), 9.0× (8.8–9.1) that of the next best",
         says=(
             "with sata-ssd, wal and delete are equally good",
-            "Of these, delete + sata-ssd is better for lookup: 1,",
+            "of these, delete + sata-ssd is better for lookup: 1,",
         ),
         never=("wal is best", "100 %"),
     ),
@@ -178,7 +177,7 @@ CASES: dict[str, Case] = {
             noise=0.01,
         ),
         {"journal": "delete"},
-        "Choose delete for the sake of lookup: load is the same with both, within ",
+        "Choose delete for its lookup: load is the same with both (within ",
         says=("delete is better for lookup: 1,",),
         never=("no difference",),
     ),
@@ -190,10 +189,10 @@ CASES: dict[str, Case] = {
             noise=0.15,
         ),
         None,
-        "None can be called the best: the highest and the lowest throughput, 507/s with mq-deadline and ",
+        "Open: no treatment is shown to be the best: throughput is 477/s (scheduler none) to 507/s (mq",
         sure=False,
-        says=("may differ by chance alone; a difference of up to 44 % cannot be ruled out",),
-        never=("Not known",),
+        says=("differences of up to 44 % are possible", "Next step: "),
+        never=("Unknown",),
     ),
     "whether-it-matters-and-nothing-tells": Case(
         Planted(
@@ -203,10 +202,10 @@ CASES: dict[str, Case] = {
             noise=0.15,
         ),
         None,
-        "These runs do not tell: throughput is 477/s with scheduler none and 507/s with mq-deadline, which",
+        "Open: throughput with scheduler none (477/s) and with mq-deadline (507/s) cannot be distinguished",
         sure=False,
-        says=("may be chance", "cannot be ruled out"),
-        never=("Yes", "None can be called"),
+        says=("differences of up to 42 % are possible",),
+        never=("Yes", "no treatment is shown"),
     ),
     "whether-it-matters-somewhere-and-nothing-tells": Case(
         Planted(
@@ -217,9 +216,9 @@ CASES: dict[str, Case] = {
             noise=0.15,
         ),
         {"disk": "sata-ssd"},
-        "These runs do not tell: in no combination tried does rate with read ahead ",
-        says=("more than chance may make it",),
-        never=("Yes", "removes"),
+        "Open: rate with read ahead on and with read ahead off cannot be distinguished in any combination",
+        says=("differences of up to 54 % are possible",),
+        never=("Yes", "reduces"),
     ),
     "whether-it-costs-and-it-is-little": Case(
         Planted(
@@ -230,7 +229,7 @@ CASES: dict[str, Case] = {
             noise=0.02,
         ),
         {"sums": "off"},
-        "A little: sums on instead of sums off lowers rate by 7 % (95 % interval: 4 to 10 %): ",
+        "A little: sums on instead of sums off lowers rate by 7 % (4–10 %): ",
         never=("Yes", "No:"),
     ),
     "whether-it-helps-by-single-runs": Case(
@@ -242,10 +241,10 @@ CASES: dict[str, Case] = {
             replicates=1,
         ),
         {"journal": "wal"},
-        "Yes, as far as single runs tell: wal instead of delete multiplies load by 3.",
+        "Open: wal instead of delete multiplies load by 3.",
         sure=False,
-        says=("with one run of each treatment, it cannot be said how sure this is",),
-        never=("Best for",),
+        says=("single runs give no interval", "repeats each treatment"),
+        never=("Best",),
     ),
     "all-runs-of-a-level-failed": Case(
         Planted(
@@ -257,10 +256,10 @@ CASES: dict[str, Case] = {
             doings=_disks,
         ),
         {"disk": "sata-ssd"},
-        "Choose sata-ssd, the best of the 2 treatments (of 3) that could be measured: load is ",
+        "Choose sata-ssd (best of the 2 of 3 treatments with a valid run): load is ",
         ("waiting for 300 flushes",),
         sure=False,
-        says=("Not known: anything about network-volume, none of whose runs is valid", "status 1"),
+        says=("Unknown: network-volume: no run of it is valid", "status 1"),
     ),
     "one-level-alone-worked": Case(
         Planted(
@@ -271,9 +270,9 @@ CASES: dict[str, Case] = {
             failed=lambda v: v["engine"] == "lsm",
         ),
         {"engine": "btree"},
-        "Only btree could be measured, so nothing could be compared: ops is ",
+        "Open: only btree was measured; nothing can be compared: ops is ",
         sure=False,
-        says=("and p99 is 2.99 ms", "anything about lsm, none of whose runs is valid"),
+        says=("and p99 is 2.99 ms", "lsm: no run of it is valid"),
     ),
     "processor-bound": Case(
         Planted(
@@ -301,9 +300,12 @@ CASES: dict[str, Case] = {
             doings=_commit,
         ),
         {"synchronous": "off"},
-        "synchronous full instead of synchronous off multiplies wait by 10 (95 % interval: 9.",
+        "synchronous full instead of synchronous off multiplies wait by 10 (9.63–10.4): 29.9 s",
         ("with synchronous full the program spends 90 % of the run waiting for 2,700 flushes of",),
-        says=("Best for wait is synchronous off: 2.",),
+        says=(
+            "Best: synchronous off: wait is 2.",
+            "Cost: with synchronous off a run never flushes",
+        ),
         never=("Yes", "No:", "The best is"),
     ),
     "cache-bound": Case(
@@ -322,7 +324,10 @@ CASES: dict[str, Case] = {
             "(6,000 reads of 64 KiB each from words.txt, none waiting for a disk)",
         ),
         ("flush",),
-        says=("Whatever the disk, 64KiB buffer is best", "more than 99 % of the variation"),
+        says=(
+            "No effect: with 64KiB buffer, sata-ssd and hdd-7200",
+            "more than 99 % of the variation",
+        ),
     ),
     "network-bound": Case(
         Planted(
@@ -336,7 +341,7 @@ CASES: dict[str, Case] = {
         "Choose 1Gbit link: rate is ",
         ("with 100Mbit link the program uses 96 % of the link node1.net; with 1Gbit link, 48 %",),
         ("flush",),
-        says=("Not known: what limits the program with 1Gbit link",),
+        says=("Unknown: what limits the program with 1Gbit link",),
     ),
     "counts-without-a-unit": Case(
         Planted(
@@ -346,8 +351,8 @@ CASES: dict[str, Case] = {
             {"lost": ("requests", "lower")},
         ),
         {"policy": "backoff"},
-        "Choose backoff: lost is 0 requests, against 6.00 requests with the next (linear).",
-        never=("nan", "inf", "×", "Not known"),
+        "Choose backoff: lost is 0 requests (0–0.214), against 6.00 requests with the next best, linear.",
+        never=("nan", "inf", "×", "Unknown"),
     ),
     "a-number-as-a-factor": Case(
         Planted(
@@ -357,8 +362,8 @@ CASES: dict[str, Case] = {
             {"time": ("s", "lower")},
         ),
         {"n": "300"},
-        "n = 600 instead of n = 300 multiplies time by 2.0 (95 % interval: 1.94 to 2.06): 5.",
-        never=("600 n", "left with .", "The best is", "Best for"),
+        "n = 600 instead of n = 300 multiplies time by 2.0 (1.94–2.06): 5.",
+        never=("600 n", "left with .", "The best is", "Best"),
     ),
     "whether-it-costs": Case(
         Planted(
@@ -376,11 +381,8 @@ CASES: dict[str, Case] = {
             noise=0.01,
         ),
         {"disk": "sata-ssd"},
-        "Yes: random instead of sequential divides bandwidth by 80 with hdd-7200, and lowers it by 3 % with",
-        says=(
-            "What removes it (to a factor of 1.1 or less): sata-ssd",
-            "geometric mean of both: 9.",
-        ),
+        "Yes: random instead of sequential divides bandwidth by 80 (78.7–81.9) with hdd-7200, and lowers it",
+        says=("Remedy: sata-ssd reduces it to 1.1× or less",),
     ),
     "whether-it-helps": Case(
         Planted(
@@ -391,7 +393,7 @@ CASES: dict[str, Case] = {
         ),
         {"journal": "wal"},
         "Yes: wal instead of delete multiplies load by 3.",
-        never=("Best for",),
+        never=("Best",),
     ),
     "whether-it-helps-and-it-does-not": Case(
         Planted(
@@ -404,11 +406,10 @@ CASES: dict[str, Case] = {
             {"load": ("rows/s", "higher")},
         ),
         {"disk": "sata-ssd", "compression": "off"},
-        "No: compression on instead of compression off divides load by 2.0, much the same in every",
+        "No: compression on instead of compression off divides load by 2.0 (1.94–2.12), much the same",
         says=(
-            "where it is least, with hdd-7200, the factor is still 2.0",
-            "Whatever the disk, compression off is best",
-            "is disk, which explains 91 % of the variation in ratios",
+            "nothing tried removes it; it is smallest with hdd-7200, 2.0×",
+            "disk: 91 % of the variation in load",
         ),
     ),
     "whether-it-helps-and-it-depends": Case(
@@ -427,7 +428,7 @@ CASES: dict[str, Case] = {
         ),
         {"layout": "tree", "disk": "sata-ssd"},
         "It depends: log ",
-        says=("with hdd-7200, and multiplies it by 1.5 with sata-ssd.",),
+        says=("with hdd-7200, and multiplies it by 1.5 (1.42–1.53) with sata-ssd. Clear.",),
         never=("geometric mean", "Yes"),
     ),
     "how-much": Case(
@@ -441,11 +442,8 @@ CASES: dict[str, Case] = {
             {"tps": ("1/s", "higher")},
         ),
         {"disk": "sata-ssd", "memory": "512MiB"},
-        "hdd-7200 instead of sata-ssd divides tps by 9.9, much the same in every combination",
-        says=(
-            "(9.8 to 9.9; 95 % intervals from 9.44 to 10.3)",
-            "Nothing tried removes it: where it is least, with 512MiB memory, the factor is still 9.8",
-        ),
+        "hdd-7200 instead of sata-ssd divides tps by 9.9 (9.44–10.3), much the same in both combinations",
+        says=("Remedy: nothing tried removes it; it is smallest with 512MiB memory, 9.8×",),
         never=("Yes",),
     ),
     "slow-settings-are-no-remedy": Case(
@@ -460,12 +458,12 @@ CASES: dict[str, Case] = {
             {"orders": ("orders/s", "higher")},
         ),
         {"disk": "sata-ssd", "sync": "NORMAL", "batch": "20"},
-        "hdd-7200 instead of sata-ssd divides orders by up to 140 with",
+        "hdd-7200 instead of sata-ssd divides orders by up to 140 (138–148) with",
         says=(
-            "Nothing tried removes it; with batch 1 the factor is smaller (10 on average) only because "
-            "sata-ssd is worse there.",
+            "nothing tried removes it; it is smaller with batch 1 (10× on average) only because sata-ssd is "
+            "worse there.",
         ),
-        never=("reduces", "What removes it"),
+        never=("reduces",),
     ),
     "one-run-of-each": Case(
         Planted(
@@ -478,9 +476,9 @@ CASES: dict[str, Case] = {
             replicates=1,
         ),
         {"disk": "sata-ssd", "jobs": "8"},
-        "Choose sata-ssd + 8 jobs: rate is ",
+        "Open: one run of each treatment gives no interval; rate was highest with sata-ssd + 8 jobs (588",
         sure=False,
-        says=("with one run of each treatment, it cannot be said how sure this is",),
+        says=("repeats each treatment",),
     ),
     "the-same-twice": Case(
         Planted(
@@ -515,7 +513,10 @@ CASES: dict[str, Case] = {
         ),
         {"engine": "lsm", "cache": "1GiB", "threads": "16"},
         "Choose lsm + 1GiB cache + 16 threads: ops is 15,",
-        says=("level and size are equally good", "What matters most for ops is threads"),
+        says=(
+            "level and size are equally good",
+            "Main factor: threads: 60 % of the variation in ops",
+        ),
     ),
     "flushes-behind-much-computing": Case(
         Planted(
@@ -540,8 +541,8 @@ CASES: dict[str, Case] = {
             "Processor time: 54 % of the run with hdd-7200, 98 % with sata-ssd.",
         ),
         says=(
-            "lookups/s) it is the best, too; for memory (",
-            " MiB) nothing is shown to be better.",
+            "also best for lookup (",
+            "nothing is shown to be better for memory (",
         ),
         never=("speaks", "But"),
     ),
@@ -554,16 +555,15 @@ CASES: dict[str, Case] = {
             doings=_index,
         ),
         {"heap": "clustered"},
-        "scattered instead of clustered multiplies time by 22 with hdd-7200, and by 1.5 with sata-ssd",
+        "scattered instead of clustered multiplies time by 22 (21.2–23.2) with hdd-7200, and by 1.5",
         (
             "8,000 reads of 8 KiB each from heap, in random order, that wait 8 ms each",
             "96 % of the run",
         ),
         ("flush",),
         says=(
-            "sata-ssd reduces it (from 22 to 1.5)",
-            "with clustered, hdd-7200 and sata-ssd are equally good",
-            "46 % of the variation in ratios (then heap × disk with 27 % and disk with 27 %)",
+            "sata-ssd reduces it from 22× to 1.5×",
+            "heap: 46 % of the variation in time; then heap × disk 27 % and disk 27 %",
         ),
         never=("on average",),
     ),
@@ -579,7 +579,7 @@ CASES: dict[str, Case] = {
         "Choose 1 worker: time is ",
         (),
         ("waiting for",),
-        says=("Not known: what takes 95 % of the run with 4 workers", "locks"),
+        says=("Unknown: what takes 95 % of the run with 4 workers", "locks"),
     ),
 }
 

@@ -12,14 +12,16 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from penstock.analyse.answer import LABELS, MOST_POINTS, NEXT_STEP
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.question import direction, kind
-from penstock.analyse.why import not_known
+from penstock.analyse.why import reasons
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
 from penstock.report import figures, style
 from penstock.report.html import write_report
+from penstock.text import HEADLINE
 from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
 from tests.unit.answered_studies import told as golden
 from tests.unit.planted_study import Planted
@@ -41,7 +43,7 @@ def test_which_of_three_disks(tmp_path: Path) -> None:
     result = analyse(out, report=False)
     first = result.answer[0]
     assert first.startswith("Choose sata-ssd: ")
-    assert "5.8 times" in first
+    assert "5.8× (" in first
     assert "network-volume" in first
     assert "Yes" not in first
 
@@ -55,12 +57,12 @@ def told(out: Path) -> Result:
 def test_a_trace_is_not_advised_where_there_can_be_none(tmp_path: Path) -> None:
     out = three_disks().write(tmp_path / "out")
     analyse(out, report=False)
-    told = str(not_known(Outcome.read(out)))
+    told = " ".join(f.statement for f in reasons(Outcome.read(out)))
     assert "`trace: {mode: trace}` under `observers`" in told
     with open(out / "study.yaml", "a") as study:
         study.write("guest: {}\n")
-    told = str(not_known(Outcome.read(out)))
-    assert "why (calls inside a guest are not traced)" in told
+    told = " ".join(f.statement for f in reasons(Outcome.read(out)))
+    assert "why: calls inside a guest are not traced" in told
     assert "under `observers`" not in told
 
 
@@ -122,7 +124,7 @@ def test_which(case: tuple[str, Case, Analysis]) -> None:
     (chosen,) = top[top["treatment_id"] == said.evidence["treatment_id"]]["levels"]
     assert planted.best.items() <= json.loads(chosen).items()
     factors = [f for f in Outcome.read(result.out).factors if f.name in planted.best]
-    recommended = said.statement.split(":")[0]
+    recommended = said.statement.removeprefix("Open: ").split(":")[0]
     assert all(f.phrase(planted.best[f.name]) in recommended for f in factors)
 
 
@@ -145,6 +147,23 @@ def test_how_sure(case: tuple[str, Case, Analysis]) -> None:
             # twice the interval: of the many here some miss by themselves
             truth = planted.study.truth(mean.levels)[response.name]
             assert 2 * mean.low - mean.mean <= truth <= 2 * mean.high - mean.mean
+
+
+def test_form(case: tuple[str, Case, Analysis]) -> None:
+    """At most 30 words, then at most four labelled points, in lines of a terminal."""
+    _, _, result = case
+    answer = result.conclusion
+    assert answer is not None
+    assert len(answer.first.statement.split()) <= HEADLINE
+    assert len(answer.points) <= MOST_POINTS
+    assert {label for label, _ in answer.points} <= {*LABELS, NEXT_STEP}
+    assert answer.first.confidence in ("clear", "open")
+    assert (answer.first.confidence == "open") == answer.headline.startswith("Open:")
+    assert answer.first.confidence != "open" or NEXT_STEP in dict(answer.points)
+    assert all(len(line) <= 100 for line in result.lines())
+    assert "■" in "".join(result.plot) or len(result.ranked) < 4 or len(result.ranked) > 9
+    for words in ("told apart", "behind", "by more than chance", "cannot be said"):
+        assert words not in " ".join(answer.sentences)
 
 
 def test_words(case: tuple[str, Case, Analysis]) -> None:
@@ -203,8 +222,9 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
     linked = write_report(of_three_levels.path).read_text()
     page = re.sub("<a class=.word[^>]*>([^<]*)</a>", r"\1", linked)  # words of the glossary
     answer = page[page.index('id="answer"') : page.index("<nav")]
-    assert "<li>Choose sata-ssd + wal: load is " in answer
-    assert "95 % interval of load with sata-ssd + wal" in answer
+    assert '<div class="answer">Choose sata-ssd + wal: load is ' in answer
+    assert "load with sata-ssd + wal: 24,400 rows/s (23,800–25,000), 95 % interval" in answer
+    assert "<svg" in answer
     ranked = [
         '>{}</td><td class="w">{}</td>'.format(*levels)
         for levels in (("sata-ssd", "wal"), ("hdd-7200", "delete"))
@@ -241,7 +261,7 @@ def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
         lambda v: {"throughput": 100.0 if v["journal"] == "wal" else 50.0},
     )
     first = analyse(study.write(tmp_path / "out"), report=False).answer[0]
-    assert re.match(r"wal instead of delete multiplies throughput by 2.0 \(.*\): 99", first)
+    assert re.match(r"wal instead of delete multiplies throughput by 2.0 \(.*\): 99.*Clear.", first)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from penstock.analyse.answer import answering
 from penstock.analyse.effects import effects
 from penstock.analyse.few_runs import few_runs, in_few_runs
-from penstock.analyse.findings import CODES, answering
+from penstock.analyse.findings import CODES
 from penstock.analyse.fit import fitted
 from penstock.analyse.order_effects import or_drift
 from penstock.analyse.outcome import Outcome

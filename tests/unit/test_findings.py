@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.answer import answer
 from penstock.analyse.costs import factor_cost, focal_factor
 from penstock.analyse.finding import Finding
 from penstock.analyse.findings import (
     CODES,
     SEVERITIES,
-    answer,
     findings,
     write_findings,
 )
@@ -27,7 +28,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.study_findings import agreement
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
-from penstock.text import cannot_exclude, difference, percents, quantity, times
+from penstock.text import concise, difference, estimate, percents, quantity, span, times, up_to
 from tests.examples.report import BANDWIDTH, write_example
 from tests.unit.answered_studies import CASES
 
@@ -80,18 +81,18 @@ def test_cost_of_two_of_three_levels_is_that_of_the_ranking(tmp_path: Path) -> N
 
 
 def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
-    sentences = answer(Outcome.read(out))
+    conclusion = answer(Outcome.read(out))
+    assert conclusion is not None
+    sentences = conclusion.sentences
     assert sentences[0].startswith(
         "Yes: random instead of sequential divides bandwidth by up to 320 with hdd-7200"
     )
-    assert "geometric mean of all 8 combinations: 11" in sentences[0]
+    assert "geometric mean of 8 combinations 11×" in conclusion.first.detail
     assert "sata-ssd at ¼ speed + 128KiB block size + 8 jobs" in sentences[1]
     assert sentences[2].startswith(
-        "Best for bandwidth is sata-ssd at ¼ speed + sequential + 128KiB block size + 8 jobs: "
+        "Best: sata-ssd at ¼ speed + sequential + 128KiB block size + 8 jobs: "
     )
-    assert re.search(
-        r"for bandwidth is disk, which explains 5[5-8] % of the variation[ :]", " ".join(sentences)
-    )
+    assert re.search(r"Main factor: disk: 5[5-8] % of the variation ", " ".join(sentences))
 
 
 def test_what_levels_down_is_no_remedy_by_itself(tmp_path: Path) -> None:
@@ -107,8 +108,8 @@ def test_what_levels_down_is_no_remedy_by_itself(tmp_path: Path) -> None:
     runs.to_parquet(out / "runs.parquet")
     (remedy,) = by_code(findings(out), "remedy")
     assert remedy.statement == (
-        "What removes it (to a factor of 1.1 or less): sata-ssd at ¼ speed + 8 jobs; sata-ssd at ¼ speed "
-        "reduces it (from 4.4 to 1.8 on average)."
+        "sata-ssd at ¼ speed + 8 jobs reduces it to 1.1× or less; sata-ssd at ¼ speed reduces it from 4.4× "
+        "to 1.8× on average."
     )
 
 
@@ -120,7 +121,7 @@ def test_missing_combinations_leave_the_question_open(tmp_path: Path) -> None:
     found = findings(out)
     (cost,) = by_code(found, "cost")
     assert cost.severity == "warning"
-    assert cost.statement.startswith("Not decided yet: only 4 of 8")
+    assert cost.statement.startswith("Open: 4 of 8 combinations have no valid run; ")
     assert not by_code(found, "fraction-misleads") + by_code(found, "fraction-agrees")
 
 
@@ -208,9 +209,14 @@ def test_numbers_in_words() -> None:
     ]
     assert [difference(x) for x in (1.12, 0.67, 1.004, 1.0)] == ["12 %", "33 %", "0.4 %", "0 %"]
     assert percents(-0.012, 0.09) == "−1 to 9 %"
-    assert percents(0.003, 0.011) == "0.3 to 1.1 %"
-    assert cannot_exclude(1.42) == "; a difference of up to 42 % cannot be ruled out"
-    assert cannot_exclude(2.3) == "; a difference of up to a factor of 2.3 cannot be ruled out"
+    assert percents(0.003, 0.011) == "0.3–1.1 %"
+    assert up_to(1.42) == "up to 42 %"
+    assert up_to(2.3) == "up to a factor of 2.3"
+    assert estimate(889.4, 873.2, 905.1, "1/s") == "889/s (873–905)"
+    assert estimate(0.0412, 0.04, 0.0423, "s") == "41.2 ms (40.0–42.3)"
+    assert estimate(2.5, math.nan, math.nan, "s") == "2.50 s"
+    assert span("−3", "2") == "−3 to 2"
+    assert concise("one two three", "one", most=2) == "one"
     assert quantity(0.04123, "MiB/s") == "42.2 KiB/s"
     assert quantity(-1234.5, "ms") == "−1,230 ms"
 

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.analyse.answer import answering
 from penstock.analyse.effects import effects
-from penstock.analyse.findings import answering, findings
+from penstock.analyse.findings import findings
 from penstock.analyse.means import means_table, ranked_columns, ranked_lines
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.archive.series import Recorded, Series

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.analyse.answer import answering
 from penstock.analyse.effects import effects
-from penstock.analyse.findings import answering, findings
+from penstock.analyse.findings import findings
 from penstock.analyse.means import ranked_lines
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale

@@ -26,8 +26,9 @@ def test_runs_that_the_host_spoilt(tmp_path: Path) -> None:
     runs = [row.run_id for row in plan_of_text(TEXT, tmp_path).rows]
     out = record(tmp_path, TEXT, lambda row: {"y": 1.0}, lost=runs)
     assert analyse(out, report=False).answer == [
-        "No run is usable: planted (4 of 4 runs). Free the host of other work, or raise the disks' "
-        "time_scale, then repeat the runs with `penstock run STUDY -o OUT --resume`."
+        "No run is usable: planted (4 of 4 runs).",
+        "Next step: Free the host of other work, or raise the disks' time_scale, then repeat the runs: "
+        "`penstock run STUDY -o OUT --resume`.",
     ]
     # one valid run is something to go by
     (tmp_path / "more").mkdir()
@@ -37,19 +38,18 @@ def test_runs_that_the_host_spoilt(tmp_path: Path) -> None:
 
 def test_a_program_that_always_failed(tmp_path: Path) -> None:
     out = planted(failed=lambda _: True).write(tmp_path / "out")
-    (answer,) = analyse(out, report=False).answer
+    answer, step = analyse(out, report=False).answer
+    assert answer == "No run is usable: the workload ended with status 1 (6 of 6 runs)."
     assert re.fullmatch(
-        r"No run is usable: the workload ended with status 1 \(6 of 6 runs\)\. Read r\d+/stderr\.txt, "
-        r"correct the study, then repeat the runs with `penstock run STUDY -o OUT --resume`\.",
-        answer,
+        r"Next step: Read r\d+/stderr\.txt, correct the study, then repeat the runs: "
+        r"`penstock run STUDY -o OUT --resume`\.",
+        step,
     )
 
 
 def test_the_report_says_it_first(tmp_path: Path) -> None:
     out = planted(failed=lambda _: True).write(tmp_path / "out")
     page = (analyse(out).report or out).read_text()
-    answer = re.search(r'<ol class="answer">(.*?)</ol>', page, re.DOTALL)
-    assert answer is not None
-    assert answer[1].startswith("<li>No run is usable: the workload ended with status 1")
-    assert answer[1].count("<li>") == 1
+    assert '<div class="answer">No run is usable: the workload ended with status 1' in page
+    assert page.count("<dt>Next step</dt>") == 1
     assert "nothing_valid" in STUDY_FINDINGS

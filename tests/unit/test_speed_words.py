@@ -108,7 +108,7 @@ def test_a_slowed_disk_is_cautioned_of(tmp_path: Path) -> None:
     assert said(result, "time-scale").startswith(
         "The disk ran at ¼ speed, the processor at full speed: "
     )
-    assert said(result, "time-scale") in result.answer
+    assert result.lines()[-1].endswith(" runs valid · disks emulated at ¼ speed")
     assert said(result, "time-scales-differ") == ""
     (found,) = (f for f in result.findings if f.code == "time-scale")
     assert found.severity == "info"
@@ -138,7 +138,8 @@ def test_levels_at_different_scales_are_told_so(tmp_path: Path) -> None:
         "The levels of disk do not share one time scale (hdd-7200 at full speed, network-volume "
         "and sata-ssd at ¼ speed)" in differ
     )
-    assert result.answer.index(differ) == 1
+    assert result.answer[1].startswith("Unknown: ") or result.answer[2].startswith("Unknown: ")
+    assert differ.rstrip(".") in " ".join(result.answer)
     (found,) = (f for f in result.findings if f.code == "time-scales-differ")
     assert found.severity == "warning"
     assert "hdd-7200 at full speed" not in result.answer[0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from penstock.analyse.costs import (
     NO_COST,
+    Cost,
     FactorCost,
     factor_cost,
     focal_factor,
@@ -21,24 +22,27 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
-from penstock.analyse.recommend import SINGLE_RUNS
+from penstock.analyse.recommend import REPEAT, more_runs
 from penstock.analyse.scale import LINEAR, LOG
 from penstock.analyse.significance import LEVEL, Terms, largest_first, margins, terms_of
 from penstock.text import (
-    cannot_exclude,
+    concise,
     difference,
     factor,
     listed,
+    number,
     percent,
     percents,
     quantities,
     quantity,
+    span,
     square_of,
     term_text,
     times,
+    up_to,
 )
 
-#: ratios from here on are told as factors, below in per cent
+#: ratios from here on are given as factors, below in per cent
 _FACTOR = 1.095
 #: terms with this share of the variation [%] are named beside the largest
 _ALSO_MUCH = 10.0
@@ -81,76 +85,81 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
     }
     detail = _cost_detail(outcome, cost)
     if cost.missing:
-        statement = _with_gaps(outcome, cost)
-        advice = "`penstock run STUDY --resume` repeats runs that are not valid."
-        return Finding("cost", "warning", statement, evidence, advice, detail)
-    # where there are more treatments, the recommendation says it
-    two = [len(f.levels) for f in outcome.factors] == [2]
-    single = SINGLE_RUNS if two and not _repeated(cost) else ""
-    statement = f"{_lead(outcome, cost)}{_in_words(outcome, response, cost)}{single}."
-    return Finding("cost", "info", statement, evidence, "", detail)
+        advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+        return Finding(
+            "cost", "warning", _with_gaps(outcome, cost), evidence, advice, detail, "open"
+        )
+    lead, confidence = _lead(outcome, cost)
+    single = "" if _repeated(cost) else "; single runs give no interval"
+    texts = _in_words(outcome, response, cost)
+    statement = concise(*(f"{lead}{text}{single}." for text in texts))
+    advice = ""
+    if confidence != "clear":
+        advice = more_runs(ranking(outcome, response)) if _repeated(cost) else REPEAT
+    return Finding("cost", "info", statement, evidence, advice, detail, confidence)
 
 
 def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
-    """What is said where combinations have no valid run."""
+    """The largest effect that was measured, where combinations have no valid run."""
     most = cost.worst if cost.overall >= 1 else cost.least
-    phrase = outcome.factor(cost.factor).phrase
-    return (
-        f"Not decided yet: only {len(cost.cells)} of {len(cost.cells) + cost.missing} combinations have a "
-        f"valid run with {phrase(cost.other)} and with {phrase(cost.level)}. Among these "
-        f"{_instead(outcome, cost)} {_changes(cost, most.ratio)} with {outcome.phrase(most.where)}, which is "
-        "the most."
+    some = (
+        f"Open: {cost.missing} of {len(cost.cells) + cost.missing} combinations have no valid run"
+    )
+    change = f"{_instead(outcome, cost)} {_changes(cost, most.ratio)}"
+    return concise(
+        f"{some}; among the others {change} with {outcome.phrase(most.where)}, the most.",
+        f"{some}; among the others {change} at most.",
+        f"{some}.",
     )
 
 
-def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
-    """What the level does to the response, and how sure that is."""
+def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
+    """The effect of the level on the response with its interval, the fullest text first."""
     if cost.farthest <= NO_COST or not cost.sure:
         return _no_change(outcome, response, cost)
     alike = cost.worst.ratio < NO_COST * cost.least.ratio
+    changes = f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}"
     if cost.sure == [cost.average] and len(cost.cells) > 1:
-        return _on_average(cost, f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}", alike)
+        return _on_average(cost, changes, alike)
     if len(cost.cells) > 1 and not alike:
         return _by_combination(outcome, cost)
-    changes = f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}"
-    sure = _interval(cost)
     if len(cost.cells) == 1:
-        sure = f" (95 % interval: {sure})" if sure else ""
-        return f"{changes}{sure}: {_both(outcome, response, cost)}"
-    sure = f"; 95 % intervals from {sure}" if sure else ""
-    ends = _range(cost, cost.least.ratio, cost.worst.ratio)
-    return f"{changes}, much the same in every combination tried ({ends}{sure})"
-
-
-def _on_average(cost: FactorCost, changes: str, alike: bool) -> str:
-    """Where the level changes the mean over all combinations, and none by itself is told."""
-    mean = cost.average
-    sure = f"95 % interval: {_range(cost, mean.low, mean.high, quantity)}"
-    ends = _range(cost, cost.least.ratio, cost.worst.ratio)
+        return [
+            f"{changes}{_interval(cost, cost.cells)}: {_both(outcome, response, cost)}",
+            f"{changes}{_interval(cost, cost.cells)}",
+        ]
+    ends = _interval(cost, cost.cells)
     together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
-    which = "; in which of them more, these runs do not tell" * (not alike)
-    return f"{changes} on average over {together} combinations ({sure}; in each {ends}){which}"
+    return [f"{changes}{ends}, much the same in {together} combinations"]
 
 
-def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
-    """Where the level changes nothing, or nothing that is told from chance."""
+def _on_average(cost: FactorCost, changes: str, alike: bool) -> list[str]:
+    """An effect on the mean over all combinations, where none by itself has a clear one."""
+    together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
+    mean = f"{changes}{_interval(cost, [cost.average])} on average over {together} combinations"
+    return [mean if alike else f"{mean}; in which of them more is open", mean]
+
+
+def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
+    """No effect, or none that differs from chance."""
     phrase = outcome.factor(cost.factor).phrase
     level, other = phrase(cost.level), phrase(cost.other)
     several = len(cost.cells) > 1
     if cost.farthest <= NO_COST:
         within = percent(max(cost.farthest - 1, 0.01))
-        told = f"{response.name} is the same with {level} as with {other}, within {within}"
-        how = "in every combination tried" if several else f"({_both(outcome, response, cost)})"
-        return f"{told} {how}"
-    bound = cannot_exclude(cost.farthest)
+        same = f"{response.name} is the same with {level} as with {other}, within {within}"
+        if several:
+            return [f"{same} in every combination", same]
+        return [f"{same} ({_both(outcome, response, cost)})", same]
+    bound = f" (differences of {up_to(cost.farthest)} are possible)" * math.isfinite(cost.farthest)
     if several:
-        return (
-            f"in no combination tried does {response.name} with {level} differ from that with {other} by "
-            f"more than chance may make it{bound}"
-        )
+        where = "in any combination"
+        same = f"{response.name} with {level} and with {other} cannot be distinguished {where}"
+        return [f"{same}{bound}", same]
     means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
-    told, beside = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
-    return f"{response.name} is {told} with {level} and {beside} with {other}, which may be chance{bound}"
+    a, b = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
+    same = f"{response.name} with {level} ({a}) and with {other} ({b}) cannot be distinguished"
+    return [f"{same}{bound}", same]
 
 
 def _both(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
@@ -160,60 +169,57 @@ def _both(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
     return f"{at_level} against {at_other}"
 
 
-def _interval(cost: FactorCost) -> str:
-    """What the intervals of all combinations leave possible; empty without replicates."""
-    low, high = min(c.low for c in cost.cells), max(c.high for c in cost.cells)
-    return _range(cost, low, high, quantity) if math.isfinite(low) else ""
-
-
-def _range(
-    cost: FactorCost, low: float, high: float, number: Callable[[float], str] = factor
-) -> str:
-    """A range of ratios in the units in which `_changes` tells the mean: `9.6 to 10.2`, `3 to 13 %`."""
-    if cost.overall < 1:
+def _interval(cost: FactorCost, cells: list[Cost]) -> str:
+    """The union of the cells' intervals, as `_changes` gives ratios: ` (9.6–10.4)`; empty without any."""
+    low, high = min(c.low for c in cells), max(c.high for c in cells)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    ratio = cells[0].ratio if len(cells) == 1 else cost.overall
+    if ratio < 1:
         low, high = 1 / high, 1 / low
-    if max(cost.overall, 1 / cost.overall) >= _FACTOR:
-        return " to ".join(dict.fromkeys(number(end) for end in (low, high)))
-    ends = (low - 1, high - 1) if _raises(cost, cost.overall) else (1 - 1 / low, 1 - 1 / high)
-    return percents(*ends)
+    if max(ratio, 1 / ratio) >= _FACTOR:
+        digits = 3 if high < 1.5 * low else 2
+        return f" ({span(number(low, digits), number(high, digits))})"
+    ends = (low - 1, high - 1) if _raises(cost, ratio) else (1 - 1 / low, 1 - 1 / high)
+    return f" ({percents(*ends)})"
 
 
-def _by_combination(outcome: Outcome, cost: FactorCost) -> str:
-    """What a level does where it does most and where it does least."""
+def _by_combination(outcome: Outcome, cost: FactorCost) -> list[str]:
+    """The effect of a level where it is largest and where it is smallest."""
     most, other = (cost.worst, cost.least) if cost.overall >= 1 else (cost.least, cost.worst)
-    rest = "makes no difference that shows"
+    rest, ends = "has no clear effect", ""
     if other.sure and max(other.ratio, 1 / other.ratio) > 1.02:
-        rest = _changes_it(cost, other.ratio, most.ratio)
+        rest, ends = _changes_it(cost, other.ratio, most.ratio), _interval(cost, [other])
     chance = "" if most.sure else " (which may be chance)"
-    changes, together = _changes(cost, most.ratio), "both"
+    changes = _changes(cost, most.ratio)
     if len(cost.cells) > 2:
         changes = changes.replace(" by ", " by up to ")
-        together = f"all {len(cost.cells)} combinations"
-    mean = f" (geometric mean of {together}: {_amount(cost, cost.overall)})"
-    if other.sure and (other.ratio > 1) != (most.ratio > 1):
-        mean = ""  # of a gain and a loss it says nothing
-    return (
-        f"{_instead(outcome, cost)} {changes} with {outcome.phrase(most.where)}{chance}, and {rest} with "
-        f"{outcome.phrase(other.where)}{mean}"
-    )
+    lead = f"{_instead(outcome, cost)} {changes}"
+    sure, where = _interval(cost, [most]), outcome.phrase(most.where)
+    elsewhere = outcome.phrase(other.where)
+    return [
+        f"{lead}{sure} with {where}{chance}, and {rest}{ends} with {elsewhere}",
+        f"{lead} with {where}{chance}, and {rest} with {elsewhere}",
+        f"{lead}{sure}{chance}, depending on {listed([term_text(n) for n in most.where])}",
+        f"{lead}{sure}{chance}, depending on the other factors",
+    ]
 
 
-def _lead(outcome: Outcome, cost: FactorCost) -> str:
-    """`Yes: `, `No: ` or what lies between, as the question and the intervals have it."""
+def _lead(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
+    """`Yes: `, `No: ` or what lies between, and the confidence, by the question and the intervals."""
     asked = direction(outcome.question) if kind(outcome.question) == "whether" else ""
-    if not asked:
-        return ""
     sure = cost.sure
+    if not _repeated(cost) or (cost.farthest > NO_COST and not sure):
+        return "Open: ", "open"
+    if not asked:
+        return "", "clear"
     so = [c for c in sure if asked == "matters" or (c.ratio > 1) == (asked == "costs")]
     yes = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in so)
     against = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in sure if c not in so)
-    if not _repeated(cost):
-        return f"{'Yes' if yes else 'No'}, as far as single runs tell: "
     if yes:
-        return "It depends: " if against else "Yes: "
-    if cost.farthest <= NO_COST or len(so) < len(sure):
-        return "No: "
-    return "A little: " if sure else "These runs do not tell: "
+        return "It depends: " if against else "Yes: ", "clear"
+    no = cost.farthest <= NO_COST or len(so) < len(sure)
+    return "No: " if no else "A little: ", "clear"
 
 
 def _repeated(cost: FactorCost) -> bool:
@@ -275,9 +281,7 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
     if not cost.cells[0].where or cost.overall < 1 or not cost.sure:
         return
     if cost.missing:
-        statement = (
-            "What removes the cost cannot be said before the missing combinations are measured."
-        )
+        statement = "open until the missing combinations are measured."
         yield Finding("remedy", "warning", statement, {"missing": cost.missing})
         return
     if cost.worst.ratio <= NO_COST:
@@ -294,25 +298,25 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         ],
     }
     single = [c for c in remedies if len(c) == 1]
-    below = f"(to a factor of {factor(NO_COST)} or less)"
+    below = f"to {times(NO_COST)} or less"
     if remedies and (single or max(map(len, remedies)) < len(cost.cells[0].where)):
-        words = [outcome.phrase(c, " + ") + _hollow(outcome, cost, c) for c in remedies]
-        statement = f"What removes it {below}: {listed(words, 'or')}"
+        names = [outcome.phrase(c, " + ") + _hollow(outcome, cost, c) for c in remedies]
+        statement = f"{listed(names, 'or')} reduces it {below}"
     elif remedies:
-        words = [outcome.phrase(c, " + ") for c in remedies]
-        statement = f"No single change removes it {below}, but {listed(words, 'or')} does"
+        names = [outcome.phrase(c, " + ") for c in remedies]
+        statement = f"{listed(names, 'or')} reduces it {below}; no single change does"
     elif doubtful:
-        words = [outcome.phrase(c, " + ") for c in doubtful]
-        statement = f"Whether {listed(words, 'or')} removes it {below}, these runs do not tell"
+        names = [outcome.phrase(c, " + ") for c in doubtful]
+        statement = f"open: {listed(names, 'or')} may reduce it {below}"
     else:
-        statement = "Nothing tried removes it"
+        statement = "nothing tried removes it"
         spoiling = [row for row in smaller if cost.spoils({row[0]: row[1]})]
         if spoiling and not easing:
             statement += _only_worse(outcome, cost, spoiling[0])
         elif not easing:
             least = outcome.phrase(cost.least.where)
-            left = factor(cost.least.ratio)
-            statement += f": where it is least, with {least}, the factor is still {left}"
+            left = times(cost.least.ratio)
+            statement += f"; it is smallest with {least}, {left}"
     statement += _eased(outcome, cost, [row for row in easing if {row[0]: row[1]} not in single])
     yield Finding("remedy", "info", f"{statement}.", evidence)
 
@@ -322,23 +326,23 @@ def _only_worse(outcome: Outcome, cost: FactorCost, row: tuple[str, str, float, 
     name, level, inside, _ = row
     average = " on average" if len(cost.cells) > 2 else ""
     return (
-        f"; with {outcome.factor(name).phrase(level)} the factor is smaller ({factor(inside)}{average}) only "
-        f"because {outcome.factor(cost.factor).phrase(cost.other)} is worse there"
+        f"; it is smaller with {outcome.factor(name).phrase(level)} ({times(inside)}{average}) only because "
+        f"{outcome.factor(cost.factor).phrase(cost.other)} is worse there"
     )
 
 
 def _eased(outcome: Outcome, cost: FactorCost, easing: list[tuple[str, str, float, float]]) -> str:
-    """What takes a part of a cost away, the level that takes most first."""
+    """The levels that reduce a cost, the most effective first."""
     average = " on average" if len(cost.cells) > 2 else ""
     phrases = [outcome.factor(name).phrase(level) for name, level, _, _ in easing]
-    said = [
-        f"(from {factor(without)} to {factor(inside)}{average})" for _, _, inside, without in easing
+    ratios = [
+        f"from {times(without)} to {times(inside)}{average}" for _, _, inside, without in easing
     ]
-    if not said:
+    if not ratios:
         return ""
-    most = " most" if len(said) > 1 else ""
-    then = listed([f"{p} {s}" for p, s in zip(phrases[1:], said[1:], strict=True)])
-    return f"; {phrases[0]} reduces it{most} {said[0]}{f', then {then}' if then else ''}"
+    most = " most," if len(ratios) > 1 else ""
+    then = listed([f"{p} {s}" for p, s in zip(phrases[1:], ratios[1:], strict=True)])
+    return f"; {phrases[0]} reduces it{most} {ratios[0]}{f', then {then}' if then else ''}"
 
 
 def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
@@ -484,34 +488,30 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> 
     """The largest of the significant terms, and which others are large."""
     top, *rest = sure
     term, share = top["term"], top["variation_share"]
-    detail = f"{_share(share, 1)} of the variation. {_tests([top])}".strip()
+    of_ratios = " in ratios" if top["scale"] == LOG else ""
+    detail = f"{_share(share, 1)} of the variation{of_ratios}. {_tests([top])}".strip()
     detail = detail[:1].upper() + detail[1:]
     evidence = {"table": "effects", "response": response.name, "term": term}
     others = {
         row["term"]: row["variation_share"] for row in rest if row["variation_share"] >= _ALSO_MUCH
     }
-    also = listed([f"{term_text(t)} with {_share(s)}" for t, s in others.items()])
-    of_ratios = " in ratios" if top["scale"] == LOG else ""
-    explains = f"which explains {_share(share)} of the variation{of_ratios}"
-    explains += f" (then {also})" if also else ""
+    also = listed([f"{term_text(t)} {_share(s)}" for t, s in others.items()])
+    explains = f"{_share(share)} of the variation in {response.name}"
+    then = f"; then {also}" if also else ""
+    rivals = inseparable(top)
     if square := square_of(term):
-        words = f"What matters most for {response.name} is how {term_text(square)} bends it, {explains}."
-        return Finding("effect-dominant", "info", words, evidence, "", detail)
-    if ":" in term and not inseparable(top):
-        together = listed(term_text(term).split(" × "))
-        words = f"What matters most for {response.name} is how {together} go together, {explains}."
-        return Finding("effect-dominant", "info", words, evidence, "", detail)
-    if rivals := inseparable(top):
-        words = (
-            f"What matters most for {response.name} is {listed([term_text(term), *rivals], 'or')}, which "
-            f"these runs cannot separate and {explains.removeprefix('which ')}."
-        )
-        return Finding("effect-dominant", "info", words, evidence, "", detail)
-    # where it depends on another factor, the mean over its levels is that of no run
-    depends = any(term in t.split(":") and not square_of(t) for t in others)
-    by_level = "" if depends else _by_level(outcome, response, term)
-    words = f"What matters most for {response.name} is {term_text(term)}, {explains}{by_level}."
-    return Finding("effect-dominant", "info", words, evidence, "", detail)
+        what, by_level = f"the curvature in {term_text(square)}", ""
+    elif rivals:
+        what, by_level = f"{term_text(term)} or {listed(rivals, 'or')} (not separable)", ""
+    elif ":" in term:
+        what, by_level = f"{term_text(term)} together", ""
+    else:
+        # where it depends on another factor, the mean over its levels is that of no run
+        depends = any(term in t.split(":") and not square_of(t) for t in others)
+        by_level = "" if depends else _by_level(outcome, response, term)
+        what = term_text(term)
+    statement = f"{what}: {explains}{by_level}{then}."
+    return Finding("effect-dominant", "info", statement, evidence, "", detail)
 
 
 def inseparable(row: pd.Series[Any] | Mapping[Any, Any]) -> list[str]:
@@ -538,8 +538,8 @@ def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str
         f"{quantity(m.mean, response.unit)} with {outcome.phrase(m.levels)}"
         for m in (means[0], means[-1])
     )
-    average = "on average " if len(outcome.factors) > 1 else ""
-    return f": {average}{first}, {last}"
+    average = " on average" if len(outcome.factors) > 1 else ""
+    return f" ({first}, {last}{average})"
 
 
 def _share(share: float, digits: int = 0) -> str:
@@ -572,8 +572,7 @@ def _interactions(
         yield Finding(
             "effect-interaction",
             "info",
-            f"The effects of {listed(term_text(row['term']).split(' × '))} depend on each other: "
-            f"{sentence}.{beside}",
+            f"{term_text(str(row['term']))}: {sentence}.{beside}",
             {"table": "effects", "response": response.name, "term": row["term"]},
             "",
             f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",

@@ -11,7 +11,8 @@ class Finding:
     """A statement with a stable code, its evidence (rows of a table) and what to do about it.
 
     `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it; `detail` is
-    the statistics behind the statement, in words.
+    the statistics behind the statement. `confidence` of a conclusion is `clear` (its interval excludes the
+    alternative) or `open` (it cannot be decided); empty for any other statement.
     """
 
     code: str
@@ -20,3 +21,4 @@ class Finding:
     evidence: dict[str, Any] = field(default_factory=dict)
     what_to_do: str = ""
     detail: str = ""
+    confidence: str = ""

@@ -16,9 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analyse.finding import Finding
-from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.question import kind
 from penstock.plugins import STUDY_FINDINGS
 
 SEVERITIES = ("info", "warning", "error")
@@ -26,7 +24,11 @@ SEVERITIES = ("info", "warning", "error")
 #: code → what it states
 CODES = {
     "recommendation": "the treatment to choose by the study's first response, or what is undecided",
+    "tie": "treatments that equal the best",
+    "tie-open": "treatments that these runs cannot distinguish from the best",
+    "tie-decided": "the response that decides between equal treatments",
     "responses-conflict": "what the recommended treatment costs in another response",
+    "compromise": "the treatment nearest to the best of every response",
     "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
@@ -53,6 +55,7 @@ CODES = {
     "time-scale": "disks that were slowed down, and what of the run was not",
     "time-scales-differ": "disks that are compared and do not share one time scale",
     "why": "what the time of the compared treatments goes to",
+    "fewer-flushes": "the faster treatment flushes less often: what a crash would lose",
     "not-known": "what the runs cannot tell",
     "cost": "what the level in question costs, where most and where least",
     "remedy": "what removes or eases that cost",
@@ -91,8 +94,8 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
 
 
 def findings_table(found: list[Finding]) -> pa.Table:
-    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do, detail."""
-    names = ("code", "severity", "statement", "evidence", "what_to_do", "detail")
+    """The findings as a table, a column per field of `Finding`; the evidence as JSON."""
+    names = ("code", "severity", "statement", "evidence", "what_to_do", "detail", "confidence")
     rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in found]
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
@@ -103,67 +106,6 @@ def write_findings(outcome: Outcome | Path | str) -> list[Finding]:
     found = findings(outcome)
     pq.write_table(findings_table(found), outcome.path / "findings.parquet")
     return found
-
-
-#: codes of the findings that answer the question, in the order in which they are said
-_ANSWER = ("recommendation", "responses-conflict", "responses-agree")
-
-
-def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
-    """The study's question answered, a sentence each: the statements of `answering`."""
-    found = findings(outcome) if found is None else found
-    return [f.statement for f in answering(outcome, found)]
-
-
-def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
-    """The findings that answer the study's question, in the order in which they are told.
-
-    What the question asks comes first: whether and how much before which is best. Then what else the best
-    means, what matters, why, and what is not known. Empty where no response was measured.
-    """
-
-    def said(*codes: str, most: int = 99) -> list[Finding]:
-        return [f for code in codes for f in found if f.code == code][:most]
-
-    if nothing := said("nothing-valid", most=1):
-        return nothing
-    which = kind(outcome.question) == "which"
-    asked = [] if which else said("cost", "remedy", most=2)
-    best = said(*_ANSWER)
-    if asked and _said_by_cost(outcome, asked[0], best):
-        best = [f for f in best if f.code != "recommendation"]
-    matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
-    depends = [f for f in said("effect-interaction") if _of_main(outcome, f)][:1] if which else []
-    return [
-        *said("effect-few-runs", most=1),
-        *asked,
-        *best,
-        *said("time-scales-differ"),
-        *matters,
-        *depends,
-        *[f for f in said("effect-or-drift") if _of_main(outcome, f)][:1],
-        *[f for f in said("effect-aliased") if _of_main(outcome, f)][:1],
-        *said("why", "time-scale"),
-        *said("effect-untold", most=1),
-        *said("not-known"),
-    ]
-
-
-def _of_main(outcome: Outcome, finding: Finding) -> bool:
-    """Whether it is of the study's first response."""
-    return finding.evidence.get("response") == outcome.responses[0].name
-
-
-def _said_by_cost(outcome: Outcome, cost: Finding, best: list[Finding]) -> bool:
-    """Whether comparing two levels of the only factor said all that the recommendation says."""
-    if len(outcome.factors) > 1 or any(f.code == "responses-conflict" for f in best):
-        return False
-    ranked = ranking(outcome, outcome.responses[0])
-    (factor,) = outcome.factors
-    ends = {t.levels[factor.name] for t in (ranked.treatments[0], ranked.treatments[-1])}
-    two = len(factor.levels) == 2
-    none_apart = bool(ranked.of("undecided")) and not ranked.of("worse")
-    return set(cost.evidence.get("levels", ())) == ends and (two or none_apart)
 
 
 def _plain(value: Any) -> Any:

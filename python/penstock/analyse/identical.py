@@ -20,10 +20,11 @@ import pandas as pd
 from ruamel.yaml import YAML
 from scipy import stats
 
+from penstock.analyse.answer import answering
 from penstock.analyse.costs import NO_COST, Cost
 from penstock.analyse.effects import effects
 from penstock.analyse.finding import Finding
-from penstock.analyse.findings import answering, findings
+from penstock.analyse.findings import findings
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale

@@ -27,13 +27,15 @@ from penstock.analyse.differences import Differences, blocks_of, settings_of
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.spread import Error, Spread
 from penstock.archive.schemas import TABLES, described
-from penstock.text import fitting, named_unit, number, times
+from penstock.text import fitting, named_unit, number, span, times
 
 CONFIDENCE = 0.95
 #: the largest logarithm of a ratio that is told as a number
 _MOST = 300.0
 #: what cannot be told from the best and is at most so much worse is called as good
 AS_GOOD = 0.05
+#: verdicts in a table for people
+_SHOWN = {"best": "best", "as-good": "equal", "undecided": "open"}
 
 
 @dataclass(frozen=True)
@@ -320,9 +322,14 @@ def _row(response: ResponseUnit, mean: Mean, kind: str, rank: int) -> dict[str, 
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
-def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str], list[list[str]]]:
-    """The ranked table in words: headings (with `#` those of numbers) and a row per treatment, which is told
-    in one column or in one for each factor."""
+def ranked_columns(
+    outcome: Outcome, by_factor: bool = False, brief: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """The ranked table as text: headings (with `#` those of numbers) and a row per treatment.
+
+    A treatment has one column, or one for each factor if `by_factor`. If `brief`, responses after the first
+    have no distance from their best.
+    """
     responses = outcome.responses
     main = ranking(outcome, responses[0]) if responses else None
     if main is None or not main.treatments:
@@ -330,8 +337,14 @@ def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str]
     columns = outcome.factors if by_factor else []
     heads = ["#", *([f.name.replace("_", " ") for f in columns] or ["treatment"])]
     intervals = {r.name: r is responses[0] and main.df > 0 for r in responses}
+
+    def columns_of(response: ResponseUnit) -> int | None:
+        return -1 if brief and response is not responses[0] else None
+
     for response in responses:
-        heads += mean_heads(ranking(outcome, response), intervals[response.name])
+        heads += mean_heads(ranking(outcome, response), intervals[response.name])[
+            : columns_of(response)
+        ]
     heads.append("#runs")
     rows = []
     for rank, treatment in enumerate(main.treatments, start=1):
@@ -340,7 +353,8 @@ def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str]
         cells = [str(rank), *(told or [whole])]
         for response in responses:
             of = ranking(outcome, response)
-            cells += mean_cells(of, of.mean(treatment.treatment_id), intervals[response.name])
+            mean = of.mean(treatment.treatment_id)
+            cells += mean_cells(of, mean, intervals[response.name])[: columns_of(response)]
         rows.append([*cells, str(treatment.n)])
     return heads, rows
 
@@ -348,7 +362,7 @@ def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str]
 def mean_heads(ranked: Ranking, interval: bool) -> list[str]:
     """The headings over `mean_cells`."""
     sure = ["#95 % interval"] if interval else []
-    return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", *sure, "#behind"]
+    return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", *sure, "#worse by"]
 
 
 def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
@@ -356,29 +370,32 @@ def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
     if mean is None:
         return [""] * (3 if interval else 2)
     factor = ranked.shown[0]
-    ends = (number(factor * end) for end in (mean.low, mean.high))
-    sure = " to ".join(ends) if math.isfinite(mean.low) else ""
+    sure = span(number(factor * mean.low), number(factor * mean.high))
+    sure = sure if math.isfinite(mean.low) else ""
     return [number(factor * mean.mean), *([sure] if interval else []), _behind(mean, factor)]
 
 
 def _behind(mean: Mean, factor: float) -> str:
-    """How far behind the best: the verdict, else `2.9×`, else the difference (`+6.00`)."""
+    """Distance from the best: the verdict, else `2.9×`, else the difference (`+6.00`)."""
     if mean.off == 0:
         return "best"
-    if mean.verdict in ("best", "as-good", "undecided"):
-        return mean.verdict.replace("-", " ")
+    if mean.verdict in _SHOWN:
+        return _SHOWN[mean.verdict]
     if math.isfinite(mean.behind):
         return times(mean.behind)
     return f"{'+' * (mean.off > 0)}{number(factor * mean.off)}"
 
 
-def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:
-    """The ranked table for a terminal, at most so many treatments."""
-    heads, rows = ranked_columns(outcome)
-    if len(rows) < 2:
-        return []
-    shown = [[h.lstrip("#") for h in heads], *rows[:most]]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(heads))]
+def ranked_lines(outcome: Outcome, most: int = 12, columns: int = 100) -> list[str]:
+    """The ranked table for a terminal of so many columns, with at most so many treatments."""
+    for brief in (False, True):
+        heads, rows = ranked_columns(outcome, brief=brief)
+        if len(rows) < 2:
+            return []
+        shown = [[h.lstrip("#") for h in heads], *rows[:most]]
+        widths = [max(len(row[i]) for row in shown) for i in range(len(heads))]
+        if sum(widths) + 2 * len(widths) - 2 <= columns:
+            break
     lines = [
         "  ".join(
             cell.rjust(width) if head.startswith("#") else cell.ljust(width)

@@ -1,181 +1,251 @@
-"""The recommendation of a measured study: the best treatment, by how much, what is as good, what it costs.
+"""The recommendation of a measured study: the best treatment, by how much, what equals it, what it costs.
 
-The first response of the study decides; the others say what that costs. What is as good and what is undecided
-is as in the table `means`.
+The first response of the study decides; the others give the cost. Verdicts are those of the table `means`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from penstock.analyse.estimability import size_sentence
+from penstock.analyse.finding import Finding
 from penstock.analyse.means import AS_GOOD, CONFIDENCE, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.question import kind, named
 from penstock.analyse.significance import sure_terms
 from penstock.text import (
-    cannot_exclude,
+    concise,
     difference,
+    estimate,
     factor,
     listed,
     percent,
     percents,
-    quantities,
     quantity,
+    span,
     term_text,
     times,
+    up_to,
 )
 
-#: what is added where no treatment has replicates
-SINGLE_RUNS = "; with one run of each treatment, it cannot be said how sure this is"
-#: named in a sentence at most
+#: next step after single runs
+REPEAT = "`penstock run STUDY -o OUT --augment replicates:1` repeats each treatment."
+#: a difference that more runs are planned to resolve
+_RESOLVED = 0.10
+#: replicates that are recommended at most
+_MOST_REPLICATES = 20
+#: treatments named in a sentence at most
 _MOST_NAMED = 3
-#: ratios from here on are told as factors (`2.0 times`), below in per cent
+#: ratios from here on are given as factors (`2.0×`), below in per cent
 _FACTOR = 1.995
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """What is said, the statistics behind it, and the rows that it rests on."""
+def best(outcome: Outcome) -> Iterator[Finding]:
+    """The treatment to choose by the first response, the ones that equal it, and its cost in the others.
 
-    text: str
-    detail: str = ""
-    sure: bool = True
-    evidence: dict[str, Any] = field(default_factory=dict)
-
-
-def recommendation(outcome: Outcome) -> Sentence | None:
-    """The treatment to choose by the first response; None where no run of it is valid.
-
-    Asked which, of those tied with the best it is the one that another response decides for.
+    For a question *which*, ties are decided by the next response that can. Nothing without a valid run.
     """
     ranked = _main(outcome)
     if ranked is None:
-        return None
+        return
+    if len(ranked.treatments) < 2:
+        yield _alone(ranked)
+        return
     pick, decided = ranked.best, None
     if kind(outcome.question) == "which":
         pick, decided = _picked(outcome, ranked)
+    yield _recommendation(ranked, pick, decided)
+    yield from _ties(ranked, pick, decided)
+    if decided is not None:
+        yield decided
+    yield from _conflicts(outcome, ranked, decided)
+
+
+def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Finding:
+    outcome, name = ranked.outcome, ranked.response.name
+    undecided = ranked.of("undecided")
     evidence: dict[str, Any] = {
         "table": "means",
-        "response": ranked.response.name,
+        "response": name,
         "treatment_id": pick.treatment_id,
+        "as_good": [t.treatment_id for t in ranked.of("as-good")],
+        "undecided": [t.treatment_id for t in undecided],
     }
-    rest = ranked.treatments[1:]
-    if not rest:
-        return _alone(ranked, evidence)
-    tied = ranked.of("as-good", "undecided")
-    evidence["as_good"] = [t.treatment_id for t in ranked.of("as-good")]
-    evidence["undecided"] = [t.treatment_id for t in ranked.of("undecided")]
-    detail = _interval(ranked, pick)
-    if len(tied) == len(rest):
+    detail = [_interval(ranked, pick)]
+    worse = [t for t in ranked.treatments[1:] if t not in ranked.of("as-good", "undecided")]
+    confidence = "clear"
+    if not worse:
+        confidence = "open" if undecided else "clear"
         text = _nothing(ranked, pick, decided)
-        return Sentence(text, detail, not ranked.of("undecided"), evidence)
-    after = next(t for t in rest if t not in tied)
-    name, same = _shared(ranked, pick, tied)
-    if decided is not None:
-        name = _name(ranked, pick)
-    text = f"{_opening(ranked, pick, name)} {_measured(ranked, pick)}{_beside(ranked, pick, after)}"
-    if ranked.df < 1:
-        return Sentence(f"{text}{SINGLE_RUNS}.", "", False, evidence)
-    text += f"{same}.{_everywhere(ranked)}"
-    whole = not _not_measured(ranked)
-    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), whole, evidence)
+    elif ranked.df < 1:
+        confidence, text = "open", _single_runs(ranked, pick, worse[0])
+    else:
+        text = _choice(ranked, pick, worse[0], decided)
+        detail += [_ratio_to_best(worse[0]), _everywhere(ranked).strip()]
+    advice = "" if confidence == "clear" else REPEAT if ranked.df < 1 else more_runs(ranked)
+    if _not_measured(ranked):
+        advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+    severity = "info" if not advice else "warning"
+    detail.append(size_sentence(outcome).strip())
+    return Finding(
+        "recommendation",
+        severity,
+        text,
+        evidence,
+        advice,
+        " ".join(filter(None, detail)),
+        confidence,
+    )
 
 
-def _opening(ranked: Ranking, pick: Mean, name: str) -> str:
-    """What to choose, up to its number: `Choose sata-ssd: load is`, `Best for load is sata-ssd:`."""
-    outcome, response = ranked.outcome, ranked.response.name
+def more_runs(ranked: Ranking) -> str:
+    """The next step where differences cannot be decided: the replicates that would resolve 10 %.
+
+    Assumes intervals that shrink with the square root of the number of runs.
+    """
+    top, last = (str(t.treatment_id) for t in (ranked.best, ranked.treatments[-1]))
+    half = ranked.differences.half(top, last)
+    wanted = math.log1p(_RESOLVED) if ranked.positive else _RESOLVED * abs(ranked.best.mean)
+    each = min(t.n for t in ranked.treatments)
+    add = math.ceil(each * ((half / wanted) ** 2 - 1)) if math.isfinite(half) and wanted else 0
+    if not 1 <= add <= _MOST_REPLICATES:
+        return "more replicates: `penstock run STUDY -o OUT --augment replicates:1`."
+    runs = add * len(ranked.treatments)
+    time = f" (about {_minutes(ranked.outcome, runs)})" if _run_s(ranked.outcome) else ""
+    return (
+        f"{runs} more runs would resolve a difference of {_RESOLVED:.0%}{time}: "
+        f"`penstock run STUDY -o OUT --augment replicates:{add}`."
+    ).replace("%", " %")
+
+
+def _run_s(outcome: Outcome) -> float:
+    """Mean time of a run with everything around it; 0 without a record."""
+    all_times = [outcome.manifest(run).get("times") or {} for run in outcome.run_ids]
+    taken = [float(t.get("wall_s") or 0) + float(t.get("own_s") or 0) for t in all_times]
+    return sum(taken) / len(taken) if taken else 0.0
+
+
+def _minutes(outcome: Outcome, runs: int) -> str:
+    seconds = runs * _run_s(outcome)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _choice(ranked: Ranking, pick: Mean, after: Mean, decided: Finding | None) -> str:
+    """The best treatment, its mean and how much better it is than the next."""
+    outcome, response = ranked.outcome, ranked.response
+    name = _name(ranked, pick) if decided is not None else _shared(ranked, pick)
     missing, made = _not_measured(ranked), len(ranked.treatments)
-    of_those = ""
-    if missing:
-        of_those = (
-            f", the best of the {made} treatments (of {made + missing}) that could be measured"
-        )
+    of_those = f" (best of the {made} of {made + missing} treatments with a valid run)"
+    name += of_those if missing else ""
     if kind(outcome.question) != "which":
-        return f"Best for {response} is {name}{of_those.replace('the best ', '')}:"
-    if _against(outcome, pick):
-        return f"For {response} alone, choose {name}{of_those}:"
-    return f"Choose {name}{of_those}: {response} is"
+        opening = f"{name}: {response.name} is"
+    elif _against(outcome, pick):
+        opening = f"For {response.name} alone, choose {name}:"
+    else:
+        opening = f"Choose {name}: {response.name} is"
+    value = _measured(ranked, pick)
+    beside, short = _beside(ranked, pick, after), _beside(ranked, pick, after, name_it=False)
+    return concise(
+        f"{opening} {_estimate(ranked, pick)}{beside}.",
+        f"{opening} {value}{beside}.",
+        f"{opening} {value}{short}.",
+    )
+
+
+def _single_runs(ranked: Ranking, pick: Mean, after: Mean) -> str:
+    """The best of treatments with one run each, of which no interval is available."""
+    most = "highest" if ranked.response.better == "higher" else "lowest"
+    name = ranked.response.name
+    lead = "Open: one run of each treatment gives no interval; "
+    if kind(ranked.outcome.question) != "which":
+        lead = ""
+    value = f"{lead}{name} was {most} with {_name(ranked, pick)} ({_measured(ranked, pick)})"
+    value = value if lead else value[:1].upper() + value[1:]
+    return concise(f"{value}{_beside(ranked, pick, after)}.", f"{value}.")
 
 
 def _not_measured(ranked: Ranking) -> int:
-    """How many of the planned treatments have no valid run."""
+    """Number of planned treatments without a valid run."""
     planned = {str(row["treatment_id"]) for row in ranked.outcome.plan.get("rows") or []}
     return len(planned - {t.treatment_id for t in ranked.treatments})
 
 
-def _alone(ranked: Ranking, evidence: dict[str, Any]) -> Sentence:
-    """Where one treatment alone has a valid run: what was measured."""
-    outcome, best = ranked.outcome, ranked.best
+def _alone(ranked: Ranking) -> Finding:
+    """The only treatment with a valid run."""
+    outcome, pick = ranked.outcome, ranked.best
     others = [ranking(outcome, response) for response in outcome.responses]
-    said = [f"{r.response.name} is {_measured(r, r.best)}" for r in others if r.treatments]
+    values = [f"{r.response.name} is {_measured(r, r.best)}" for r in others if r.treatments]
     detail = " ".join(_interval(r, r.best) for r in others if r.treatments).strip()
-    text = f"Only {_name(ranked, best)} could be measured, so nothing could be compared: {listed(said)}."
-    return Sentence(text, detail, False, evidence)
+    text = (
+        f"Open: only {_name(ranked, pick)} was measured; nothing can be compared: {listed(values)}."
+    )
+    evidence = {
+        "table": "means",
+        "response": ranked.response.name,
+        "treatment_id": pick.treatment_id,
+    }
+    advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+    return Finding("recommendation", "warning", text, evidence, advice, detail, "open")
 
 
-def conflicts(outcome: Outcome) -> list[Sentence]:
-    """What the recommended treatment means for every other response, conflicts first."""
-    ranked = _main(outcome)
-    if ranked is None or len(ranked.treatments) < 2:
-        return []
-    pick, decided = _picked(outcome, ranked)
+def _conflicts(outcome: Outcome, ranked: Ranking, decided: Finding | None) -> Iterator[Finding]:
+    """The recommended treatment by every other response, conflicts first."""
+    pick, _ = _picked(outcome, ranked)
     against = _against(outcome, pick)
-    said = [decided] if decided is not None else []
-    said += [_speaks_against(other, mine) for other, mine in against]
+    for other, mean in against:
+        yield _speaks_against(other, mean)
     if against:
-        said += _compromise(outcome, ranked)
-    known = {other.response.name for other, _ in against}
+        yield from _compromise(outcome, ranked)
+    seen = {other.response.name for other, _ in against}
     if decided is not None:
-        known.add(str(decided.evidence["response"]))
-    fine = _not_against(outcome, pick, known)
+        seen.add(str(decided.evidence["response"]))
+    fine = _not_against(outcome, pick, seen)
     if fine:
-        text = f"{'; '.join(fine)}."
-        text = text[:1].upper() + text[1:]
-        said.append(Sentence(text, "", True, {"table": "means", "conflict": False}))
-    return said
+        evidence = {"table": "means", "conflict": False}
+        yield Finding("responses-agree", "info", f"{'; '.join(fine)}.", evidence)
 
 
 def _against(outcome: Outcome, pick: Mean) -> list[tuple[Ranking, Mean]]:
-    """The other responses for which something else is better than `pick`, with its mean."""
-    found = []
+    """The other responses for which a treatment is better than `pick`, with the mean of `pick`."""
+    conflicts = []
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
-        mine = other.mean(pick.treatment_id)
-        if mine is not None and mine.verdict not in ("best", "as-good", "undecided"):
-            found.append((other, mine))
-    return found
+        mean = other.mean(pick.treatment_id)
+        if mean is not None and mean.verdict not in ("best", "as-good", "undecided"):
+            conflicts.append((other, mean))
+    return conflicts
 
 
-def _speaks_against(other: Ranking, mine: Mean) -> Sentence:
+def _speaks_against(other: Ranking, mean: Mean) -> Finding:
     top, response = other.best, other.response.name
     text = (
-        f"But {response} is {_measured(other, mine)} with it{_off(other, mine.behind)}: "
-        f"{_measured(other, top)} with {_name(other, top)}."
+        f"{response} is {_measured(other, mean)}{_off(other, mean.behind)} "
+        f"({_measured(other, top)} with {_name(other, top)})."
     )
-    evidence = {"table": "means", "response": response, "treatment_id": mine.treatment_id}
-    return Sentence(text, f"{_interval(other, top)} {_told_apart(mine)}".strip(), True, evidence)
+    evidence = {"table": "means", "response": response, "treatment_id": mean.treatment_id}
+    detail = f"{_interval(other, top)} {_ratio_to_best(mean)}".strip()
+    return Finding("responses-conflict", "info", text, evidence, "", detail)
 
 
-def _not_against(outcome: Outcome, pick: Mean, known: set[str]) -> list[str]:
-    """Of the other responses that are not `known`: for which `pick` is best, and as good as any."""
-    said: dict[str, list[str]] = {"it is the best, too": [], "nothing is shown to be better": []}
-    best, equal = said
+def _not_against(outcome: Outcome, pick: Mean, seen: set[str]) -> list[str]:
+    """The other responses except `seen` for which `pick` is best or equals the best."""
+    texts: dict[str, list[str]] = {"also best for": [], "nothing is shown to be better for": []}
+    of_best, of_equal = texts.values()
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
-        mine = other.mean(pick.treatment_id)
-        if mine is not None and response.name not in known:
-            said[best if mine.verdict == "best" else equal].append(
-                f"{response.name} ({_measured(other, mine)})"
-            )
-    return [f"for {listed(names)} {what}" for what, names in said.items() if names]
+        mean = other.mean(pick.treatment_id)
+        if mean is not None and response.name not in seen:
+            names = of_best if mean.verdict == "best" else of_equal
+            names.append(f"{response.name} ({_measured(other, mean)})")
+    return [f"{what} {listed(names)}" for what, names in texts.items() if names]
 
 
-def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Sentence | None]:
-    """The best, or of those tied with it the one that another response takes, and what it says."""
+def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Finding | None]:
+    """The best treatment, or of those tied with it the one that another response prefers."""
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
@@ -184,18 +254,18 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Sentence | None]:
         if len(measured) < 2:
             continue
         measured.sort(key=lambda pair: other.treatments.index(pair[0]))
-        (top, pick), (last, left) = measured[0], measured[-1]
+        (top, pick), (last, rival) = measured[0], measured[-1]
         if other.apart(top, last):
             text = (
-                f"Of these, {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
-                f"against {_measured(other, last)} with {_name(ranked, left)}."
+                f"of these, {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
+                f"against {_measured(other, last)} with {_name(ranked, rival)}."
             )
             evidence = {
                 "table": "means",
                 "response": response.name,
                 "treatment_id": pick.treatment_id,
             }
-            return pick, Sentence(text, _interval(other, top), True, evidence)
+            return pick, Finding("tie-decided", "info", text, evidence, "", _interval(other, top))
     return ranked.best, None
 
 
@@ -214,108 +284,152 @@ def _measured(ranked: Ranking, mean: Mean) -> str:
     return quantity(mean.mean, ranked.response.unit)
 
 
-def _beside(ranked: Ranking, pick: Mean, after: Mean) -> str:
-    """How much better `pick` is than the next."""
-    name = f"{_name(ranked, after)}: {_measured(ranked, after)}"
+def _estimate(ranked: Ranking, mean: Mean) -> str:
+    return estimate(mean.mean, mean.low, mean.high, ranked.response.unit)
+
+
+def _beside(ranked: Ranking, pick: Mean, after: Mean, name_it: bool = True) -> str:
+    """How much better `pick` is than the next: `, 3.2× (3.0–3.4) that of the next best, network-volume`."""
+    name = f", {_name(ranked, after)}" if name_it else ""
     higher = ranked.response.better == "higher"
     if not ranked.positive:
         if 0 in (pick.mean, after.mean):
-            return f", against {_measured(ranked, after)} with the next ({_name(ranked, after)})"
+            return f", against {_measured(ranked, after)} with the next best{name}"
         apart = quantity(abs(pick.mean - after.mean), ranked.response.unit)
-        return f", {apart} {'more' if higher else 'less'} than the next ({name})"
+        return f", {apart} {'more' if higher else 'less'} than with the next best{name}"
     ratio, low, high = ranked.better(pick, after)
     if ratio < _FACTOR:
-        return f", {_more_or_less(ranked, ratio, low, high)} than the next ({name})"
+        return f", {_more_or_less(ranked, ratio, low, high)} than with the next best{name}"
+    ends = f" ({span(factor(low), factor(high))})" if math.isfinite(low) and ranked.df else ""
     if higher:
-        return f", {factor(ratio)} times the next ({name})"
-    return f"; with the next ({name}) it is {factor(ratio)} times as much"
+        return f", {times(ratio)}{ends} that of the next best{name}"
+    return f"; with the next best{name and f'{name},'} it is {times(ratio)}{ends} as much"
 
 
-def _more_or_less(
-    ranked: Ranking, better: float, low: float = math.nan, high: float = math.nan
-) -> str:
-    """What is so many times better, as `12 % more` or `11 % less`, with the interval where there is one."""
+def _more_or_less(ranked: Ranking, better: float, low: float, high: float) -> str:
+    """A ratio as `12 % (9–15 %) more` or `11 % less`."""
     higher = ranked.response.better == "higher"
     value = better if higher else 1 / better
-    sure = ""
-    if math.isfinite(low):
-        ends = (low - 1, high - 1) if higher else (1 - 1 / low, 1 - 1 / high)
-        sure = f" (95 % interval: {percents(*ends)})"
-    return f"{difference(value)}{sure} {'more' if value >= 1 else 'less'}"
+    ends = ""
+    if math.isfinite(low) and ranked.df:
+        shares = (low - 1, high - 1) if higher else (1 - 1 / low, 1 - 1 / high)
+        ends = f" ({percents(*shares)})"
+    return f"{difference(value)}{ends} {'more' if value >= 1 else 'less'}"
 
 
 def _off(other: Ranking, behind: float) -> str:
-    """How far from the best that is: `, a factor of 6.0 above the best`."""
-    return f", {_off_best(other, behind)} the best" if math.isfinite(behind) else ", not the best"
+    """Distance from the best: `, 6.0× the lowest`, `, 14 % below the highest`."""
+    if not math.isfinite(behind):
+        return ", not the best"
+    most = "highest" if other.response.better == "higher" else "lowest"
+    if behind >= _FACTOR and most == "lowest":
+        return f", {times(behind)} the lowest"
+    return f", {_off_best(other, behind)} the {most}"
 
 
-def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
-    """Where no treatment is told from the best."""
-    best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
+def _nothing(ranked: Ranking, pick: Mean, decided: Finding | None) -> str:
+    """Where no treatment differs from the best."""
+    top, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
     count, behind = len(ranked.treatments), max(t.behind_high for t in ranked.treatments[1:])
-    if ranked.of("undecided"):
-        lead = "None can be called the best"
-        ends = (best, last) if ranked.response.better == "higher" else (last, best)
-        high, low = (f"{_measured(ranked, t)} with {_name(ranked, t)}" for t in ends)
-        said = f"the highest and the lowest {name}, {high} and {low}, "
-        shown = sure_terms(ranked.outcome, name)
-        if shown:
-            which = listed([term_text(t) for t in shown[:_MOST_NAMED]])
-            lead = "No single treatment can be called the best"
-            said += (
-                f"are not told apart{cannot_exclude(behind)}; what shows is the effect of {which}"
-            )
-        else:
-            said += f"may differ by chance alone{cannot_exclude(behind)}"
-    else:
-        lead = "It makes no difference which is chosen"
-        said = (
-            f"{name} is the same with {'both' if count == 2 else f'all {count} treatments'}, within "
-            f"{_within(behind)} ({_measured(ranked, best)} with {_name(ranked, best)})"
-        )
-    if decided is not None:
-        lead = f"Choose {_name(ranked, pick)} for the sake of {decided.evidence['response']}"
-    return f"{lead}: {said}."
-
-
-def _shared(ranked: Ranking, pick: Mean, tied: list[Mean]) -> tuple[str, str]:
-    """What to choose, in words, and what is said of those tied with it.
-
-    What all of them have in common is chosen where it says enough: where they differ in one factor, or are
-    all treatments that have it. Else `pick` is.
-    """
-    best, outcome = ranked.best, ranked.outcome
-    if not tied:
-        return _name(ranked, best), ""
-    level = [best, *tied]
-    same = {k: v for k, v in best.levels.items() if all(t.levels[k] == v for t in tied)}
-    alike = [t for t in ranked.treatments if same.items() <= t.levels.items()]
-    behind = max(t.behind_high for t in tied)
-    if len(best.levels) - len(same) > 1 and (len(alike) > len(level) or not same):
-        names = _listed([_name(ranked, t) for t in level if t is not pick])
-        bound = ""
-        if pick is best and math.isfinite(behind):
-            bound = f" (at most {difference(_of_best(ranked, behind))} worse)"
-        return _name(ranked, pick), f"; what may be as good: {names}{bound}"
-    rest = [{k: v for k, v in t.levels.items() if k not in same} for t in level]
-    words = [outcome.phrase(levels, " + ") for levels in rest]
-    chosen = outcome.phrase(same, " + ")
-    told = f"; {f'with {chosen}, ' * bool(chosen)}{_listed(words)} are"
     if not ranked.of("undecided"):
-        return chosen or " or ".join(words), f"{told} equally good, within {_within(behind)}"
-    told += " not told apart"
+        same = f"{name} is the same with {'both' if count == 2 else f'all {count} treatments'}"
+        within = f"within {_within(behind)}"
+        if decided is not None:
+            chosen, other = _name(ranked, pick), decided.evidence["response"]
+            return f"Choose {chosen} for its {other}: {same} ({within})."
+        value = f"{_measured(ranked, top)} with {_name(ranked, top)}"
+        return f"It makes no difference which is chosen: {same}, {within} ({value})."
+    if decided is not None:
+        lead = f"Choose {_name(ranked, pick)} for its {decided.evidence['response']}"
+    else:
+        lead = "Open: no treatment is shown to be the best"
+    ends = (last, top) if ranked.response.better == "higher" else (top, last)
+    values = " to ".join(f"{_measured(ranked, t)} ({_name(ranked, t)})" for t in ends)
+    bound = f", and differences of {up_to(behind)} are possible" if math.isfinite(behind) else ""
+    shown = sure_terms(ranked.outcome, name)
+    if shown:
+        which = listed([term_text(t) for t in shown[:_MOST_NAMED]])
+        return concise(
+            f"{lead}: {name} is {values}{bound}. Only {which} has a clear effect.",
+            f"{lead}: {name} is {values}. Only {which} has a clear effect.",
+            f"{lead}; only {which} has a clear effect on {name}.",
+        )
+    return concise(
+        f"{lead}: {name} is {values}{bound}.",
+        f"{lead}: {name} is {values}.",
+        f"{lead}: differences in {name} of {up_to(behind)} are possible.",
+    )
+
+
+def _tied(ranked: Ranking, pick: Mean) -> tuple[dict[str, str], bool]:
+    """The levels that the treatments tied with the best share, and if these say enough to choose by.
+
+    They do if the tied treatments differ in one factor only, or are all treatments with these levels.
+    """
+    tied = [ranked.best, *ranked.of("as-good", "undecided")]
+    levels = ranked.best.levels
+    same = {k: v for k, v in levels.items() if all(t.levels[k] == v for t in tied)}
+    alike = [t for t in ranked.treatments if same.items() <= t.levels.items()]
+    several = len(levels) - len(same) > 1 and (len(alike) > len(tied) or not same)
+    return same, not several
+
+
+def _shared(ranked: Ranking, pick: Mean) -> str:
+    """What to choose: the levels that all tied treatments share, if these say enough; else `pick`."""
+    tied = [ranked.best, *ranked.of("as-good", "undecided")]
+    same, enough = _tied(ranked, pick)
+    if len(tied) == 1 or not enough:
+        return _name(ranked, pick)
+    chosen = ranked.outcome.phrase(same, " + ")
+    return chosen or " or ".join(_rest(ranked, tied, same))
+
+
+def _rest(ranked: Ranking, tied: list[Mean], same: dict[str, str]) -> list[str]:
+    """The levels in which tied treatments differ, as phrases."""
+    rest = [{k: v for k, v in t.levels.items() if k not in same} for t in tied]
+    return [ranked.outcome.phrase(levels, " + ") for levels in rest]
+
+
+def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Finding]:
+    """The treatments that equal the best, or that these runs cannot distinguish from it."""
+    tied = ranked.of("as-good", "undecided")
+    if not tied or len(tied) == len(ranked.treatments) - 1:
+        return
+    behind = max(t.behind_high for t in tied)
+    open_ = bool(ranked.of("undecided"))
+    code = "tie-open" if open_ else "tie"
+    evidence = {"table": "means", "treatment_id": [t.treatment_id for t in tied]}
+    same, enough = _tied(ranked, pick)
+    if not enough:
+        names = _listed([_name(ranked, t) for t in [ranked.best, *tied] if t is not pick])
+        bound = ""
+        if pick is ranked.best and math.isfinite(behind):
+            bound = f" (at most {difference(_of_best(ranked, behind))} worse)"
+        text = f"{names} may be as good as {_name(ranked, pick)}{bound}."
+        yield Finding("tie-open", "info", text, evidence)
+        return
+    words = _rest(ranked, [ranked.best, *tied], same)
+    chosen = ranked.outcome.phrase(same, " + ")
+    lead = f"with {chosen}, " if chosen else ""
+    if not open_:
+        text = f"{lead}{_listed(words)} are equally good (within {_within(behind)})."
+        yield Finding(code, "info", text, evidence)
+        return
+    bound = ""
     if math.isfinite(behind):
-        told += f" ({words[0]} may be up to {difference(1 / _of_best(ranked, behind))} better)"
-    return chosen or " or ".join(words), told
+        worse = difference(1 / _of_best(ranked, behind))
+        bound = f" ({words[0]} may be up to {worse} better)"
+    text = f"{lead}{_listed(words)} cannot be distinguished{bound}."
+    yield Finding(code, "info", text, evidence)
 
 
 def _within(behind: float) -> str:
-    """How near to the best everything as good lies, at most so far behind."""
+    """The largest difference between treatments that equal each other."""
     return percent(max(behind - 1, 0.01) if math.isfinite(behind) else AS_GOOD)
 
 
 def _of_best(ranked: Ranking, behind: float) -> float:
-    """What lies so far behind, as a ratio to the best: below 1 where more is better."""
+    """A distance from the best as a ratio to it: below 1 where more is better."""
     return 1 / behind if ranked.response.better == "higher" else behind
 
 
@@ -325,15 +439,13 @@ def _listed(names: list[str]) -> str:
 
 
 def _everywhere(ranked: Ranking) -> str:
-    """Whether the best level of the factor in question is the best whatever the others are.
-
-    Nothing where that is not told for every combination of the others.
-    """
+    """A sentence if the best level of the factor asked about is best in every combination of the others, or
+    in most; empty if any combination cannot decide it."""
     outcome = ranked.outcome
     asked = [f for f in outcome.factors if named(f.name, outcome.question)]
     if len(asked) != 1 or len(outcome.factors) < 2:
         return ""
-    name, mine = asked[0].name, ranked.best.levels[asked[0].name]
+    name, level = asked[0].name, ranked.best.levels[asked[0].name]
     combinations: dict[tuple[str, ...], list[Mean]] = {}
     for treatment in ranked.treatments:
         rest = tuple(v for k, v in treatment.levels.items() if k != name)
@@ -341,13 +453,15 @@ def _everywhere(ranked: Ranking) -> str:
     winners = []
     for winner, *others in combinations.values():
         rival = (
-            others if winner.levels[name] == mine else [t for t in others if t.levels[name] == mine]
+            others
+            if winner.levels[name] == level
+            else [t for t in others if t.levels[name] == level]
         )
         if not rival or not ranked.apart(winner, rival[0]):
             return ""
         winners.append(winner)
-    phrase = asked[0].phrase(mine)
-    lost = [w for w in winners if w.levels[name] != mine]
+    phrase = asked[0].phrase(level)
+    lost = [w for w in winners if w.levels[name] != level]
     if not lost:
         remaining = [term_text(f.name) for f in outcome.factors if f.name != name]
         return f" Whatever the {remaining[0] if len(remaining) == 1 else 'other factors'}, {phrase} is best."
@@ -358,44 +472,40 @@ def _everywhere(ranked: Ranking) -> str:
     )
 
 
-def _compromise(outcome: Outcome, ranked: Ranking) -> list[Sentence]:
+def _compromise(outcome: Outcome, ranked: Ranking) -> Iterator[Finding]:
     """The treatment nearest to the best of every response at once, in logarithms of the ratios."""
     all_of = [ranking(outcome, r) for r in outcome.responses]
     if not all(r.positive for r in all_of) or len(ranked.treatments) < 3:
-        return []
+        return
     losses: dict[str, list[float]] = {}
     for treatment in ranked.treatments:
         means = [r.mean(treatment.treatment_id) for r in all_of]
         if all(m is not None for m in means):
             losses[str(treatment.treatment_id)] = [m.behind for m in means if m is not None]
     if not losses:
-        return []
+        return
     nearest = min(losses, key=lambda t: float(np.linalg.norm(np.log(losses[t]))))
     mean = ranked.mean(nearest)
     if mean is None:
-        return []
+        return
     parts = [
         f"{r.response.name} {_off_best(r, loss)}"
         for r, loss in zip(all_of, losses[nearest], strict=True)
     ]
-    text = (
-        f"If all responses count alike, {_name(ranked, mean)} is nearest to the best of each: "
-        f"{listed(parts)}."
+    yield Finding(
+        "compromise",
+        "info",
+        f"{_name(ranked, mean)}, if all responses count alike: {listed(parts)} its best.",
+        {"table": "means", "treatment_id": nearest},
+        "",
+        "Euclidean distance of the logarithms of the ratios to each response's best.",
     )
-    return [
-        Sentence(
-            text,
-            "Euclidean distance of the logarithms of the ratios to each response's best.",
-            True,
-            {"table": "means", "treatment_id": nearest},
-        )
-    ]
 
 
 def _off_best(ranked: Ranking, behind: float) -> str:
-    """How far what lies so far behind is from the best: `14 % below`, `a factor of 6.0 above`."""
+    """Distance from the best: `14 % below`, `a factor of 6.0 above`."""
     if behind < 1.005:
-        return "at its best"
+        return "at"
     size = (
         f"a factor of {factor(behind)}"
         if behind >= _FACTOR
@@ -407,14 +517,14 @@ def _off_best(ranked: Ranking, behind: float) -> str:
 def _interval(ranked: Ranking, mean: Mean) -> str:
     if not math.isfinite(mean.low):
         return ""
-    unit = ranked.response.unit
+    value = estimate(mean.mean, mean.low, mean.high, ranked.response.unit)
     return (
-        f"95 % interval of {ranked.response.name} with {_name(ranked, mean)}: "
-        f"{quantities([mean.low, mean.high], unit)} ({mean.n} run{'s' * (mean.n != 1)})."
+        f"{ranked.response.name} with {_name(ranked, mean)}: {value}, 95 % interval of "
+        f"{mean.n} run{'s' * (mean.n != 1)}."
     )
 
 
-def _told_apart(mean: Mean) -> str:
+def _ratio_to_best(mean: Mean) -> str:
     if not math.isfinite(mean.behind_low):
         return ""
     return (

@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.estimability import size_sentence
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import LEFT_OUT, Outcome
-from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import StragglerRun, in_words, straggler_runs
-from penstock.analyse.why import not_known, why
 from penstock.archive.receipts import unplaced_faults
 from penstock.text import listed, percent, term_text, times
 
@@ -30,35 +27,6 @@ _MOST_CAUSES = 4
 def _runs_named(names: list[str]) -> str:
     shown = listed(names[:6]) if len(names) <= 6 else f"{', '.join(names[:6])}, …"
     return f"{len(names)} run{'s' if len(names) != 1 else ''} ({shown})"
-
-
-# --- which ---------------------------------------------------------------------------------------
-
-
-def best(outcome: Outcome) -> Iterator[Finding]:
-    """The treatment to choose by the first response, and what it costs in the others."""
-    said = recommendation(outcome)
-    if said is None:
-        return
-    advice = "" if said.sure else "More replicates tell more apart; `--resume` makes missing runs."
-    severity = "info" if said.sure else "warning"
-    text = f"{said.text}{size_sentence(outcome)}"
-    yield Finding("recommendation", severity, text, said.evidence, advice, said.detail)
-    for other in conflicts(outcome):
-        code = (
-            "responses-agree" if other.evidence.get("conflict") is False else "responses-conflict"
-        )
-        yield Finding(code, "info", other.text, other.evidence, "", other.detail)
-
-
-def reasons(outcome: Outcome) -> Iterator[Finding]:
-    """What the time of the compared treatments goes to, and what the runs cannot tell."""
-    said = why(outcome)
-    if said is not None:
-        yield Finding("why", "info", said.text, said.evidence, "", said.detail)
-    open_ = not_known(outcome)
-    if open_ is not None:
-        yield Finding("not-known", "info", open_.text, open_.evidence)
 
 
 def stragglers(outcome: Outcome) -> Iterator[Finding]:
@@ -146,9 +114,9 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
     yield Finding(
         "nothing-valid",
         "error",
-        f"No run is usable: {cause} ({count} of {len(runs)} runs). {todo}, then repeat the runs with "
-        "`penstock run STUDY -o OUT --resume`.",
+        f"No run is usable: {cause} ({count} of {len(runs)} runs).",
         {"table": "runs", "run_id": list(spoilt["run_id"].astype(str))},
+        f"{todo}, then repeat the runs: `penstock run STUDY -o OUT --resume`.",
     )
 
 

@@ -17,10 +17,10 @@ import pandas as pd
 
 from penstock.analyse.costs import factor_cost, focal_factor
 from penstock.analyse.estimability import left_out
+from penstock.analyse.finding import Finding
 from penstock.analyse.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import kind
-from penstock.analyse.recommend import Sentence
 from penstock.analyse.traced_run import TracedRun
 from penstock.archive.verdicts import Verdict
 from penstock.errors import PenstockError
@@ -43,7 +43,7 @@ _RUNS = 3
 _SATURATED = 0.8
 #: units of times and rates
 _TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
-_WHAT_TRACES_TELL = "; `trace: {mode: trace}` under `observers` records what the program waits for"
+_TRACE = " (add `trace: {mode: trace}` under `observers`)"
 
 _ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
 
@@ -223,23 +223,32 @@ def _calls(calls: int, row: Verdict) -> str:
 # ---------------------------------------------------------------- in words
 
 
-def why(outcome: Outcome) -> Sentence | None:
-    """What the slower treatment's time goes to and what the faster one's; None where no table tells."""
+def reasons(outcome: Outcome) -> Iterator[Finding]:
+    """Where the time of the compared treatments goes, and what the runs leave unknown."""
+    yield from _why(outcome)
+    unknown = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome)]
+    if unknown:
+        yield Finding("not-known", "info", f"{'; '.join(unknown)}.", {"table": "runs"})
+
+
+def _why(outcome: Outcome) -> Iterator[Finding]:
+    """Where the slower treatment's time goes and where the faster one's; nothing if no table records it."""
     pair = _compared(outcome)
     if pair is None:
-        return None
+        return
     slow, fast = pair
     a, b = accounts(outcome, slow), accounts(outcome, fast)
     if a is None or b is None:
-        return None
+        return
     causes = _by_weight([c for c in _CAUSES if _told(a, c) >= MUCH], a, b)
     evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
     if not causes:
-        return _idle(outcome, slow, fast, a, b, evidence)
+        yield from _idle(outcome, slow, fast, a, b, evidence)
+        return
     first = causes[0]
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
     text = (
-        f"Why: with {slow_name} the program {_spends(a, first)}; with {fast_name}, "
+        f"with {slow_name} the program {_spends(a, first)}; with {fast_name}, "
         f"{_as_well(b, first, a)}."
     )
     more = [
@@ -252,12 +261,15 @@ def why(outcome: Outcome) -> Sentence | None:
             f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {of_run(a.share(cause))} with "
             f"{slow_name}, {waited(b.share(cause))} with {fast_name}."
         )
+    yield Finding("why", "info", text, evidence, "", _all_shares(outcome, pair, a, b))
     if a.traced and b.traced and b.flushes < _FEWER * a.flushes:
-        text += (
-            f" But with {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: what is "
-            "not flushed yet is lost if the machine crashes."
+        yield Finding(
+            "fewer-flushes",
+            "info",
+            f"with {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: a crash of the "
+            "machine loses what is not flushed.",
+            evidence,
         )
-    return Sentence(text, _all_shares(outcome, pair, a, b), True, evidence)
 
 
 def _by_weight(causes: list[str], a: Account, b: Account) -> list[str]:
@@ -307,18 +319,17 @@ def _as_well(account: Account, cause: str, other: Account) -> str:
 
 def _idle(
     outcome: Outcome, slow: str, fast: str, a: Account, b: Account, evidence: dict[str, Any]
-) -> Sentence | None:
-    """Where nothing that was recorded takes much of the slower one's time."""
+) -> Iterator[Finding]:
+    """The disks' busy time, where nothing that was recorded takes much of the slower one's time."""
     if "disk" in a.shares and "disk" in b.shares and not a.traced:
         with_slow, with_fast = (
             f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
         )
         text = (
-            f"Why: the disk is busy for {percent(a.share('disk'))} of the run {with_slow} and "
+            f"the disk is busy for {percent(a.share('disk'))} of the run {with_slow} and "
             f"{percent(b.share('disk'))} {with_fast}."
         )
-        return Sentence(text, _all_shares(outcome, (slow, fast), a, b), True, evidence)
-    return None
+        yield Finding("why", "info", text, evidence, "", _all_shares(outcome, (slow, fast), a, b))
 
 
 def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account) -> str:
@@ -383,14 +394,6 @@ def _instead(ranked: Ranking, focal: str | None) -> Mean | None:
     return instead
 
 
-def not_known(outcome: Outcome) -> Sentence | None:
-    """What the runs cannot tell, in one sentence; None where nothing is open."""
-    said = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome)]
-    if not said:
-        return None
-    return Sentence(f"Not known: {'; '.join(said)}.", "", False, {"table": "runs"})
-
-
 def _without_runs(outcome: Outcome) -> Iterator[str]:
     """Levels, else treatments, without a valid run."""
     runs = outcome.runs
@@ -399,19 +402,19 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
     measured = {str(t) for t in outcome.measured["treatment_id"]}
     planned = {str(r["treatment_id"]): r["levels"] for r in outcome.plan.get("rows") or []}
     gone = {t: levels for t, levels in planned.items() if t not in measured}
-    none_valid = "none of whose runs is valid"
+    none_valid = "no run of it is valid"
     for factor in outcome.factors:
         for level in factor.levels:
             of_level = [t for t, v in planned.items() if str(v[factor.name]) == level]
             if of_level and all(t in gone for t in of_level):
-                yield f"anything about {factor.phrase(level)}, {none_valid}{_reason(runs, of_level)}"
+                yield f"{factor.phrase(level)}: {none_valid}{_reason(runs, of_level)}"
                 for treatment in of_level:
                     gone.pop(treatment, None)
     if gone:
         planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
         names = [outcome.phrase(levels, " + ") for levels in planned_levels]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
-        yield f"anything about {listed([*names[:3], *more])}, {none_valid}{_reason(runs, list(gone))}"
+        yield f"{listed([*names[:3], *more])}: {none_valid}{_reason(runs, list(gone))}"
 
 
 def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
@@ -432,10 +435,10 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
     if not slow.traced:
         if _is_of_time(outcome.responses[0]) and _differ(outcome):
             if "guest" in outcome.study:
-                yield "why (calls inside a guest are not traced)"
+                yield "why: calls inside a guest are not traced"
                 return
-            advice = "" if _asks_for_trace(outcome) else _WHAT_TRACES_TELL
-            yield f"why (these runs were not traced{advice})"
+            advice = "" if _asks_for_trace(outcome) else _TRACE
+            yield f"why: these runs were not traced{advice}"
         return
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
     rest = _unexplained(slow)

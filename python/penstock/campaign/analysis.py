@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from penstock.analyse.estimability import size_sentence
 from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
@@ -30,9 +31,11 @@ from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import needs_cluster
+from penstock.text import listed, speed, wrapped
 from penstock.workload.responses import measure
 
 if TYPE_CHECKING:
+    from penstock.analyse.answer import Answer
     from penstock.analyse.finding import Finding
     from penstock.analyse.outcome import Outcome
 
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 class Analysis:
     """What the analysis of a study came to.
 
-    `answer` is the question answered, a sentence each, `ranked` the table of treatments for a terminal.
+    `conclusion` is the answer, `plot` and `ranked` the plot and the table of treatments for a terminal.
     `notes` says which of its parts could not be made, and why, and which runs are judged otherwise than when
     they were made.
     """
@@ -49,7 +52,8 @@ class Analysis:
     out: Path
     runs: pd.DataFrame
     effects: pd.DataFrame | None = None
-    answer: list[str] = field(default_factory=list)
+    conclusion: Answer | None = None
+    plot: list[str] = field(default_factory=list)
     ranked: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     outcome: Outcome | None = None
@@ -61,9 +65,21 @@ class Analysis:
         """How many runs the analysis used."""
         return int(self.runs["valid"].sum())
 
+    @property
+    def answer(self) -> list[str]:
+        """The answer in sentences, the conclusion first; empty where no response was measured."""
+        return [] if self.conclusion is None else self.conclusion.sentences
+
     def lines(self) -> list[str]:
-        """Answer and ranked table, as they are told in a terminal."""
-        return [*self.answer, *([""] if self.ranked else []), *self.ranked]
+        """Answer, plot, ranked table and the number of valid runs, for a terminal."""
+        parts = [[] if self.conclusion is None else self.conclusion.lines(), self.plot, self.ranked]
+        speeds = [] if self.outcome is None else self.outcome.speeds.scales
+        runs = f"{self.valid_runs} of {len(self.runs)} runs valid"
+        slowed = f"disks emulated at {listed([speed(s) for s in speeds])}"
+        size = "" if self.outcome is None else size_sentence(self.outcome).strip()
+        parts.append([" · ".join([runs, slowed] if speeds not in ([], [1.0]) else [runs])])
+        parts[-1] += wrapped(size)
+        return [line for part in parts if part for line in ["", *part]][1:]
 
 
 def frozen_study(out: Path) -> tuple[Study, Plan]:
@@ -299,11 +315,14 @@ def _predictions(result: Analysis, study: Study) -> None:
 
 
 def _findings(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.findings import answer, write_findings
+    from penstock.analyse.answer import answer
+    from penstock.analyse.answer_plot import plot_lines
+    from penstock.analyse.findings import write_findings
     from penstock.analyse.means import ranked_lines
 
     result.findings, result.outcome = write_findings(outcome), outcome
-    result.answer = answer(outcome, result.findings)
+    result.conclusion = answer(outcome, result.findings)
+    result.plot = plot_lines(outcome)
     result.ranked = ranked_lines(outcome)
 
 

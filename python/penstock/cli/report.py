@@ -60,18 +60,25 @@ def _of_trace(bundle: Path, as_json: bool) -> Path:
 
 
 def _of_study(out: Path, as_json: bool) -> Path:
-    from penstock.analyse.findings import answer, findings
+    from penstock.analyse.answer import answer
+    from penstock.analyse.findings import findings
     from penstock.analyse.outcome import Outcome
     from penstock.report.html import write_report
 
     page = write_report(out)
     outcome = Outcome.read(out)
+    found = findings(outcome)
+    conclusion = answer(outcome, found)
     if as_json:
-        found = [vars(f) for f in findings(outcome)]
-        value = {"report": str(page), "answer": answer(outcome), "findings": found}
-        print(json.dumps(value, default=str, indent=1))
+        sentences = [] if conclusion is None else conclusion.sentences
+        every = [vars(f) for f in found]
+        print(
+            json.dumps(
+                {"report": str(page), "answer": sentences, "findings": every}, default=str, indent=1
+            )
+        )
     else:
         print(page)
-        for sentence in answer(outcome):
-            print(sentence, file=sys.stderr)
+        for line in [] if conclusion is None else conclusion.lines():
+            print(line, file=sys.stderr)
     return page

@@ -11,9 +11,8 @@ from penstock.design.changes import Step
 from penstock.design.plan import Plan
 from penstock.spec import describe
 from penstock.spec.study import Study
-from penstock.text import at_speed, tenths
+from penstock.text import COLUMNS, at_speed, tenths
 
-WIDTH = 100
 #: what the models of `penstock.design.kinds.base` estimate
 MODEL_WORDS = {
     "main": "main effects",
@@ -32,7 +31,7 @@ def plan_text(plan: Plan, study: Study, scales: Scales = lambda _factor, _level:
 
 def paragraph(text: str) -> str:
     """Text in lines as wide as a plan's; no name or path is broken."""
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def duration(seconds: float) -> str:
@@ -147,7 +146,7 @@ def _platform(document: dict[str, Any]) -> Iterator[str]:
 
 def _wrapped(text: str, mark: str = "") -> list[str]:
     blank = " " * (2 + len(mark))
-    return textwrap.wrap(text, WIDTH, initial_indent="  " + mark, subsequent_indent=blank)
+    return textwrap.wrap(text, COLUMNS, initial_indent="  " + mark, subsequent_indent=blank)
 
 
 def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
@@ -162,7 +161,7 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
             for level in factor.levels
         )
         yield from textwrap.wrap(
-            f"{factor.name}{unit}: {levels}", WIDTH, initial_indent="  ", subsequent_indent="    "
+            f"{factor.name}{unit}: {levels}", COLUMNS, initial_indent="  ", subsequent_indent="    "
         )
 
 
@@ -261,7 +260,9 @@ def _runs(plan: Plan, scales: Scales) -> Iterator[str]:
     yield from table(["run", "pass", "treatment", *names], rows)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> Iterator[str]:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int = COLUMNS
+) -> Iterator[str]:
     """Lines of a table of text, columns shortened until it fits `width`."""
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
     while sum(widths) + 2 * len(widths) > width and max(widths) > 4:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from penstock.analyse.answer import answer
 from penstock.analyse.finding import Finding
-from penstock.analyse.findings import answering, write_findings
+from penstock.analyse.findings import write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import methods, sections
@@ -30,15 +31,17 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
     outcome = results if isinstance(results, Outcome) else Outcome.read(results)
     found = write_findings(outcome) if found is None else found
     main = outcome.responses[0].name if outcome.responses else None
-    said = answering(outcome, found)
+    conclusion = answer(outcome, found)
     cost = sections.cost_of_main(outcome)
-    rest = [f for f in found if f.code != "design-caution" and f not in said]
+    stated = [] if conclusion is None else conclusion.findings
+    rest = [f for f in found if f.code != "design-caution" and f not in stated]
     shown, more = sections.findings_in_two(rest)
     page = template("report.html.j2").render(
         title=outcome.name,
         study_id=outcome.study_id,
         question=outcome.question,
-        answer=said,
+        answer=conclusion,
+        beside=sections.beside(outcome),
         ranked=sections.ranked(outcome),
         tiles=sections.tiles(outcome),
         findings=shown,

@@ -14,6 +14,7 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.question import kind
 from penstock.analyse.scale import LINEAR
 from penstock.analyse.significance import is_sure
 from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
@@ -175,6 +176,12 @@ def findings_in_two(found: list[Finding]) -> tuple[list[Finding], list[Finding]]
     return [f for f in found if f not in calm], calm
 
 
+def beside(outcome: Outcome) -> str:
+    """The kind of figure to show beside the answer: `costs` of the level asked about, else `responses`."""
+    several = len(outcome.factors) > 1 and kind(outcome.question) != "which"
+    return "costs" if several and cost_of_main(outcome) is not None else "responses"
+
+
 def ranked(outcome: Outcome) -> Table | None:
     """Treatments by the study's first response, the best first, with their means of every response."""
     heads, cells = ranked_columns(outcome, by_factor=True)
@@ -190,9 +197,9 @@ def ranked(outcome: Outcome) -> Table | None:
         else ""
     )
     found["note"] = (
-        f"Means of the valid runs{sure}. Behind: how many times better the best is, where that is told, "
-        "all pairs judged together; “as good” cannot be told from it and is at most 5 % worse, “undecided” "
-        "cannot be told from it. Numbers: means.parquet."
+        f"Means of the valid runs{sure}. Worse by: the ratio to the best, if it is significant for all pairs "
+        "together; “equal” is at most 5 % worse, “open” cannot be distinguished from the best. "
+        "Numbers: means.parquet."
     )
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from penstock.observe.trace.show.table import (
     shown,
     width,
 )
-from penstock.text import basis_text
+from penstock.text import COLUMNS, basis_text, counted, labelled, wrapped
 
 if TYPE_CHECKING:
     from penstock.analyse.finding import Finding
@@ -144,9 +144,18 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
-    """Prints the summary on stdout. Tables are cut only for a terminal."""
+    """Prints the answer, its points and the table of files on stdout. Tables are cut only for a terminal."""
     fit = width()
     console = Console(width=fit or WIDEST)
+    columns = fit or COLUMNS
+    for line in wrapped(printable(traced.result.closing), columns):
+        console.print(Text(line))
+    console.print()
+    for label, text in _points(traced, findings):
+        style = "bold red" if label == "Lost" else ""
+        for line in labelled(label, printable(text), columns):
+            console.print(Text(line), style=style)
+    console.print()
     paths = dict(_paths(traced))
     rows = by_time(of_paths([*traced.result.verdicts, *traced.result.flushes], paths))
     most = shown(rows)
@@ -155,28 +164,8 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     if rest > 0:
         console.print(f"and {rest} with less (--json or -o gives all)", style="dim")
     receipt = traced.result.receipt
-    console.print()
-    console.print(Text(printable(traced.result.closing)))
-    for finding in findings[:_FINDINGS]:
-        line = Text(f"{finding.code}: ", style="bold")
-        line.append(printable(finding.statement), style="not bold")
-        console.print(line)
-        if finding.what_to_do:
-            console.print(Text(f"  → {finding.what_to_do}"))
     if receipt.get("hot"):
         console.print(Text(in_words(receipt)))
-    lost = receipt["lost"]
-    console.print(
-        Text(
-            f"seen {receipt['seen']}, kept {receipt['kept']}, left out "
-            f"{receipt['filtered']}, lost {lost}; about {100 * receipt['added_share']:.2g} % added, "
-            f"tracer {receipt['cpu_ns'] / 1e6:.0f} ms CPU"
-        ),
-        style="bold red" if lost else "dim",
-    )
-    paired = receipt.get("paired")
-    if paired:
-        console.print(Text(_in_words(paired)))
     if traced.interrupted:
         console.print(Text(f"ended early by {traced.interrupted}"), style="bold")
     if traced.outlived:
@@ -188,11 +177,29 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         console.print(Text(f"bundle: {traced.bundle}"), style="dim")
 
 
-def _in_words(paired: Mapping[str, Any]) -> str:
-    """What runs with and without tracing in turns said."""
+def _points(traced: Traced, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Label and text of each point: causes and remedies by the findings, lost events, overhead."""
+    for finding in findings[:_FINDINGS]:
+        yield "Why", f"{finding.statement} ({finding.code})"
+        if finding.what_to_do:
+            yield "Remedy", finding.what_to_do
+    receipt = traced.result.receipt
+    if lost := receipt["lost"]:
+        yield "Lost", f"{counted(lost, 'event')} of {receipt['seen']:,}."
+    yield "Overhead", _overhead(receipt)
+
+
+def _overhead(receipt: Mapping[str, Any]) -> str:
+    """The time that tracing added: measured by pairs of runs, else estimated from the calls."""
+    cost = f"{receipt['seen']:,} events, {receipt['cpu_ns'] / 1e6:.0f} ms of processor time"
+    paired = receipt.get("paired")
+    if not paired:
+        return f"tracing added about {100 * receipt['added_share']:.2g} % ({cost})."
     low, share, high = (100 * paired[name] for name in ("low", "share", "high"))
-    said = f"{paired['pairs']} pairs of runs: {share:+.2f} % [{low:+.2f}, {high:+.2f}] with tracing"
-    return f"{said}; less than {100 * paired['limit']:.1f} %: {paired['verdict']}"
+    return (
+        f"tracing added {share:+.2f} % ({low:+.2f} to {high:+.2f}) by {paired['pairs']} pairs of runs; "
+        f"less than {100 * paired['limit']:.1f} %: {paired['verdict']} ({cost})."
+    )
 
 
 def _paths(traced: Traced) -> list[tuple[int, str | None]]:
