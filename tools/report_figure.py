@@ -39,7 +39,7 @@ def picture(report: Path, figure: Path) -> None:
             timeout=120,
         )
         with Image.open(shot) as image:
-            image.convert("RGB").save(figure, "WEBP", quality=80, method=6)
+            image.convert("RGB").save(figure, "WEBP", quality=60, method=6)
     if figure.stat().st_size > LARGEST_BYTES:
         sys.exit(f"{figure} has {figure.stat().st_size} bytes; expected {LARGEST_BYTES} at most")
 
