@@ -88,7 +88,7 @@ class Ground:
         lines = [
             line
             for line in said
-            if "measuring what the hooks" not in line and "too busy for that" not in line
+            if "measuring the cost of tracing" not in line and "too busy for it" not in line
         ]
         assert len(lines) == 1, done.stderr
         assert "Traceback" not in done.stderr

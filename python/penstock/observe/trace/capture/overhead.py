@@ -120,7 +120,10 @@ def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False
     try:
         cost = _measured(mode, journal)
     except BusyError as error:
-        print("penstock: too busy for that now; the next trace tries again", file=sys.stderr)
+        print(
+            "penstock: the host is too busy for it; the cost is an estimate until a later trace measures it",
+            file=sys.stderr,
+        )
         return _of_another_machine(str(error))
     known: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
@@ -134,7 +137,7 @@ def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False
 
 def _measured(mode: str, journal: Journal) -> Cost:
     print(
-        f"penstock: measuring what the hooks of mode {mode} cost on this host (some seconds, kept)",
+        f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s",
         file=sys.stderr,
     )
     with (
