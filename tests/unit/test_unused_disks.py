@@ -1,4 +1,4 @@
-"""Disks that no command of a study names."""
+"""Disks that no command of a study names, hosts that make no run."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ def test_the_plan_warns(tmp_path: Path) -> None:
     file.write_text(TEXT.replace("{WORKLOAD}", "{command: 'true'}"))
     done = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
     assert "the disks data and log are not used" in " ".join(json.loads(done.stdout)["warnings"])
+
+
+@pytest.mark.parametrize(("replicates", "idle"), [(1, "b and c"), (2, "c"), (3, "")])
+def test_the_plan_warns_of_hosts_without_a_pass(tmp_path: Path, replicates: int, idle: str) -> None:
+    file = tmp_path / "s.study.yaml"
+    text = TEXT.replace("{WORKLOAD}", "{command: 'true {data} {log}'}")
+    text = text.replace("{kind: full}", f"{{kind: full, replicates: {replicates}}}")
+    workers = "[{name: a}, {name: b, ssh: b}, {name: c, ssh: c}]"
+    file.write_text(f"{text}hosts: {{listen: 192.0.2.1, workers: {workers}}}\n")
+    done = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
+    warnings = [w for w in json.loads(done.stdout)["warnings"] if "will make no run" in w]
+    assert [w.partition(" will")[0] for w in warnings] == ([idle] if idle else [])

@@ -80,7 +80,7 @@ def command(
     from penstock.design.show import paragraph, plan_text, sequence_text
     from penstock.study.load import load_study
     from penstock.study.resolve import resolvable
-    from penstock.study.unused import unused_disks
+    from penstock.study.unused import idle_hosts, unused_disks
 
     loaded, notes = as_planned(load_study(study, overrides, quick))
     plan = make_plan(loaded)
@@ -94,6 +94,7 @@ def command(
     speeds = speeds_of(loaded, treatments)
     warnings = [
         *unused_disks(loaded),
+        *idle_hosts(loaded, len({row.block for row in plan.rows})),
         *time_out_warnings(treatments),
         *what_run_says(treatments),
         *speeds.unequal(),

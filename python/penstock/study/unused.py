@@ -1,10 +1,10 @@
-"""Disks of a study that nothing in it uses."""
+"""Disks and hosts of a study that nothing in it uses."""
 
 from __future__ import annotations
 
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
-from penstock.text import listed
+from penstock.text import counted, listed
 
 
 def unused_disks(study: Study) -> list[str]:
@@ -26,4 +26,15 @@ def unused_disks(study: Study) -> list[str]:
     return [
         f"the disk{'s' if len(unused) > 1 else ''} {listed(unused)} {verb} not used: no command, directory "
         f"or variable of the workload names {them}, as {{{unused[0]}}} does"
+    ]
+
+
+def idle_hosts(study: Study, blocks: int) -> list[str]:
+    """A warning if a study has fewer blocks than hosts, each of which makes whole blocks."""
+    idle = [worker.name for worker in study.hosts.workers[blocks:]] if study.hosts else []
+    if not idle:
+        return []
+    return [
+        f"{listed(idle)} will make no run: the study has {counted(blocks, 'pass', 'passes')} for "
+        f"{counted(blocks + len(idle), 'host')} (replicates: {blocks + len(idle)})"
     ]
