@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from penstock.analyse.outcome import Outcome
 from penstock.errors import BadInput
@@ -23,9 +26,17 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return Outcome.read(write_example(tmp_path_factory.mktemp("study") / "out", events=5000))
 
 
+@pytest.fixture(scope="module")
+def drawn(outcome: Outcome) -> Callable[[str], Figure]:
+    """A figure by its kind, wide, drawn once for all tests."""
+    return functools.cache(lambda kind: figures.draw(outcome, kind, style.WIDE_INCHES))
+
+
 @pytest.mark.parametrize("kind", DRAWN)
-def test_bytes_depend_on_the_tables_alone(outcome: Outcome, kind: str) -> None:
-    once, again = (figures.draw(outcome, kind, 7.2) for _ in range(2))
+def test_bytes_depend_on_the_tables_alone(
+    outcome: Outcome, drawn: Callable[[str], Figure], kind: str
+) -> None:
+    once, again = drawn(kind), figures.draw(outcome, kind, style.WIDE_INCHES)
     for extension, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         content = render.published(once, extension)
         assert content.startswith(magic)
@@ -33,8 +44,8 @@ def test_bytes_depend_on_the_tables_alone(outcome: Outcome, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_axes_have_units(outcome: Outcome, kind: str) -> None:
-    fig = figures.draw(outcome, kind, 7.2)
+def test_axes_have_units(drawn: Callable[[str], Figure], kind: str) -> None:
+    fig = drawn(kind)
     labels = " ".join(a.get_xlabel() + a.get_ylabel() for a in fig.axes)
     if kind == "cube":
         labels = fig.axes[0].get_title(loc="left")
@@ -43,9 +54,11 @@ def test_axes_have_units(outcome: Outcome, kind: str) -> None:
 
 @pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
 @pytest.mark.parametrize("kind", DRAWN)
-def test_no_text_is_clipped(outcome: Outcome, kind: str, width: float) -> None:
-    fig = figures.draw(outcome, kind, width)
-    render.published(fig, "png")
+def test_no_text_is_clipped(
+    outcome: Outcome, drawn: Callable[[str], Figure], kind: str, width: float
+) -> None:
+    wide = width == style.WIDE_INCHES
+    fig = drawn(kind) if wide else figures.draw(outcome, kind, width)
     box = fig.bbox
     inside = fig.get_tightbbox()
     assert inside.x0 * fig.dpi >= box.x0 - 2
