@@ -31,11 +31,11 @@ settle: {resident_at_most: null}
 def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
     path, out = tmp_path / "corrected.study.yaml", tmp_path / "out"
     path.write_text(STUDY.replace("COMMAND", "'no-such-program {n}'"))
-    failed = run(tmp_path, "run", str(path), "-o", str(out))
+    failed = run(tmp_path, "run", "--no-report", str(path), "-o", str(out))
     assert failed.returncode == 1
     assert "go on with --resume" in failed.stderr
     path.write_text(STUDY.replace("COMMAND", "'sleep 0.{n}'"))
-    mended = run(tmp_path, "run", str(path), "-o", str(out), "--resume")
+    mended = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
     assert mended.returncode == 0, mended.stderr
     assert "repeating what is not valid: r001" in mended.stderr
     runs = manifests(out)
@@ -46,7 +46,7 @@ def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
     }
     # what is valid now is not altered any more
     path.write_text(STUDY.replace("COMMAND", "'sleep 0.0{n}'"))
-    refused = run(tmp_path, "run", str(path), "-o", str(out), "--resume")
+    refused = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
     assert refused.returncode == 2
     assert "the study has changed in what alters valid runs" in refused.stderr
     assert manifests(out) == runs

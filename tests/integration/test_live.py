@@ -98,7 +98,9 @@ def test_an_alert_ends_the_run_and_the_study(
         text = text.replace("workload:", "workload:\n  on: all")
     (ground.where / "s.yaml").write_text(text + more + "\n")
     out = ground.where / "out"
-    done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), "--json")
+    done = ground.penstock(
+        "run", "--no-report", str(ground.where / "s.yaml"), "-o", str(out), "--json"
+    )
     assert done.returncode == 1, done.stderr
     said = json.loads(done.stdout)
     assert said["runs"] == 1  # as after a workload that failed, the study stops
@@ -120,7 +122,7 @@ def test_an_alert_ends_the_run_and_the_study(
     assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
     if platform == NODES or more:  # what follows is the same wherever the runs are made
         return
-    more_words = ("--resume", "--keep-going", "--json")
+    more_words = ("--resume", "--keep-going", "--no-report", "--json")
     done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), *more_words)
     said = json.loads(done.stdout)
     assert (said["runs"], said["valid_runs"]) == (2, 0)

@@ -105,8 +105,10 @@ class Ground:
         line = [*PENSTOCK, *map(str, words)]
         return commands.run(line, env=self.environment, capture_output=True, text=True)
 
-    def run(self, text: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.penstock("run", self.study(text), "-o", self.out, *words)
+    def run(
+        self, text: str, *words: str, report: str = "--no-report"
+    ) -> subprocess.CompletedProcess[str]:
+        return self.penstock("run", self.study(text), "-o", self.out, report, *words)
 
     def start(self, text: str, *words: str) -> subprocess.Popen[str]:
         line = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *words]
@@ -193,7 +195,7 @@ def written(out: Path) -> dict[str, int]:
 
 @pytest.mark.timeout(180)
 def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> None:
-    done = ground.run(TRACED, "--json")
+    done = ground.run(TRACED, "--json", report="--report")
     assert done.returncode in (0, 1), done.stderr  # 1: a busy host made every run invalid
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["planned_runs"] == told["runs"] == 4

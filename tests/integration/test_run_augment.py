@@ -68,8 +68,8 @@ def penstock(environment: dict[str, str], *words: str | Path) -> subprocess.Comp
     return commands.run(line, env=environment, capture_output=True, text=True)
 
 
-def ran(environment: dict[str, str], *words: str | Path) -> dict:
-    done = penstock(environment, "run", *words, "--json")
+def ran(environment: dict[str, str], *words: str | Path, report: str = "--no-report") -> dict:
+    done = penstock(environment, "run", report, *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -82,6 +82,7 @@ def test_a_planted_alias_is_said_and_cleared(tmp_path: Path, environment: dict[s
     file, out = study(tmp_path), tmp_path / "out"
     first = ran(environment, file, "-o", out)
     assert "effect-aliased" in codes(first)
+    assert not (out / "report.html").exists()
     wrong = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
     assert wrong["a:b"] == pytest.approx(800, abs=60)
     before = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*/manifest.json")}
@@ -90,7 +91,8 @@ def test_a_planted_alias_is_said_and_cleared(tmp_path: Path, environment: dict[s
     told = json.loads(plan.stdout)
     assert {"term": "a:b", "rival": "c:d"} in told["recommended"]["rivals_broken"]
 
-    second = ran(environment, file, "-o", out, "--augment", "foldover:d")
+    second = ran(environment, file, "-o", out, "--augment", "foldover:d", report="--report")
+    assert (out / "report.html").is_file()
     assert second["runs"] == second["valid_runs"] == 32
     assert "effect-aliased" not in codes(second)
     right = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
@@ -136,7 +138,8 @@ def test_a_sequential_study_screens_searches_and_confirms(
 ) -> None:
     wanted = ", sequential: {runs: 44, search_runs: 2, confirm: 3, default: {a: 1}}"
     file, out = study(tmp_path, wanted), tmp_path / "out"
-    said = ran(environment, file, "-o", out)
+    said = ran(environment, file, "-o", out, report="--report")
+    assert (out / "report.html").is_file()
     stages = json.loads((out / "plan.json").read_text())["stages"]
     assert stages[0]["purpose"] == "augment"
     assert stages[-1]["purpose"] == "confirm"

@@ -101,7 +101,7 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
 ) -> None:
     path, out = study(tmp_path, disk=disk), tmp_path / "out"
     steps = planned(tmp_path, path)
-    done = run(tmp_path, "run", str(path), "-o", str(out))
+    done = run(tmp_path, "run", str(path), "-o", str(out), "--no-report")
     # on an emulated disk a busy host leaves no valid run of such milliseconds
     assert done.returncode == 0 or disk != PLAIN, done.stderr
     found = manifests(out)
@@ -127,7 +127,7 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
 def test_a_run_whose_levels_were_not_there_is_made_again(tmp_path: Path) -> None:
     path, out = study(tmp_path), tmp_path / "out"
     (tmp_path / "wrong").touch()
-    done = run(tmp_path, "run", str(path), "-o", str(out))
+    done = run(tmp_path, "run", str(path), "-o", str(out), "--no-report")
     assert done.returncode == 0, done.stderr
     spoilt = json.loads((out / "runs" / "r001.attempt1" / "manifest.json").read_text())
     assert not spoilt["valid"]
@@ -144,7 +144,7 @@ def test_a_hook_that_fails_ends_the_campaign_with_its_words(tmp_path: Path) -> N
     path.write_text(
         path.read_text().replace("echo remount >>", "echo no such device >&2; exit 7; echo")
     )
-    done = run(tmp_path, "run", str(path), "-o", str(out))
+    done = run(tmp_path, "run", str(path), "-o", str(out), "--no-report")
     assert done.returncode == 1
     assert "hooks.remount ended with status 7: no such device" in done.stderr
     assert (tmp_path / "log").read_text().splitlines()[-1] == "undo"
@@ -156,7 +156,7 @@ def test_nodes_are_kept_unless_an_action_asks_for_new_ones(tmp_path: Path) -> No
     path.write_text(away.replace("{study_dir}/wrong", "/nothing/here"))
     steps = planned(tmp_path, path)
     # valid or not: on a busy host no run of milliseconds is
-    run(tmp_path, "run", str(path), "-o", str(out))
+    run(tmp_path, "run", str(path), "-o", str(out), "--no-report")
     put_up = {run_id: m["place"]["put_up"] for run_id, m in manifests(out).items()}
     # a change of jobs alone is set on the nodes that are up
     assert put_up == {s["run_id"]: "up" if s["actions"] else "set" for s in steps}

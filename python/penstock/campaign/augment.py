@@ -27,6 +27,7 @@ def augmented(
     overrides: Sequence[str] = (),
     quiet: bool = False,
     keep_going: bool = False,
+    report: bool = True,
 ) -> CampaignResult:
     """Makes the runs of one more stage of the study in `out`, and the analysis of all.
 
@@ -41,6 +42,7 @@ def augmented(
         overrides=overrides,
         quiet=quiet,
         keep_going=keep_going,
+        report=report,
         add=stage,
     )
 

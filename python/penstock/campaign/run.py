@@ -137,6 +137,7 @@ def run_study(
     overrides: Sequence[str] = (),
     quiet: bool = False,
     keep_going: bool = False,
+    report: bool = True,
     augment: str = "",
     interleaved: bool = False,
 ) -> CampaignResult:
@@ -158,6 +159,7 @@ def run_study(
             overrides=overrides,
             quiet=quiet,
             keep_going=keep_going,
+            report=report,
         )
     if study.design.sequential is not None:
         from penstock.campaign.sequential import run_sequential
@@ -169,9 +171,16 @@ def run_study(
             overrides=overrides,
             quiet=quiet,
             keep_going=keep_going,
+            report=report,
         )
     return run_loaded(
-        study, out, resume=resume, overrides=overrides, quiet=quiet, keep_going=keep_going
+        study,
+        out,
+        resume=resume,
+        overrides=overrides,
+        quiet=quiet,
+        keep_going=keep_going,
+        report=report,
     )
 
 
@@ -184,9 +193,12 @@ def run_loaded(
     quiet: bool = False,
     full: bool = True,
     keep_going: bool = False,
+    report: bool = True,
     add: Stage | None = None,
 ) -> CampaignResult:
     """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
+
+    The analysis includes the page if `report`.
 
     A resumed campaign makes what is missing, and once more each run that the host spoilt; with `add` also
     the runs of one more stage.
@@ -310,7 +322,7 @@ def run_loaded(
         full = full and not result.interrupted and not result.failed
         said.note("phase", run_id="", phase="analysing")
         said.say(runs=[], left_s=None, analysing=True)
-        result.analysis = analyse(out, progress.say, full=full)
+        result.analysis = analyse(out, progress.say, full=full, report=report)
     result.seconds = time.monotonic() - began
     return result
 

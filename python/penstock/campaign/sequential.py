@@ -28,6 +28,7 @@ def run_sequential(
     overrides: Sequence[str] = (),
     quiet: bool = False,
     keep_going: bool = False,
+    report: bool = True,
 ) -> CampaignResult:
     """Makes all stages that are still to be made, then the analysis of all. Raises as `run_loaded`."""
     began = time.monotonic()
@@ -53,7 +54,7 @@ def run_sequential(
         if stage is None:
             break
     if not result.interrupted and not result.failed:
-        result.analysis = analyse(out)
+        result.analysis = analyse(out, report=report)
         if note:
             result.analysis.notes.append(note)
     result.made = made

@@ -45,6 +45,11 @@ def command(
         "--interleaved",
         help="With --augment: make the earlier treatments again among the new ones.",
     ),
+    report: bool = typer.Option(
+        True,
+        "--report/--no-report",
+        help="Write the page and its figures; `penstock report OUT` writes them later.",
+    ),
     overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
@@ -66,6 +71,7 @@ def command(
         overrides=overrides,
         quiet=quiet,
         keep_going=keep_going,
+        report=report,
         augment=augment,
         interleaved=interleaved,
     )
