@@ -358,7 +358,14 @@ def _numbered(labels: Any) -> NDArray[np.integer[Any]]:
 
 
 def _ranks(rows: Values) -> Values:
-    return np.asarray(stats.rankdata(rows, axis=1))
+    """Mean ranks within each set."""
+    order = np.argsort(rows, axis=1)
+    ranks = np.empty(rows.shape)
+    np.put_along_axis(ranks, order, np.arange(1.0, rows.shape[1] + 1)[None], axis=1)
+    tied = (np.diff(np.take_along_axis(rows, order, axis=1), axis=1) == 0).any(axis=1)
+    if tied.any():
+        ranks[tied] = stats.rankdata(rows[tied], axis=1)
+    return ranks
 
 
 def _correlation(rows: Values, with_: Values) -> Values:
@@ -381,7 +388,10 @@ def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
     for size in np.unique(counts):
         # groups × runs
         mine = order[counts[group[order]] == size].reshape(-1, size)
-        off[:, mine] = np.abs(rows[:, mine] - np.median(rows[:, mine], axis=2, keepdims=True))
+        # a median by sorting: several times faster than numpy's for few runs
+        ranked = np.sort(rows[:, mine], axis=2)
+        median = (ranked[:, :, (size - 1) // 2] + ranked[:, :, size // 2]) / 2
+        off[:, mine] = np.abs(rows[:, mine] - median[:, :, None])
     means = _sums(off, group) / counts
     between = (counts * (means - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     within = ((off - means[:, group]) ** 2).sum(axis=1)
