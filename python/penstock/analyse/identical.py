@@ -9,8 +9,8 @@ then says that treatments differ is false (Abedi & Brecht, ICPE 2017, call such 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +32,7 @@ from penstock.analyse.significance import is_sure
 from penstock.design.orders import SETTING_SHARE
 from penstock.design.plan import Plan
 from penstock.errors import BadInput, PenstockError
-from penstock.spec.study import Response, Study
+from penstock.spec.study import Study
 
 #: false differences at most, of all studies
 FALSE = 0.05
@@ -112,8 +112,10 @@ def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identica
     single = [0, 0]
     examples: dict[str, int] = {}
     with TemporaryDirectory(prefix="penstock-identical-") as place:
+        empty = _without_runs(study, plan, Path(place))
         for number in range(studies):
-            outcome = _outcome(study, plan, np.random.default_rng([seed, number]), Path(place))
+            draws = np.random.default_rng([seed, number])
+            outcome = _with_responses(empty, study, plan, draws)
             found = answering(outcome, findings(outcome))
             false = [f.statement for f in found if names_difference(outcome, f)]
             counts[ANSWER] += bool(false)
@@ -148,9 +150,27 @@ def _worse(outcome: Outcome, response: str) -> bool:
     return any(t.verdict == "worse" for t in ranking(outcome, unit).treatments)
 
 
-def _outcome(study: Study, plan: Plan, draws: np.random.Generator, place: Path) -> Outcome:
-    """What a study of identical treatments leaves, but for its bundles."""
-    runs = _runs(plan, study.responses, study.design.noise, draws)
+def _without_runs(study: Study, plan: Plan, place: Path) -> Outcome:
+    """The tables of a study of identical treatments before anything was measured."""
+    return Outcome(
+        path=place,
+        plan=plan.to_json(),
+        study=YAML(typ="safe").load(study.source_text),
+        runs=_runs(plan),
+        effects=None,
+        fidelity=None,
+        predictions=None,
+    )
+
+
+def _with_responses(
+    empty: Outcome, study: Study, plan: Plan, draws: np.random.Generator
+) -> Outcome:
+    """A study of identical treatments: every response about one value, log-normal so that all are above 0."""
+    noise = study.design.noise
+    measured = {r.name: _VALUE * np.exp(noise * _standard(plan, draws)) for r in study.responses}
+    assert empty.runs is not None
+    runs = empty.runs.assign(**measured)
     tables = []
     for response in study.responses:
         try:
@@ -159,21 +179,13 @@ def _outcome(study: Study, plan: Plan, draws: np.random.Generator, place: Path) 
             tables.append(effects(runs, plan, response.name, scale=scale))
         except PenstockError:
             continue  # as an analysis notes
-    return Outcome(
-        path=place,
-        plan=plan.to_json(),
-        study=YAML(typ="safe").load(study.source_text),
-        runs=runs,
-        effects=pd.concat(tables, ignore_index=True) if tables else None,
-        fidelity=None,
-        predictions=None,
+    return replace(
+        empty, runs=runs, effects=pd.concat(tables, ignore_index=True) if tables else None
     )
 
 
-def _runs(
-    plan: Plan, responses: Sequence[Response], noise: float, draws: np.random.Generator
-) -> pd.DataFrame:
-    """The runs table: every response about one value, log-normal so that all are above 0."""
+def _runs(plan: Plan) -> pd.DataFrame:
+    """The runs table without responses."""
     rows = [
         {
             "study_id": plan.study_id,
@@ -190,10 +202,7 @@ def _runs(
         }
         for r in plan.rows
     ]
-    frame = pd.DataFrame(rows)
-    for response in responses:
-        frame[response.name] = _VALUE * np.exp(noise * _standard(plan, draws))
-    return frame
+    return pd.DataFrame(rows)
 
 
 def _standard(plan: Plan, draws: np.random.Generator) -> Any:
