@@ -28,8 +28,9 @@ def scale_of_effects(outcome: Outcome, response: ResponseUnit) -> str:
     """The scale on which the effects of a response were worked out."""
     if outcome.effects is None or "scale" not in outcome.effects:
         return LINEAR
-    mine = outcome.effects.loc[outcome.effects["response"] == response.name, "scale"]
-    return str(mine.iloc[0]) if len(mine) else LINEAR
+    columns = (outcome.effects[c].tolist() for c in ("response", "scale"))
+    scales = (scale for of, scale in zip(*columns, strict=True) if of == response.name)
+    return str(next(scales, LINEAR))
 
 
 def scales(outcome: Outcome) -> Iterator[Finding]:

@@ -229,10 +229,11 @@ def _shares(outcome: Outcome, response: str) -> dict[str, float]:
     """Per cent of the response's variation in terms that contain each factor."""
     shares: dict[str, float] = defaultdict(float)
     if outcome.effects is not None and "variation_share" in outcome.effects:
-        rows = outcome.effects[outcome.effects["response"] == response]
-        for term, share in zip(rows["term"], rows["variation_share"], strict=True):
-            for factor in str(term).split(":"):
-                shares[factor] += 0.0 if pd.isna(share) else float(share)
+        columns = (outcome.effects[c].tolist() for c in ("response", "term", "variation_share"))
+        for of, term, share in zip(*columns, strict=True):
+            if of == response and not pd.isna(share):
+                for factor in str(term).split(":"):
+                    shares[factor] += float(share)
     return shares
 
 

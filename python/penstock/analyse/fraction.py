@@ -108,7 +108,8 @@ def _judged(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    columns = {str(name): table[name].tolist() for name in table}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _member(coded: dict[str, int], names: list[str], relation: dict[int, int]) -> bool:

@@ -21,7 +21,7 @@ from penstock.analyse.few_runs import basis_of, contrasts_of, needed_beside
 from penstock.analyse.finding import Finding
 from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.significance import LENTH, LEVEL, is_sure
+from penstock.analyse.significance import LENTH, LEVEL, terms_of
 from penstock.analyse.terms import Values
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -41,9 +41,11 @@ def or_drift(outcome: Outcome) -> Iterator[Finding]:
     except BadInput:
         return
     for response in outcome.responses:
-        table = outcome.effects[outcome.effects["response"].astype(str) == response.name]
-        table = table[outcome.is_effect(table["term"])]
-        sure = [str(t) for t in table.loc[is_sure(table), "term"]]
+        terms = terms_of(outcome, response.name)
+        if terms is None:
+            continue
+        table = terms.table
+        sure = [name for name, p in zip(terms.names, terms.p, strict=True) if p < LEVEL]
         if not sure:
             continue
         try:

@@ -71,8 +71,8 @@ def straggler_runs(outcome: Outcome) -> list[StragglerRun]:
     key = "straggler"
     if key not in outcome.memory:
         runs = outcome.measured
-        rows = runs[["run_id", "treatment_id"]].astype(str) if len(runs) else pd.DataFrame()
-        names = sorted(set(map(tuple, rows.to_numpy().tolist()))) if len(rows) else []
+        columns = [map(str, runs[c].tolist()) for c in ("run_id", "treatment_id") if len(runs)]
+        names = sorted(set(zip(*columns, strict=True)))
         found = (_held(outcome, run, treatment) for run, treatment in names)
         outcome.memory[key] = [row for row in found if row is not None]
     return list(outcome.memory[key])

@@ -137,6 +137,8 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     if runs is None or "valid" not in runs:
         return
     bad = runs[~runs["valid"].fillna(False).astype(bool)]
+    if bad.empty:
+        return
     if "reason" in bad:
         bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)]
     failed = _failed(outcome, bad)

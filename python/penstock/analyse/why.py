@@ -98,7 +98,8 @@ def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
 
 def _account(outcome: Outcome, treatment_id: str) -> Account | None:
     runs = outcome.measured
-    mine = runs[runs["treatment_id"].astype(str) == treatment_id]["run_id"].astype(str)
+    made = zip(runs["treatment_id"].tolist(), runs["run_id"].tolist(), strict=True)
+    mine = [str(run) for treatment, run in made if str(treatment) == treatment_id]
     order = sorted(mine, key=lambda run: (not _has_trace(outcome, run), run))
     each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
     each = [account for account in each if account.traced] or each
