@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from penstock.analyse.adjusted import holm
 
@@ -203,7 +203,17 @@ def of_pairs(means: int, df: float, level: float = LEVEL) -> float:
         return math.nan
     if means == 2:
         return float(stats.t.ppf(1 - level / 2, df))
-    return float(stats.studentized_range.ppf(1 - level, means, df)) / math.sqrt(2)
+
+    def off(log: float) -> float:
+        return math.log(float(stats.studentized_range.sf(math.exp(log), means, df)) / level)
+
+    # five steps from Bonferroni's bound; scipy's own quantile takes three times as many integrals
+    start = math.log(math.sqrt(2) * float(stats.t.ppf(1 - level / (means * (means - 1)), df)))
+    try:
+        quantile = math.exp(float(optimize.newton(off, start, x1=start - 0.02, tol=1e-9)))
+    except (RuntimeError, ValueError):  # of few degrees of freedom tails are too thin to integrate
+        quantile = float(stats.studentized_range.ppf(1 - level, means, df))
+    return quantile / math.sqrt(2)
 
 
 @lru_cache(maxsize=512)
