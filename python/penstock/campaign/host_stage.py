@@ -93,6 +93,7 @@ class HostStage(Stage):
                 found.peak_memory_bytes = self._cgroup.peak_memory_bytes()
                 found.oom_kills = self._cgroup.oom_kills()
                 found.cpu_ns = self._cgroup.cpu_ns()
+                found.cpu_waited_ns = self._cgroup.cpu_waited_ns()
         return found
 
     def _disks(self) -> LiveDisks:

@@ -64,6 +64,7 @@ def ended(
         "peak_memory_bytes": work.used.peak_memory_bytes,
         "oom_kills": work.used.oom_kills,
         "cpu_ns": work.used.cpu_ns,
+        "cpu_waited_ns": work.used.cpu_waited_ns,
         "after_status": work.after.exit_status if work.after is not None else None,
         "state": judgement.state,
         "valid": judgement.valid,

@@ -299,6 +299,9 @@ class NodesStage(Stage):
             whole.peak_memory_bytes = max(peaks, default=None)
             if now.cpu_ns is not None:
                 whole.cpu_ns = (whole.cpu_ns or 0) + now.cpu_ns - (before.cpu_ns or 0)
+            if now.cpu_waited_ns is not None:
+                waited_ns = now.cpu_waited_ns - (before.cpu_waited_ns or 0)
+                whole.cpu_waited_ns = (whole.cpu_waited_ns or 0) + waited_ns
             kills = max(0, now.oom_kills - before.oom_kills)
             whole.oom_kills += kills
             if kills:
@@ -401,6 +404,7 @@ def _used(node: RunningNode) -> Used:
         found.peak_memory_bytes = node.cgroup.peak_memory_bytes()
         found.oom_kills = node.cgroup.oom_kills()
         found.cpu_ns = node.cgroup.cpu_ns()
+        found.cpu_waited_ns = node.cgroup.cpu_waited_ns()
     return found
 
 

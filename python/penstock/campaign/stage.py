@@ -38,10 +38,14 @@ class CommandLine:
 
 @dataclass
 class Used:
-    """What a run used: peak of memory (of the node that had most), processor time; and who was killed."""
+    """What a run used: peak of memory (of the node that had most), processor time; and who was killed.
+
+    `cpu_waited_ns`: time in which some task of it waited for a processor, the nodes' added up.
+    """
 
     peak_memory_bytes: int | None = None
     cpu_ns: int | None = None
+    cpu_waited_ns: int | None = None
     oom_kills: int = 0
     faults: tuple[str, ...] = ()
 

@@ -195,6 +195,16 @@ class RunCgroup:
         usage = _pairs(group / "cpu.stat").get("usage_usec") if group is not None else None
         return usage * 1000 if usage is not None else None
 
+    def cpu_waited_ns(self) -> int | None:
+        """Time in which some task of the group waited for a processor (PSI); None where it is not counted."""
+        group = self.paths.get("unified")
+        try:
+            lines = (group / "cpu.pressure").read_text().splitlines() if group is not None else []
+        except OSError:  # a kernel without PSI, or psi=0
+            return None
+        totals = [line.rpartition("total=")[2] for line in lines if line.startswith("some ")]
+        return int(totals[0]) * 1000 if totals else None
+
     def environment(self) -> dict[str, str]:
         """What a command gets so that it is recognised where there is no group: a variable with our token."""
         return {} if self.paths else {processes.TOKEN_VARIABLE: self.token}
