@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.analyse import significance
+from penstock.analyse.bias import ends, used
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import named
@@ -49,10 +50,15 @@ class Cost:
     at_other: float
     error: float = math.nan
     told: bool | None = None
+    #: how far degraded runs may be off, as a logarithm of the ratio
+    bias: float = 0.0
 
     @property
     def sure(self) -> bool:
-        """Whether it is told from 1; without replicates nothing says that it is not."""
+        """True if it is told from 1; without replicates nothing but the bias of degraded runs says that it is
+        not."""
+        if self.told is None and math.isnan(self.low):
+            return not 0 < abs(math.log(self.ratio)) <= self.bias
         return not self.low <= 1 <= self.high if self.told is None else self.told
 
     @property
@@ -142,6 +148,7 @@ class FactorCost:
         )
         if not math.isfinite(error) or self.df <= 0:
             return less > 0
+        less -= sum(sum(c.bias for c in part) / len(part) for part in (mine, rest))
         names = list(self.cells[0].where)
         looks = sum(
             len(_conditions(self.cells, chosen))
@@ -249,29 +256,35 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     levels = _pair(outcome, response, factor)
     if not levels:
         return None
+    runs = runs[used(runs, response.name)]
     known = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
-    values = runs[response.name].to_numpy(float)[known]
-    if not len(values) or (values <= 0).any():
+    runs = runs[known]
+    values = runs[response.name].to_numpy(float)
+    low, high = ends(runs, response.name) or (values, values)
+    if not len(values) or (low <= 0).any():
         return None
-    made = zip(*(map(str, runs.loc[known, n].tolist()) for n in names), strict=True)
-    logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for key, value in zip(made, np.log(values).tolist(), strict=True):
-        logs[key].append(value)
+    made = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
+    logs = np.log(values)
+    moved = np.column_stack([logs, logs - np.log(low), np.log(high) - logs])
+    by_cell: dict[tuple[str, ...], list[Values]] = defaultdict(list)
+    for key, row in zip(made, moved, strict=True):
+        by_cell[key].append(row)
     ranked = ranking(outcome, response)
     error, df = ranked.differences.error
     fewest = df
     others = [n for n in names if n != factor]
-    cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
+    cells: list[tuple[dict[str, str], float, float, int, list[float], tuple[float, float]]] = []
     place = names.index(factor)
     blocks: dict[tuple[str, ...], dict[str, Values]] = {}
-    for key, mine in logs.items():
-        variance = np.var(mine, ddof=1) if len(mine) > 1 else math.nan
-        statistics = np.array([np.mean(mine), len(mine), variance])
+    for key, rows in by_cell.items():
+        mean, below, above = np.mean(rows, axis=0)
+        variance = np.var([row[0] for row in rows], ddof=1) if len(rows) > 1 else math.nan
+        statistics = np.array([mean, len(rows), variance, below, above])
         blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
     for combination, block in sorted(blocks.items()):
         if not set(levels) <= block.keys():
             continue
-        means, counts, variances = np.array([block[v] for v in levels]).T
+        means, counts, variances, below, above = np.array([block[v] for v in levels]).T
         of_cell = error * math.sqrt(float((1 / counts).sum()))
         if ranked.differences.unequal:
             parts = variances / counts
@@ -281,7 +294,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
                 fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
         where = dict(zip(others, combination, strict=True))
         both = [math.exp(float(mean)) for mean in means]
-        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both))
+        off = float(below[0] + above[1]), float(above[0] + below[1])
+        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both, off))
     if not cells:
         return None
     sign = 1 if response.better == "higher" else -1
@@ -300,32 +314,43 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     told = False if df > 0 and not ranked.differences.show else None
 
     def cost(
-        where: dict[str, str], difference: float, error: float, n: int, both: list[float]
+        where: dict[str, str],
+        difference: float,
+        error: float,
+        n: int,
+        both: list[float],
+        off: tuple[float, float],
     ) -> Cost:
-        ends = (
-            math.exp(sign * difference - half * error),
-            math.exp(sign * difference + half * error),
-        )
+        below, above = off if sign > 0 else off[::-1]
+        low = math.exp(sign * difference - below - half * error)
+        high = math.exp(sign * difference + above + half * error)
         ratio = math.exp(sign * difference)
-        return Cost(where, ratio, *ends, n, both[costly], both[1 - costly], error, told)
+        at_level, at_other = both[costly], both[1 - costly]
+        return Cost(where, ratio, low, high, n, at_level, at_other, error, told, max(off))
 
     built = [cost(*cell) for cell in cells]
+    off = (
+        float(np.mean([cell[5][0] for cell in cells])),
+        float(np.mean([cell[5][1] for cell in cells])),
+    )
     average = cost(
         {},
         float(np.mean([cell[1] for cell in cells])),
         of_mean / len(cells),
         sum(cell[3] for cell in cells),
         [math.exp(float(np.mean(np.log([cell[4][i] for cell in cells])))) for i in (0, 1)],
+        off,
     )
     planned = math.prod(len(outcome.factor(n).levels) for n in others)
     if df > 0 and len(outcome.factor(factor).levels) == 2 and planned == len(cells):
         of_effect = significance.term_is_sure(outcome, response.name, factor)
         if of_effect is not None:
             own = significance.of_several(1, df) * average.error
+            below, above = off if sign > 0 else off[::-1]
             average = replace(
                 average,
-                low=average.ratio * math.exp(-own),
-                high=average.ratio * math.exp(own),
+                low=average.ratio * math.exp(-own - below),
+                high=average.ratio * math.exp(own + above),
                 told=of_effect,
             )
             built = [average] if not others else built

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,8 @@ class Differences:
     block: NDArray[np.int64] | None
     kept: bool
     spread: Spread
+    #: how far the undisturbed mean of a treatment may lie below and above its mean, where runs are degraded
+    slack: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
     def error(self) -> tuple[float, float]:
@@ -105,6 +107,16 @@ class Differences:
         """The difference of two means on the scale of the spread."""
         return float(self.values[a].mean() - self.values[b].mean())
 
+    def off(self, a: str, b: str) -> tuple[float, float]:
+        """How far the undisturbed difference of two means may lie below and above the measured one."""
+        ours, theirs = (self.slack.get(t, (0.0, 0.0)) for t in (a, b))
+        return ours[0] + theirs[1], ours[1] + theirs[0]
+
+    def _beyond(self, a: str, b: str, difference: float, half: float) -> bool:
+        """True if a difference is beyond its interval for any correction of degraded runs."""
+        below, above = self.off(a, b)
+        return difference - below > half or difference + above < -half
+
     @cached_property
     def show(self) -> bool:
         """Whether treatments are said to differ: an effect shows, or what the effects leave out does."""
@@ -116,9 +128,9 @@ class Differences:
         error, df = self.error
         if math.isnan(error):
             return False
-        if self.kept or self.unequal:
+        if self.kept or self.unequal or self.slack:
             return any(
-                abs(self.between(a, b)) > self.half(a, b, significance.BEYOND_TERMS)
+                self._beyond(a, b, self.between(a, b), self.half(a, b, significance.BEYOND_TERMS))
                 for a, b in itertools.combinations(self.values, 2)
             )
         mean = np.array([v.mean() for v in self.values.values()])
@@ -140,7 +152,7 @@ class Differences:
         half = self.half(a, b)
         if not math.isfinite(half) or not self.show:
             return False
-        return abs(difference) > half if self.by_effect is None else self.by_effect
+        return self._beyond(a, b, difference, half) if self.by_effect is None else self.by_effect
 
 
 def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:

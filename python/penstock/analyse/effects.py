@@ -66,6 +66,7 @@ COLUMNS = (
     "ratio_ci_low",
     "ratio_ci_high",
     "level",
+    "bias",
 )
 _UNTOLD = "not estimable from the runs that are valid"
 #: method of a term whose stratum has no degrees of freedom
@@ -91,6 +92,8 @@ def effects(
     of the sum of all parts where lost runs make that larger. On another `scale` (`scale.py`) coefficients,
     effects and intervals are of the transformed response; on that of logarithms `ratio` is the second level
     over the first.
+    Intervals and p-values hold for any correction of degraded runs within their bounds; `bias` is how much
+    that can change an effect.
     Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
     ME). `fit`: that of the same, where it was made already. PenstockError if a column is missing or fewer
     than two runs are valid.
@@ -141,6 +144,9 @@ def effects_of(
     for row in rows:
         if row["df"] > 1 and row["term"] in (parts or {}):
             row["parts"] = (parts or {})[row["term"]]
+            if fit.bounds is not None:  # of a contrast of length 1 (Cauchy and Schwarz)
+                far = float(np.linalg.norm(np.maximum(*fit.bounds)))
+                row["bias"] = 2 * far / math.sqrt(len(fit.y))
     for name, error in fit.errors.items():
         if error.df < 1:
             _lenth([r for r in rows if r["stratum"] == name], confidence)
@@ -255,20 +261,51 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
     q, covariance, df = estimate(fit, i)
     row["df_error"] = df
     known = df > 0 and bool(np.isfinite(covariance).all())
+    bias = fit.bias(i)
     if known and np.all(np.diag(covariance) > 0):
         row["f_value"] = float(q @ np.linalg.solve(covariance, q)) / width
-        row["p_value"] = float(special.fdtrc(width, df, row["f_value"]))
+        least = row["f_value"] if bias is None else _least_f(fit, i, q, covariance)
+        row["p_value"] = float(special.fdtrc(width, df, least))
     elif known:
-        row["p_value"] = 0.0 if ss > 0 else 1.0
+        row["p_value"] = 0.0 if ss > 0 and bias is None else 1.0
     elif fit.groups:
         row["method"] = NO_ERROR
     if width == 1 and not square_of(term.name):
         row |= _interval(float(q[0]), float(covariance[0, 0]), df if known else 0, confidence)
+        row |= widened(row, bias)
     elif known:
         row["method"] = "F test"
     if fit.mixed is not None and known:
         row["method"] = REML
     return row
+
+
+def _least_f(fit: Fit, i: int, q: Values, covariance: Values) -> float:
+    """The least F of a term that any correction of degraded runs leaves: by the triangle inequality in the
+    norm of the test, exact for a term of one coefficient."""
+    assert fit.bounds is not None
+    if len(q) == 1:
+        below, above = fit.bias(i) or (np.zeros(1), np.zeros(1))
+        least = max(abs(float(q[0])) - float((below if q[0] > 0 else above)[0]), 0.0)
+        return least**2 / float(covariance[0, 0])
+    weights = fit.weights[fit.where[i]]
+    far = np.maximum(*fit.bounds)
+    moved = float(np.sqrt(np.sum(weights * np.linalg.solve(covariance, weights), axis=0)) @ far)
+    size = math.sqrt(float(q @ np.linalg.solve(covariance, q)))
+    return max(size - moved, 0.0) ** 2 / len(q)
+
+
+def widened(row: Mapping[str, Any], bias: tuple[Values, Values] | None) -> dict[str, Any]:
+    """The ends of a coefficient and its effect with what the bias of degraded runs adds to them."""
+    if bias is None:
+        return {}
+    below, above = (float(side[0]) for side in bias)
+    made = {"bias": 2 * max(below, above), "_bias": (2 * below, 2 * above)}
+    for name, factor in (("", 1), ("effect_", 2)):
+        if f"{name}ci_low" in row:
+            made[f"{name}ci_low"] = row[f"{name}ci_low"] - factor * below
+            made[f"{name}ci_high"] = row[f"{name}ci_high"] + factor * above
+    return made
 
 
 @lru_cache(maxsize=64)
@@ -450,16 +487,18 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
 
     for row in wide:
         # by the largest of its contrasts
-        largest = max(map(abs, row["parts"]))
+        largest = max(max(map(abs, row["parts"])) - row.get("bias", 0.0), 0.0)
         row |= {"method": LENTH, "p_value": together(chance(largest), len(row["parts"]))}
     for row in usable:
         half = measure.me / 2
+        below, above = row.get("_bias", (0.0, 0.0))
+        least = max(abs(row["effect"]) - (below if row["effect"] > 0 else above), 0.0)
         row |= {
             "standard_error": measure.pse / 2,
-            "ci_low": row["coefficient"] - half,
-            "ci_high": row["coefficient"] + half,
-            "effect_ci_low": row["effect"] - measure.me,
-            "effect_ci_high": row["effect"] + measure.me,
+            "ci_low": row["coefficient"] - half - below / 2,
+            "ci_high": row["coefficient"] + half + above / 2,
+            "effect_ci_low": row["effect"] - measure.me - below,
+            "effect_ci_high": row["effect"] + measure.me + above,
             "method": LENTH,
-            "p_value": chance(row["effect"]),
+            "p_value": chance(least),
         }

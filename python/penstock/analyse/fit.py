@@ -13,14 +13,16 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from scipy import linalg
 
 from penstock.analyse import strata
+from penstock.analyse.bias import ends, reach, used
 from penstock.analyse.designed import designed_part, designed_plan
-from penstock.analyse.scale import BOX_COX, LINEAR, power_beside, scaled
+from penstock.analyse.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
 from penstock.design.plan import Plan
@@ -64,6 +66,8 @@ class Fit:
     #: block of each run, and its sum-to-zero columns (runs × columns)
     block: Numbers | None = None
     block_columns: Values = field(default_factory=lambda: np.empty((0, 0)))
+    #: how far the undisturbed value of each run may lie below and above `y`; None without degraded runs
+    bounds: tuple[Values, Values] | None = None
 
     @property
     def df_error(self) -> int:
@@ -75,6 +79,33 @@ class Fit:
         """The response as fitted, of each run."""
         return self.y - self.residuals
 
+    @cached_property
+    def weights(self) -> Values:
+        """The weight of each run in each coefficient; NaN in those without an estimate."""
+        terms = [t.columns for t in self.design.terms]
+        columns = np.hstack([np.ones((len(self.design.levels), 1)), *terms])
+        x = np.hstack([columns[self.design.of_run], self.block_columns])
+        assert self.used is not None
+        x = x[:, self.used]
+        made = np.full((len(self.used), len(self.y)), np.nan)
+        if self.mixed is not None and self.mixed.run_variance > 0:
+            (group,) = self.groups.values()
+            theta = self.mixed.setting_variance / self.mixed.run_variance
+            whitened = strata.whitened_by(theta, x, group)
+            whitening = strata.whitened_by(theta, np.eye(len(self.y)), group)
+            made[self.used] = np.linalg.pinv(whitened) @ whitening
+        else:
+            made[self.used] = np.linalg.pinv(x)
+        return made
+
+    def bias(self, i: int, sums: Values | None = None) -> tuple[Values, Values] | None:
+        """How far the coefficients of a term, or weighted `sums` of them, may lie below and above their
+        estimates if degraded runs are corrected in the worst way; None without degraded runs."""
+        if self.bounds is None or self.without[i]:
+            return None
+        weights = self.weights[self.where[i]]
+        return reach(weights if sums is None else sums @ weights, *self.bounds)
+
 
 def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
     """The fit of a response: least squares with the strata of the order. PenstockError as there."""
@@ -84,12 +115,17 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
     design, block = design_of(data, plan), _blocks(data, plan)
     values = pd.to_numeric(data[response]).to_numpy(dtype=np.float64)
     power = _power(values, design, block) if scale == BOX_COX else None
-    return _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
+    fit = _fit(scaled(values, scale, power), design, block, strata.groups_of(data, plan), plan)
+    between = ends(data, response)
+    if between is None:
+        return fit
+    return replace(fit, bounds=scaled_ends(values, *between, scale, power))
 
 
 def by_terms(fit: Fit, terms: list[Term], plan: Plan) -> Fit:
     """The fit of the same runs by other terms over their treatments."""
-    return _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
+    made = _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
+    return replace(made, bounds=fit.bounds)
 
 
 def _power(values: Values, design: Design, block: Numbers | None) -> float:
@@ -115,10 +151,7 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     data = runs
     if plan.stages:
         data, plan = designed_part(runs, plan)
-    values = pd.to_numeric(data[response], errors="coerce").to_numpy(float)
-    good = np.isfinite(values)
-    if "valid" in data.columns:
-        good &= data["valid"].eq(True).to_numpy(bool)
+    good = used(data, response).to_numpy(bool)
     if "source" in data.columns:  # what was predicted is no run
         good &= (data["source"].isna() | data["source"].isin(["", "measured"])).to_numpy(bool)
     found: pd.DataFrame = data.loc[good]

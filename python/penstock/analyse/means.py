@@ -6,7 +6,8 @@ treatments, with what blocks and settings that were kept add to it (`spread.py`)
 by all pairs (Tukey's studentised range, Kramer's for unequal numbers; by Games and Howell's where the
 spread differs between treatments), because the best was picked by looking; what the passes have in common
 is taken out where each treatment was run in each of them. With 95 % probability no two that are equal are
-told apart; where no effect shows, none are (`significance.py`).
+told apart; where no effect shows, none are (`significance.py`). Intervals and verdicts hold for any
+correction of degraded runs within their bounds (`bias.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from penstock.analyse.bias import ends, used
 from penstock.analyse.differences import Differences, blocks_of, settings_of
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.spread import Error, Spread
 from penstock.archive.schemas import TABLES, described
 from penstock.text import fitting, named_unit, number, span, times
 
+Numbers = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
 #: the largest logarithm of a ratio that is told as a number
 _MOST = 300.0
@@ -73,9 +76,11 @@ class Ranking:
         names = [f.name for f in outcome.factors]
         if response.name not in runs or "treatment_id" not in runs:
             runs = pd.DataFrame(columns=["treatment_id", response.name])
+        runs = runs[used(runs, response.name)]
         values = pd.to_numeric(runs[response.name], errors="coerce").to_numpy(float)
-        usable = np.isfinite(values)
-        runs, values = runs[usable], values[usable]
+        between = ends(runs, response.name)
+        self.degraded = between is not None
+        self._low, self._high = between or (values, values)
         of_run = [str(treatment) for treatment in runs["treatment_id"].tolist()]
         treatments, self._treatment = np.unique(of_run, return_inverse=True)
         self._values: dict[str, np.ndarray[Any, Any]] = {
@@ -91,7 +96,17 @@ class Ranking:
     @cached_property
     def positive(self) -> bool:
         """Whether ratios have a meaning: all values are above 0."""
-        return all((v > 0).all() for v in self._values.values())
+        return bool((self._low > 0).all())
+
+    @cached_property
+    def _ends(self) -> dict[str, tuple[float, float]]:
+        """Between what the mean of each treatment lies when its degraded runs are corrected."""
+        return self._mean_pairs(self._low, self._high)
+
+    def _mean_pairs(self, one: Numbers, other: Numbers) -> dict[str, tuple[float, float]]:
+        """The means over the runs of each treatment of two quantities."""
+        each = {name: self._treatment == i for name, i in self._place.items()}
+        return {t: (float(one[mine].mean()), float(other[mine].mean())) for t, mine in each.items()}
 
     @cached_property
     def df(self) -> int:
@@ -138,17 +153,13 @@ class Ranking:
         for treatment in order:
             mine = self._values[treatment]
             mean = float(mine.mean())
-            low, high = self._around(mean, self.spread.of_treatment(self._place[treatment]))
-            half = self.differences.half(order[0], treatment)
+            error = self.spread.of_treatment(self._place[treatment])
+            low, high = self._around(self._ends[treatment], error)
             behind = self._behind(float(best.mean()), mean)
-            ends = (
-                (behind * math.exp(-min(half, _MOST)), behind * math.exp(min(half, _MOST)))
-                if self.positive
-                else (math.nan,) * 2
-            )
+            behind_low, behind_high = self._between(order[0], treatment)
             verdict = "best" if treatment == order[0] else self._verdict(order[0], treatment)
             if verdict == "best":
-                ends = (1.0, 1.0)
+                behind_low, behind_high = 1.0, 1.0
             found.append(
                 Mean(
                     self._levels[treatment],
@@ -157,7 +168,8 @@ class Ranking:
                     high,
                     len(mine),
                     behind,
-                    *ends,
+                    behind_low,
+                    behind_high,
                     verdict,
                     treatment,
                     off=mean - float(best.mean()),
@@ -181,7 +193,29 @@ class Ranking:
             self._block,
             bool(self.kept),
             self.spread,
+            self._slack,
         )
+
+    @cached_property
+    def _slack(self) -> dict[str, tuple[float, float]]:
+        """How far the mean of each treatment may move down and up, on the scale of the spread."""
+        if not self.degraded:
+            return {}
+        scale = np.log if self.positive else np.asarray
+        low, value, high = (scale(v) for v in (self._low, self._of_run, self._high))
+        return self._mean_pairs(value - low, high - value)
+
+    def _between(self, a: str, b: str) -> tuple[float, float]:
+        """Interval of how many times better `a` is than `b`, all pairs together; NaN without ratios."""
+        if not self.positive:
+            return math.nan, math.nan
+        (a_low, a_high), (b_low, b_high) = self._ends[a], self._ends[b]
+        if self.response.better == "higher":
+            least, most = a_low / b_high, a_high / b_low
+        else:
+            least, most = b_low / a_high, b_high / a_low
+        half = min(self.differences.half(a, b), _MOST)
+        return least * math.exp(-half), most * math.exp(half)
 
     def apart(self, a: Mean, b: Mean) -> bool:
         """Whether two treatments are told apart, all pairs judged together."""
@@ -191,8 +225,7 @@ class Ranking:
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
         """How many times better `a` is than `b`, with the interval of all pairs together."""
         ratio = self._behind(a.mean, b.mean)
-        half = min(self.differences.half(str(a.treatment_id), str(b.treatment_id)), _MOST)
-        return ratio, ratio * math.exp(-half), ratio * math.exp(half)
+        return ratio, *self._between(str(a.treatment_id), str(b.treatment_id))
 
     def of(self, *verdicts: str) -> list[Mean]:
         """The treatments judged so, best first."""
@@ -227,7 +260,11 @@ class Ranking:
                 / len(mine)
                 for m in mine
             }
-            low, high = self._around(means[level], self.spread.of_mean(weights))
+            between = [self._ends[str(m.treatment_id)] for m in mine]
+            low, high = self._around(
+                (float(np.mean([e[0] for e in between])), float(np.mean([e[1] for e in between]))),
+                self.spread.of_mean(weights),
+            )
             found.append(
                 Mean(
                     {factor: level},
@@ -253,15 +290,17 @@ class Ranking:
             return math.nan
         return best / mean if self.response.better == "higher" else mean / best
 
-    def _around(self, mean: float, error: Error) -> tuple[float, float]:
+    def _around(self, between: tuple[float, float], error: Error) -> tuple[float, float]:
+        """The interval of a mean that lies between two ends."""
         if error.df <= 0:
             return math.nan, math.nan
+        low, high = between
         half = float(stdtrit(error.df, (1 + CONFIDENCE) / 2)) * error.size
         if self.positive:
-            return mean * math.exp(-min(half, _MOST)), mean * math.exp(min(half, _MOST))
+            return low * math.exp(-min(half, _MOST)), high * math.exp(min(half, _MOST))
         # of counts none is below 0
         none_below = all((v >= 0).all() for v in self._values.values())
-        return max(mean - half, 0.0) if none_below else mean - half, mean + half
+        return max(low - half, 0.0) if none_below else low - half, high + half
 
     def _verdict(self, best: str, treatment: str) -> str:
         half = self.differences.half(best, treatment)
@@ -274,7 +313,9 @@ class Ranking:
             loss, limit = self._worse(mean) - self._worse(top), AS_GOOD * abs(top)
         if self.differences.apart(best, treatment, self.differences.between(best, treatment)):
             return "worse"
-        return "as-good" if loss + half <= limit else "undecided"
+        below, above = self.differences.off(best, treatment)
+        more = above if self.response.better == "higher" else below
+        return "as-good" if loss + more + half <= limit else "undecided"
 
 
 def ranking(outcome: Outcome, response: ResponseUnit) -> Ranking:

@@ -72,10 +72,15 @@ def trends(
                     continue  # the term has no such part
                 variance = float(weights @ covariance @ weights) if df > 0 else math.nan
                 coefficient, width = float(weights @ q), float(np.ptp(contrast))
+                bias = fit.bias(at, weights[None, :])
+                below, above = (float(side[0]) for side in bias) if bias is not None else (0.0, 0.0)
+                least = max(abs(coefficient) - (below if coefficient > 0 else above), 0.0)
+                row = _row(response, factor.name, name, coefficient, variance, df, width, least)
+                low, high = _ends(coefficient, variance, df, width, confidence)
                 rows.append(
-                    _row(response, factor.name, name, coefficient, variance, df, width)
+                    row
                     | {"scale": scale}
-                    | _ends(coefficient, variance, df, width, confidence)
+                    | {"effect_ci_low": low - below * width, "effect_ci_high": high + above * width}
                 )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -88,10 +93,12 @@ def _row(
     variance: float,
     df: float,
     width: float,
+    least: float,
 ) -> dict[str, Any]:
+    """`least`: the smallest size of the coefficient that degraded runs leave possible."""
     p = math.nan
     if df > 0 and variance > 0:
-        p = float(2 * stats.t.sf(abs(coefficient) / math.sqrt(variance), df))
+        p = float(2 * stats.t.sf(least / math.sqrt(variance), df))
     return {
         "response": response, "factor": factor, "contrast": name, "coefficient": coefficient,
         "effect": coefficient * width, "p_value": p, "df_error": df,
@@ -100,11 +107,8 @@ def _row(
 
 def _ends(
     coefficient: float, variance: float, df: float, width: float, confidence: float
-) -> dict[str, float]:
+) -> tuple[float, float]:
     if not df > 0 or not variance >= 0:
-        return {"effect_ci_low": math.nan, "effect_ci_high": math.nan}
+        return math.nan, math.nan
     half = float(stats.t.ppf((1 + confidence) / 2, df)) * math.sqrt(variance)
-    return {
-        "effect_ci_low": (coefficient - half) * width,
-        "effect_ci_high": (coefficient + half) * width,
-    }
+    return (coefficient - half) * width, (coefficient + half) * width

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from penstock.analyse.bias import Values, used
 from penstock.errors import PenstockError
 
 LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
@@ -23,7 +24,7 @@ _LEVEL = 0.05
 #: Box-Cox powers that are looked at, either side of 0
 MOST_POWER = 3.0
 #: a Box-Cox power below which it is that of logarithms
-_NO_POWER = 1e-6
+NO_POWER = 1e-6
 
 IN_WORDS = {
     LINEAR: "as measured (differences)",
@@ -55,8 +56,32 @@ def scaled(
         if power is None:
             _, power = stats.boxcox(relative)
         logs = np.log(relative)
-        return np.asarray(logs if abs(power) < _NO_POWER else np.expm1(power * logs) / power)
+        return np.asarray(logs if abs(power) < NO_POWER else np.expm1(power * logs) / power)
     raise PenstockError(f"found scale {scale}; expected one of {', '.join(SCALES)}")
+
+
+def scaled_ends(
+    values: Values, low: Values, high: Values, scale: str, power: float | None = None
+) -> tuple[Values, Values]:
+    """How far the undisturbed values may lie below and above the values, on a scale (`scaled`).
+
+    Ranks move as far as the order of the runs may change.
+    """
+    if scale == RANK:
+        lowest = np.array([1 + np.sum(high < end) for end in low])
+        highest = np.array([len(low) - np.sum(low > end) for end in high])
+        ranks = stats.rankdata(values)
+        return np.maximum(ranks - lowest, 0.0), np.maximum(highest - ranks, 0.0)
+    at, below, above = (_on_scale(end, values, scale, power) for end in (values, low, high))
+    return np.maximum(at - below, 0.0), np.maximum(above - at, 0.0)
+
+
+def _on_scale(ends: Values, values: Values, scale: str, power: float | None) -> Values:
+    """Ends on the scale of the values: that of Box-Cox is of values over their geometric mean."""
+    if scale != BOX_COX or power is None:
+        return scaled(ends, scale)
+    logs = np.log(ends / geometric_mean(values))
+    return np.asarray(logs if abs(power) < NO_POWER else np.expm1(power * logs) / power)
 
 
 def geometric_mean(values: NDArray[np.floating[Any]]) -> float:
@@ -92,7 +117,7 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
     """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale.
 
     `middle`: the geometric mean of the values that were scaled by Box-Cox."""
-    if scale == BOX_COX and power is not None and abs(power) >= _NO_POWER:
+    if scale == BOX_COX and power is not None and abs(power) >= NO_POWER:
         if power * value <= -1:
             return 0.0 if power > 0 else math.inf
         value = math.log1p(power * value) / power
@@ -111,10 +136,7 @@ def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> 
     A polynomial `surface` is of the values as measured below a hundredfold.
     """
     values = pd.to_numeric(runs[response], errors="coerce").astype(float)
-    good = np.isfinite(values)
-    if "valid" in runs.columns:
-        good &= runs["valid"].eq(True)
-    values = values[good]
+    values = values[used(runs, response)]
     if values.empty or not (values > 0).all() or "treatment_id" not in runs.columns:
         return LINEAR
     treatments = runs.loc[values.index, "treatment_id"]

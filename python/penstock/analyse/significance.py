@@ -139,7 +139,8 @@ def _sizes(terms: pd.DataFrame, tested: Flags, p: float) -> pd.Series[float]:
             judged[:] = judged.sum()
         df = np.where(mine, judged / 3, df)
     quantile = special.stdtrit(np.where(df > 0, df, math.nan), 1 - p / 2)
-    return pd.Series(2 * error * quantile, index=terms.index)
+    bias = np.nan_to_num(_numbers(terms, "bias")) if "bias" in terms else 0.0
+    return pd.Series(2 * error * quantile + bias, index=terms.index)
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:

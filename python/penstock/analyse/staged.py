@@ -24,8 +24,15 @@ from scipy import stats
 
 from penstock.analyse import strata
 from penstock.analyse.between_blocks import named_between_blocks, share_among
+from penstock.analyse.bias import reach
 from penstock.analyse.designed import designed_plan, designed_stages
-from penstock.analyse.effects import effects_of, judge_together, share_variation, table_of
+from penstock.analyse.effects import (
+    effects_of,
+    judge_together,
+    share_variation,
+    table_of,
+    widened,
+)
 from penstock.analyse.fit import Fit, by_terms, usable
 from penstock.analyse.partial import with_aliases
 from penstock.analyse.scale import LINEAR
@@ -61,7 +68,8 @@ def staged_effects(
         data = usable(runs, plan, response)
         if fit.groups:
             return _in_strata(fit, data, part, response, confidence, scale)
-        return table_of(_selected(data, part, fit.y, confidence), response, len(data), scale)
+        rows = _selected(data, part, fit.y, confidence, fit.bounds)
+        return table_of(rows, response, len(data), scale)
     table = effects_of(fit, response, confidence, scale)
     named = {
         t
@@ -137,7 +145,13 @@ def _aliases(mixed: list[tuple[int, float]], names: list[str]) -> str:
     return ", ".join(s.text for s in held)
 
 
-def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> list[dict[str, Any]]:
+def _selected(
+    data: pd.DataFrame,
+    plan: Plan,
+    y: Values,
+    confidence: float,
+    bounds: tuple[Values, Values] | None = None,
+) -> list[dict[str, Any]]:
     """Least squares of as many terms as the rows determine: rows of the effects table."""
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)
@@ -145,7 +159,8 @@ def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> l
     words, columns = _choose(x, blocks, y)
     model = np.column_stack([blocks, columns])
     inverse = np.linalg.inv(model.T @ model)
-    solution = inverse @ model.T @ y
+    solver = inverse @ model.T
+    solution = solver @ y
     residual = y - model @ solution
     df = len(y) - model.shape[1]
     error = float(residual @ residual) if df > 0 else 0.0
@@ -157,6 +172,7 @@ def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> l
         at = blocks.shape[1] + i
         q, spread = float(solution[at]), float(inverse[at, at])
         ss = q * q / spread
+        bias = None if bounds is None else reach(solver[at : at + 1], *bounds)
         row: dict[str, Any] = {
             "term": term_of(word, names),
             "coefficient": q,
@@ -169,15 +185,18 @@ def _selected(data: pd.DataFrame, plan: Plan, y: Values, confidence: float) -> l
         }
         if df > 0 and variance > 0:
             half = float(stats.t.ppf((1 + confidence) / 2, df)) * math.sqrt(variance * spread)
+            below, above = (float(side[0]) for side in bias) if bias is not None else (0.0, 0.0)
+            least = max(abs(q) - (below if q > 0 else above), 0.0) ** 2 / spread
             row |= {
                 "f_value": ss / variance,
-                "p_value": float(stats.f.sf(ss / variance, 1, df)),
+                "p_value": float(stats.f.sf(least / variance, 1, df)),
                 "standard_error": math.sqrt(variance * spread),
                 "ci_low": q - half,
                 "ci_high": q + half,
                 "effect_ci_low": 2 * (q - half),
                 "effect_ci_high": 2 * (q + half),
             }
+            row |= widened(row, bias)
         rows.append(row)
     judge_together(rows)
     base = y - blocks @ np.linalg.lstsq(blocks, y, rcond=None)[0]

@@ -21,6 +21,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from penstock.analyse import strata
+from penstock.analyse.bias import valid_only
 from penstock.analyse.crossed import Crossed, crossed
 from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.scale import (
@@ -216,7 +217,8 @@ def _effect_code(levels: int) -> Values:
 
 
 def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Surface:
-    """The surface of a response over the valid runs. PenstockError where it cannot be fitted.
+    """The surface of a response over the valid runs, without degraded ones. PenstockError where it cannot be
+    fitted.
 
     On a Box-Cox scale the power is that of largest likelihood for this surface.
     """
@@ -225,6 +227,7 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
             f"a surface is of values, their logarithms or a power of them; {response} is on the scale of "
             f"{IN_WORDS[scale]}"
         )
+    runs = valid_only(runs)
     if plan.stages:
         from penstock.analyse.designed import designed_part
 

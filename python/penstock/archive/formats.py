@@ -52,14 +52,16 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
 | `place` | of a run in a guest: `guest` with its kernel and what it took of this host's processors (`host_cpu_ns`); of one on virtual nodes: `nodes` with addresses and disks, `put_up` (or `set` anew), and by disk `emulated` (the profile it was put up with) and `changed_before` (what was changed before this run) |
 | `state` | `finished`, `failed` (status other than 0, or a signal), `timed-out` or `aborted` (by an alert) |
-| `valid`, `reason` | whether the analysis uses the run, and why not |
+| `valid`, `validity`, `reason` | the analysis uses the run; it is `valid`, `degraded` or `invalid`; why it is not valid |
+| `delay` | of a degraded run, what may have delayed it [s]: `late_s` (it ended so much too late at most), `early_s`, `wall_s`, `span_s` (first request to last reply), `active_s` (with a request at a disk), and `others_cpus` of `cpus` that other programs used |
+| `cpu_ns`, `cpu_waited_ns` | processor time of the run, and time in which some task of it waited for a processor (PSI of its group; null where the kernel keeps none) |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
 | `device_state` | by disk, what the run found when it began: `in_flight` requests (null with `unknown` where nothing tells), of an emulated disk `dirty_bytes` in its write cache and `credits` (what is there, what is stated), of another the kernel's `device` and, with `settle.discard`, `discarded_bytes` |
 | `losses` | by observer (`trace`, `layers`, `monitor`), events or samples lost |
 | `fetched` | of an experiment: what was read of servers elsewhere, each with metric, source, server, address, query, step, number of requests and points, ranges, or an `error` |
 | `receipts` | by observer, what it counted and what it cost |
 | `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
-| `responses` | by response, `value` and `unit` |
+| `responses` | by response, `value` and `unit`; of a degraded run also `low` and `high`, between which the undisturbed value lies (null: no bound) |
 | `measured` | everything that the workload's parser found, `value` and `unit` |
 | `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare, changes nor declared rest) |
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pyarrow.parquet as pq
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.schemas import TABLES, described
 from penstock.errors import PenstockError
+
+#: what of a degraded run is beside the value of a response
+ENDS = ("low", "high")
 
 
 def bundles(out: Path) -> list[Bundle]:
@@ -51,11 +55,16 @@ def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) ->
     head = [
         c
         for c in fixed
-        if c.name not in ("state", "valid", "reason", "start_realtime_ns", "wall_s", "host_id")
+        if c.name
+        not in (
+            *("state", "valid", "validity", "delay_share", "others_cpus", "reason"),
+            *("start_realtime_ns", "wall_s", "host_id"),
+        )
     ]
     tail = [c for c in fixed if c not in head]
     rows = [_row(b.manifest) for b in found]
-    names = [c.name for c in head] + factors + responses + [c.name for c in tail]
+    ends = [f"{r}:{end}" for r in responses for end in ENDS if _is_bounded(rows, r)]
+    names = [c.name for c in head] + factors + responses + ends + [c.name for c in tail]
     arrays = []
     by_name = {c.name: c.arrow for c in fixed}
     for name in names:
@@ -63,8 +72,10 @@ def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) ->
             arrays.append(pa.array([r.get(name) for r in rows], by_name[name]))
         elif name in factors:
             arrays.append(pa.array([_level(r, name) for r in rows], pa.string()))
-        else:
+        elif name in responses:
             arrays.append(pa.array([_response(r, name) for r in rows], pa.float64()))
+        else:
+            arrays.append(pa.array([_end(r, *name.rsplit(":", 1)) for r in rows], pa.float64()))
     fields = []
     for name, array in zip(names, arrays, strict=True):
         unit = next((u for r in rows if (u := _unit(r, name))), None) if name in responses else None
@@ -117,8 +128,32 @@ def _row(manifest: dict[str, Any]) -> dict[str, Any]:
         **manifest,
         "start_realtime_ns": times.get("start_realtime_ns"),
         "wall_s": times.get("wall_s"),
+        "validity": validity_of(manifest),
+        "delay_share": _delay_share(manifest),
+        "others_cpus": manifest.get("delay", {}).get("others_cpus"),
         "host_id": manifest.get("host", {}).get("host_id"),
     }
+
+
+def validity_of(manifest: Mapping[str, Any]) -> str:
+    """`valid`, `degraded` or `invalid`, also by a manifest of before there were degraded runs."""
+    return str(manifest.get("validity", "valid")) if manifest["valid"] else "invalid"
+
+
+def _delay_share(manifest: Mapping[str, Any]) -> float | None:
+    delay = manifest.get("delay")
+    return delay["late_s"] / delay["wall_s"] if delay else None
+
+
+def _is_bounded(rows: Sequence[Mapping[str, Any]], response: str) -> bool:
+    return any("low" in row["responses"].get(response, {}) for row in rows)
+
+
+def _end(row: Mapping[str, Any], response: str, end: str) -> float | None:
+    """An end of the bound on a response: the value itself where there is none, null where none is known."""
+    measured = row["responses"].get(response, {})
+    value = measured.get(end, measured.get("value"))
+    return None if value is None else float(value)
 
 
 def _level(row: dict[str, Any], factor: str) -> str | None:

@@ -7,7 +7,8 @@ import difflib
 #: columns of penstock's own tables; no factor, response or disk takes one
 RESERVED = frozenset(
     """study_id treatment_id run_id attempt host_id node_id disk_id phase_id t_ns run_order
-    standard_order replicate block block_id round whole_plot strip valid reason state source seed levels
+    standard_order replicate block block_id round whole_plot strip valid validity delay_share others_cpus
+    reason state source seed levels
     wall_s start_ns end_ns start_realtime_ns exit_status signal timed_out response term coefficient
     effect ci_low ci_high effect_ci_low effect_ci_high variation_share p_value aliases df predicted
     measured_mean ratio basis_treatment residual stdout stderr manifest""".split()

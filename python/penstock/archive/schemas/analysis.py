@@ -34,6 +34,7 @@ TABLES = (
             ratio_ci_low | f64 | | its 95 % interval, low end
             ratio_ci_high | f64 | | high end
             level | f64 | | chance of any false effect that this analysis may take: 0.05, or what the spending rule leaves to it
+            bias | f64 | response's | how far the effect may be off if degraded runs are corrected in the worst way, in the intervals and p-values; null without
             correlations | text | | the estimates that this one depends on most, with their correlation; of lost runs only
         """),
         open_columns="further statistics of the analysis: sums of squares (type III; `_1`, `_2`: types I and II), "

@@ -48,14 +48,18 @@ TABLES = (
             block_id | i64 | | block (round) of the plan
             stage | i64 | | part of the study: 1, or from 2 on what was added to it
             state | text | | `finished`, `failed`, `timed-out`, `aborted`
-            valid | bool | | whether the analysis uses it
-            reason | text | | why it does not, empty if valid
+            valid | bool | | the analysis uses it
+            validity | text | | `valid`; `degraded`: used, with a bound on what the host and the request path changed; `invalid`
+            delay_share | f64 | | of a degraded run: largest share of its time by which they may have delayed it
+            others_cpus | f64 | | of a degraded run: processors that other programs used meanwhile
+            reason | text | | why it is degraded or invalid, empty if valid
             start_realtime_ns | i64 | ns | when the run began, since 1970-01-01 UTC
             wall_s | f64 | s | how long the workload ran
             host_id | text | | the host that made it
         """),
         open_columns="one text column per factor (name of the level) and one f64 column per response, in the "
-        "response's unit",
+        "response's unit; of a study with degraded runs also `RESPONSE:low` and `RESPONSE:high`, between which the "
+        "undisturbed value lies (null: no bound, not used for this response)",
     ),
     TableSchema(
         "attempts",
@@ -68,8 +72,9 @@ TABLES = (
             run_id | text | | the run
             attempt | i64 | | from 1
             state | text | | `finished`, `failed`, `timed-out`, `aborted`
-            valid | bool | | whether it may be used
-            reason | text | | why not
+            valid | bool | | it may be used
+            validity | text | | `valid`, `degraded` or `invalid`, as in `runs`
+            reason | text | | why it is degraded or invalid
             start_realtime_ns | i64 | ns | when it began, since 1970-01-01 UTC
             wall_s | f64 | s | how long the workload ran
         """),
