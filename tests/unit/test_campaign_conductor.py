@@ -224,6 +224,20 @@ def test_a_resumed_campaign_makes_once_more_what_the_host_spoilt() -> None:
     ]  # once in a call, and neither what failed nor what is valid
 
 
+def test_degraded_runs_are_made_once_more_only_where_that_is_asked_for() -> None:
+    def degraded(run: str, number: int, again: int = 0) -> Outcome:
+        return Outcome(run, number, "finished", True, "busy host", again=again, degraded=True)
+
+    made = {run.run_id: PriorAttempts(degraded(run.run_id, 1), 1) for run in PLAN}
+    assert still_to_make(PLAN, once_more(made)) == []
+    recorder = Recorder(judge=degraded)
+    conduct(PLAN, once_more(made, degraded=True), {}, recorder, recorder)
+    assert launches(recorder) == [f"{run.run_id}.2" for run in PLAN]  # each once
+    by_study = Recorder(judge=lambda run, number: degraded(run, number, again=1))
+    conduct(PLAN[:1], {}, {}, by_study, by_study)
+    assert launches(by_study) == ["r001.1", "r001.2"]
+
+
 def test_own_time_leaves_out_what_is_the_users() -> None:
     attempt = Attempt(PLAN[0], 1)
     for name in ("prepare", "workload", "rest"):

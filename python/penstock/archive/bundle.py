@@ -181,10 +181,12 @@ class Bundle:
             with contextlib.suppress(FileNotFoundError):
                 draft.unlink()
 
-    def finish(self) -> Path:
-        """Writes the manifest, syncs, and gives the bundle its name."""
+    def finish(self, name: str = "") -> Path:
+        """Writes the manifest, syncs, and gives the bundle its name, or another one beside it."""
         if self._final_path is None:
             return self.path
+        if name:
+            self._final_path = self._final_path.with_name(name)
         (self.path / "manifest.json").write_text(self._text())
         sync(self.path / "manifest.json")
         sync(self.path)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.analyse.estimability import size_sentence
 from penstock.analyse.fidelity import RULES
+from penstock.analyse.validity import DEGRADED, graded
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts as all_attempts
@@ -31,7 +32,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import needs_cluster
-from penstock.text import listed, speed, wrapped
+from penstock.text import counted, listed, speed, wrapped
 from penstock.workload.responses import measure
 
 if TYPE_CHECKING:
@@ -106,13 +107,18 @@ def analyse(
     factors = [f.name for f in plan.factors]
     responses = [r.name for r in study.responses]
     judged = [rejudged_certificates(remeasured(b, study)) for b in bundles(out)]
-    last = [each.bundle for each in judged]
+    last = [graded(each.bundle, study.responses, each.fidelity) for each in judged]
     reasons = left_out(out)
     runs = runs_table([without(b, reasons) for b in last], factors, responses)
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
     result = Analysis(out, runs.to_pandas(), notes=_on_certificates(judged))
-    _tell_catalogues(out, [each.bundle for each in judged if each.rejudged], result)
+    result.notes += _used_now(bundles(out), last)
+    again = {str(each.bundle.manifest["run_id"]) for each in judged if each.rejudged}
+    regraded = [
+        b for b in last if b.manifest["run_id"] in again or b.manifest["validity"] == DEGRADED
+    ]
+    _tell_catalogues(out, regraded, result)
     fidelity = one_table("fidelity", [j.fidelity for j in judged if j.fidelity is not None])
     windows = one_table("fidelity_windows", [j.windows for j in judged if j.windows is not None])
     for name, table in (
@@ -169,6 +175,19 @@ def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
             f"{len(changed)} with another verdict"
         )
     return notes + changed
+
+
+def _used_now(stored: list[Bundle], now: list[Bundle]) -> list[str]:
+    """Runs that are used although their manifests say that they are invalid."""
+    names = [
+        str(b.manifest["run_id"])
+        for a, b in zip(stored, now, strict=True)
+        if b.manifest["valid"] and not a.manifest["valid"] and b.manifest["validity"] == DEGRADED
+    ]
+    if not names:
+        return []
+    return [f"{counted(len(names), 'run')} made as invalid {'is' if len(names) == 1 else 'are'} used as "
+            f"degraded: {', '.join(names)}"]  # fmt: skip
 
 
 def remeasured(bundle: Bundle, study: Study) -> Bundle:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -91,6 +94,33 @@ def responses_of(
             return {}, Judgement("finished", False, reason, True, causes)
         return {}, Judgement("failed", False, reason, False)
     return found, judgement
+
+
+def grade(bundle: Bundle, study: Study, judgement: Judgement) -> Judgement:
+    """The judgement with what `analyse/validity.py` makes of its delays; the manifest says the same."""
+    from penstock.analyse.validity import DEGRADED, graded  # pandas: not before a run has ended
+
+    manifest = graded(bundle, study.responses).manifest
+    bundle.manifest.update(manifest)
+    if manifest["validity"] != DEGRADED:
+        return judgement
+    judgement = replace(
+        judgement, valid=True, degraded=True, repeatable=False, causes=("degraded",)
+    )
+    bundle.manifest.update(repeatable=False, causes=["degraded"])
+    return judgement
+
+
+def less_delayed(before: Bundle, now: Bundle) -> bool:
+    """True if an earlier attempt is used rather than this one: it was degraded, this one no less."""
+
+    def share(manifest: dict[str, Any]) -> float:
+        delay = manifest.get("delay")
+        return float(delay["late_s"]) / float(delay["wall_s"]) if delay else math.inf
+
+    if before.manifest.get("validity") != "degraded" or now.manifest["validity"] == "valid":
+        return False
+    return share(before.manifest) <= share(now.manifest)
 
 
 def phases_table(phases: Sequence[Phase]) -> pa.Table:

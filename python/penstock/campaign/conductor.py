@@ -2,6 +2,7 @@
 
 A round is a block of the plan. Every run of it is made once; then those that are invalid are made again, as
 often as the study says beforehand of their reason (once, unless it says otherwise, for one that may pass).
+Degraded runs are used; they are made again only where the study or a resumed campaign asks for it.
 What is on disk already is not made again, unless a resumed campaign says by `once_more` that what the host
 spoilt may be tried anew.
 """
@@ -50,11 +51,12 @@ class Outcome:
     own_s: float = 0.0
     size_bytes: int = 0
     again: int | None = None
+    degraded: bool = False
 
     @property
     def repeats(self) -> int:
         """How often it may be made again for its reason."""
-        if self.valid:
+        if self.valid and not self.degraded:
             return 0
         return int(self.repeatable) if self.again is None else self.again
 
@@ -219,11 +221,20 @@ def must_repeat(made: PriorAttempts) -> bool:
     return made.attempts <= made.outcome.repeats
 
 
-def once_more(made: Mapping[str, PriorAttempts]) -> dict[str, PriorAttempts]:
-    """What a resumed campaign finds: what the host spoilt counts as made once, however often it was."""
-    return {
-        run_id: replace(m, attempts=1) if m.outcome.repeatable else m for run_id, m in made.items()
-    }
+def once_more(
+    made: Mapping[str, PriorAttempts], degraded: bool = False
+) -> dict[str, PriorAttempts]:
+    """What a resumed campaign finds: what the host spoilt counts as made once, however often it was.
+
+    With `degraded`, each degraded run is made once more.
+    """
+
+    def counted(m: PriorAttempts) -> PriorAttempts:
+        if degraded and m.outcome.degraded:
+            return PriorAttempts(replace(m.outcome, again=1), 1)
+        return replace(m, attempts=1) if m.outcome.repeatable else m
+
+    return {run_id: counted(m) for run_id, m in made.items()}
 
 
 def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:

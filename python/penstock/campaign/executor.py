@@ -13,7 +13,14 @@ from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space, manifest, run_alerts
 from penstock.campaign.attempt_work import AttemptWork
-from penstock.campaign.collect import judgement_of, phases_table, responses_of, write_tables
+from penstock.campaign.collect import (
+    grade,
+    judgement_of,
+    less_delayed,
+    phases_table,
+    responses_of,
+    write_tables,
+)
 from penstock.campaign.conductor import Attempt, Outcome
 from penstock.campaign.device_state import discard
 from penstock.campaign.hooks import hook_fault, run_hooks
@@ -266,10 +273,13 @@ class HostExecutor:
             responses, judgement = responses_of(work, finished, self._study, judgement)
         bundle.write_table("phases", phases_table(attempt.phases))
         bundle.manifest.update(manifest.ended(work, finished, judgement, responses, attempt.own_s))
+        judgement = grade(bundle, self._study, judgement)
         note_done(bundle)
-        if (self._out / "runs" / attempt.run.run_id).exists():
+        before = self._out / "runs" / attempt.run.run_id
+        keep = before.exists() and less_delayed(Bundle.open(before), bundle)
+        if before.exists() and not keep:
             set_aside(self._out, attempt.run.run_id)
-        path = bundle.finish()
+        path = bundle.finish(f"{attempt.run.run_id}.attempt{attempt.number}" if keep else "")
         self._now = None
         if judgement.state == "finished" and not work.verdict:
             self._changes.made(attempt.run)
@@ -290,6 +300,7 @@ class HostExecutor:
             attempt.own_s,
             size,
             again,
+            judgement.degraded,
         )
 
     def discard(self, attempt: Attempt[PlannedRun]) -> None:

@@ -45,6 +45,8 @@ class Judgement:
     reason: str
     repeatable: bool
     causes: tuple[str, ...] = ()
+    #: used, with a bound on what delayed it
+    degraded: bool = False
 
 
 def judge(evidence: Evidence) -> Judgement:

@@ -186,7 +186,7 @@ def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[
     for row in runs.sort_values("run_order").to_dict("records"):
         name = str(row["point"])
         try:
-            if not row["valid"]:
+            if row["validity"] != "valid":
                 raise PenstockError(str(row["reason"]))
             bundle = Bundle.open(out / "runs" / str(row["run_id"])).path / "workload"
             found.append(_read(run_of(name), bundle))

@@ -98,7 +98,7 @@ def measurements(out: Path, runs: pd.DataFrame) -> Measurements:
 
     Raises BadInput if there is none.
     """
-    valid = runs[runs["valid"]].sort_values("standard_order")
+    valid = runs[runs["validity"].eq("valid")].sort_values("standard_order")
     reports = []
     for run_id in valid["run_id"]:
         file = Bundle.open(out / "runs" / str(run_id)).path / "workload" / _REPORT

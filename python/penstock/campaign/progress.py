@@ -90,8 +90,9 @@ class RunProgress:
         treatment = " ".join(f"{name}={level}" for name, level in run.levels.items())
         attempts = f" (attempt {outcome.attempt})" if outcome.attempt > 1 else ""
         told = f"{self._ended}/{self._to_make} {run.run_id}{attempts} {treatment}"
-        if not outcome.valid:
+        if not outcome.valid or outcome.degraded:
             word = "invalid" if outcome.state == "finished" else outcome.state
+            word = "degraded" if outcome.degraded else word
             more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
             self.say(f"{told}: {word}: {outcome.reason}{more}")
         elif self._bar is None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.analyse.fidelity import RULES
 from penstock.analyse.fidelity_log import columns
+from penstock.analyse.validity import INVALID, VALID
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
 from penstock.archive.schemas.table import BUNDLE_KEYS
@@ -206,5 +207,6 @@ def _with_validity(bundle: Bundle, before: pa.Table, fidelity: pa.Table) -> Bund
     for fault in faults_of(before):
         rest = rest.replace(fault, "", 1)
     faults = [*faults_of(fidelity), *filter(None, rest.split("; "))]
-    judged = {"valid": not faults, "reason": "; ".join(faults)}
+    validity = INVALID if faults else VALID
+    judged = {"valid": not faults, "validity": validity, "reason": "; ".join(faults)}
     return Bundle(bundle.path, {**manifest, **judged})

@@ -103,6 +103,7 @@ class CampaignResult:
             "runs": self.runs,
             "runs_made_now": len(self.made),
             "valid_runs": self.valid_runs,
+            "degraded_runs": int(found.runs["validity"].eq("degraded").sum()) if found else 0,
             "left_out": [
                 {"run_id": r["run_id"], "state": r["state"], "reason": r["reason"]}
                 for r in (found.runs.to_dict("records") if found is not None else [])
@@ -140,6 +141,7 @@ def run_study(
     report: bool = True,
     augment: str = "",
     interleaved: bool = False,
+    repeat: str = "",
 ) -> CampaignResult:
     """Makes the runs of a study file that are still to be made, and then its analysis and report.
 
@@ -172,6 +174,7 @@ def run_study(
             quiet=quiet,
             keep_going=keep_going,
             report=report,
+            repeat=repeat,
         )
     return run_loaded(
         study,
@@ -181,6 +184,7 @@ def run_study(
         quiet=quiet,
         keep_going=keep_going,
         report=report,
+        repeat=repeat,
     )
 
 
@@ -195,13 +199,14 @@ def run_loaded(
     keep_going: bool = False,
     report: bool = True,
     add: Stage | None = None,
+    repeat: str = "",
 ) -> CampaignResult:
     """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
 
     The analysis includes the page if `report`.
 
-    A resumed campaign makes what is missing, and once more each run that the host spoilt; with `add` also
-    the runs of one more stage.
+    A resumed campaign makes what is missing, and once more each run that the host spoilt; with `repeat`
+    "degraded" also each degraded run, with `add` the runs of one more stage.
 
     `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
     study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
@@ -231,7 +236,7 @@ def run_loaded(
                 for i in altered(before, asked, set(made), valid, out)
             }
             facts = _continued(before, asked)
-            made = once_more(made)
+            made = once_more(made, repeat == "degraded")
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         used = Used.of(out, study.limits)
         finished = None if keep_going else _finished_treatments(plan, made)
@@ -620,6 +625,7 @@ def _made(found: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
             float(m.get("times", {}).get("wall_s") or 0.0),
             float(m.get("times", {}).get("own_s") or 0.0),
             again=retry.times(m["causes"]) if "causes" in m else None,
+            degraded=m.get("validity") == "degraded",
         )
         earlier = made.get(outcome.run_id)
         made[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)

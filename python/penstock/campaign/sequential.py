@@ -29,6 +29,7 @@ def run_sequential(
     quiet: bool = False,
     keep_going: bool = False,
     report: bool = True,
+    repeat: str = "",
 ) -> CampaignResult:
     """Makes all stages that are still to be made, then the analysis of all. Raises as `run_loaded`."""
     began = time.monotonic()
@@ -44,8 +45,9 @@ def run_sequential(
             keep_going=keep_going,
             full=False,
             add=stage,
+            repeat=repeat,
         )
-        resume = True
+        resume, repeat = True, ""
         made += result.made
         note = ""
         if result.interrupted or result.failed or result.limited:

@@ -205,7 +205,7 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     today = datetime.date.today().isoformat()
     where = f"{measured.fio_version}, direct I/O, on {platform.node()}, {today}"
     source = [{"what": "all numbers", "where": f"measured: {where}"}]
-    for run in runs[~runs["valid"]].to_dict("records"):
+    for run in runs[runs["validity"].ne("valid")].to_dict("records"):
         left_out = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
         say(f"{left_out['what']} {left_out['where']}")
         source.append(left_out)

@@ -28,6 +28,9 @@ def command(
     resume: bool = typer.Option(
         False, "--resume", help="Go on: make what is missing, and once more what the host spoilt."
     ),
+    repeat: str = typer.Option(
+        "", "--repeat", metavar="WHICH", help="With --resume: make also degraded runs once more."
+    ),
     keep_going: bool = typer.Option(
         False,
         "--keep-going",
@@ -63,6 +66,8 @@ def command(
     check_fail_on(fail_on)
     if interleaved and not augment:
         raise BadInput("--interleaved: found no --augment; expected a step to go on with")
+    if repeat and (repeat != "degraded" or not resume or augment):
+        raise BadInput(f"--repeat: found {repeat}; expected --resume --repeat degraded")
     result = run_study(
         study,
         out,
@@ -74,6 +79,7 @@ def command(
         report=report,
         augment=augment,
         interleaved=interleaved,
+        repeat=repeat,
     )
     if as_json:
         print(json.dumps(result.to_json()))

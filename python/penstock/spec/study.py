@@ -116,6 +116,7 @@ class Retry(_Frozen):
     state: int = 1
     disk: int = 1
     losses: int = 1
+    degraded: int = 0
     failed: int = 0
     timed_out: int = 0
 

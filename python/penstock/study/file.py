@@ -243,6 +243,12 @@ class RetryFile(Part):
         1, ge=0, le=10, description="An emulated disk did not deliver what was asked of it."
     )
     losses: int = Field(1, ge=0, le=10, description="Observers lost events or samples.")
+    degraded: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="Host or request path delayed it, by a measured bound: it is used all the same.",
+    )
     failed: int = Field(
         0, ge=0, le=10, description="The command ended with another status than 0 or was killed."
     )

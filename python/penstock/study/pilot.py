@@ -25,6 +25,8 @@ def pilot_of(source: Source, path: Path, out: FilePath) -> dict[str, Any] | None
         runs = pd.read_parquet(out / "runs.parquet")
         names = list(read_source((out / "study.yaml").read_bytes(), str(out)).value["responses"])
         runs = runs[runs["valid"].eq(True)]
+        if "validity" in runs.columns:
+            runs = runs[runs["validity"].eq("valid")]
         treatments = runs["treatment_id"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         source.mistake(path, f"{out}: {type(error).__name__} {error}", expected)

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, write_parquet
-from penstock.archive.runs import bundles
+from penstock.archive.runs import bundles, validity_of
 from penstock.archive.schemas import described
 from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -147,7 +147,7 @@ def predict_study(
     out_dir = Path(out_dir)
     study = load_study(out_dir / "study.yaml")
     plan = plan_from_json(json.loads((out_dir / "plan.json").read_text()))
-    made = [b for b in bundles(out_dir) if b.manifest.get("valid")]
+    made = [b for b in bundles(out_dir) if validity_of(b.manifest) == "valid"]
     asked: list[str | None] = [None]
     if basis_treatment:
         asked = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
