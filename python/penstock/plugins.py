@@ -242,6 +242,7 @@ STUDY_FINDINGS = Table(
         "confirmed": "penstock.analyse.ledger:confirmed",
         "slowed": "penstock.analyse.time_scale:slowed",
         "devices": "penstock.analyse.device_start:devices",
+        "degraded": "penstock.analyse.degraded:degraded",
         "tails": "penstock.analyse.tails:tails",
         "collected": "penstock.analyse.collected:collected",
         "reasons": "penstock.analyse.why:reasons",

@@ -29,6 +29,7 @@ LABELS = {
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "effect-bound"),
+    "Host": ("run-degraded",),
     "Unknown": (
         "effect-few-runs",
         "time-scales-differ",
@@ -92,6 +93,7 @@ def answer(outcome: Outcome, found: list[Finding] | None = None) -> Answer | Non
         points.setdefault(label_of(finding), []).append(finding)
     order = _FIRST["which" if kind(outcome.question) == "which" else "other"]
     cautions = ["Unknown"] if any(f.code in _CAUTIONS for f in rest) else []
+    cautions += ["Host"] if "Host" in points else []
     step = [NEXT_STEP] if first.what_to_do else []
     chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
     chosen = chosen[:MOST_POINTS]
@@ -144,6 +146,7 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
         *of("why", "fewer-flushes"),
         *of("effect-untold", most=1),
         *of("not-known"),
+        *of("run-degraded"),
     ]
 
 

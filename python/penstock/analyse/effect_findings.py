@@ -90,12 +90,15 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
             "cost", "warning", _with_gaps(outcome, cost), evidence, advice, detail, "open"
         )
     lead, confidence = _lead(outcome, cost)
+    ranked = ranking(outcome, response)
+    if confidence == "clear" and ranked.degraded:
+        confidence = "likely"
     single = "" if _repeated(cost) else "; single runs give no interval"
     texts = _in_words(outcome, response, cost)
     statement = concise(*(f"{lead}{text}{single}." for text in texts))
     advice = ""
-    if confidence != "clear":
-        advice = more_runs(ranking(outcome, response)) if _repeated(cost) else REPEAT
+    if confidence == "open":
+        advice = more_runs(ranked) if _repeated(cost) else REPEAT
     return Finding("cost", "info", statement, evidence, advice, detail, confidence)
 
 

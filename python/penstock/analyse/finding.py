@@ -12,7 +12,8 @@ class Finding:
 
     `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it; `detail` is
     the statistics behind the statement. `confidence` of a conclusion is `clear` (its interval excludes the
-    alternative) or `open` (it cannot be decided); empty for any other statement.
+    alternative), `likely` (so does the interval with the bounds of degraded runs) or `open` (it cannot be
+    decided); empty for any other statement.
     """
 
     code: str

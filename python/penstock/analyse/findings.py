@@ -64,6 +64,7 @@ CODES = {
     "straggler-none": "no node of several stands out",
     "nothing-valid": "no run is valid: why, and what to do",
     "run-invalid": "runs left out because what was asked of the host was not delivered",
+    "run-degraded": "runs that are used although the host delayed them, with a bound on that",
     "run-failed": "runs whose workload failed or timed out",
     "run-missing": "planned runs that were not made",
     "fidelity-honoured": "emulated disks delivered what their profile asks",

@@ -77,16 +77,16 @@ def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Fin
     }
     detail = [_interval(ranked, pick)]
     worse = [t for t in ranked.treatments[1:] if t not in ranked.of("as-good", "undecided")]
-    confidence = "clear"
+    confidence = "likely" if ranked.degraded else "clear"
     if not worse:
-        confidence = "open" if undecided else "clear"
+        confidence = "open" if undecided else confidence
         text = _nothing(ranked, pick, decided)
     elif ranked.df < 1:
         confidence, text = "open", _single_runs(ranked, pick, worse[0])
     else:
         text = _choice(ranked, pick, worse[0], decided)
         detail += [_ratio_to_best(worse[0]), _everywhere(ranked).strip()]
-    advice = "" if confidence == "clear" else REPEAT if ranked.df < 1 else more_runs(ranked)
+    advice = "" if confidence != "open" else REPEAT if ranked.df < 1 else more_runs(ranked)
     if _not_measured(ranked):
         advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
     severity = "info" if not advice else "warning"

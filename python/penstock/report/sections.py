@@ -266,6 +266,13 @@ def validity(outcome: Outcome) -> Table | None:
                 {"mark": "missing", "symbol": "·", "tip": f"{run_id}: not made ({levels})"}
             )
             continue
+        if run.get("validity") == "degraded":
+            valid += 1
+            reason = str(run.get("reason") or "")
+            tip = f"{run_id}: degraded, {reason} ({levels})"
+            strip.append({"mark": "warn", "symbol": "◐", "tip": tip})
+            rows.append(_row(run_id, levels, "degraded", reason, mark="warn"))
+            continue
         if run.get("valid") is True or run.get("valid") == 1:
             valid += 1
             strip.append({"mark": "", "symbol": "●", "tip": f"{run_id}: valid ({levels})"})
@@ -282,18 +289,18 @@ def validity(outcome: Outcome) -> Table | None:
         )
         rows.append(_row(run_id, levels, state, reason, mark="warn"))
     left = len(runs) - valid
+    delayed = int(runs["validity"].eq("degraded").sum()) if "validity" in runs else 0
+    bounded = f" ({delayed} of them degraded, with a bound on their bias)" if delayed else ""
     again = ""
     if "attempt" in runs and (runs["attempt"] > 1).any():
         count = int((runs["attempt"] > 1).sum())
         again = f" {counted(count, 'run was', 'runs were')} made more than once."
     sentence = (
-        f"{len(planned)} runs were planned and {len(runs)} made; {valid} are valid and enter the "
+        f"{len(planned)} runs were planned and {len(runs)} made; {valid} are valid{bounded} and enter the "
         f"analysis, {left} {'is' if left == 1 else 'are'} left out"
         f"{' for the reasons below' if left else ''}.{again}"
     )
-    return _table(
-        ["run", "treatment", "state", "why it is left out"], rows, strip=strip, sentence=sentence
-    )
+    return _table(["run", "treatment", "state", "reason"], rows, strip=strip, sentence=sentence)
 
 
 def prediction(outcome: Outcome) -> Table | None:
@@ -770,6 +777,7 @@ def all_runs(outcome: Outcome) -> Table | None:
             _number(r.get(x.name), factor=factor)
             for x, (factor, _) in zip(outcome.responses, scales, strict=True)
         ]
-        cells += ["yes" if r.get("valid") else "no", r.get("reason") or ""]
+        used = "degraded" if r.get("validity") == "degraded" else "yes"
+        cells += [used if r.get("valid") else "no", r.get("reason") or ""]
         rows.append(_row(*cells, mark="" if r.get("valid") else "warn"))
     return _table(columns, rows)

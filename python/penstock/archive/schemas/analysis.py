@@ -148,7 +148,7 @@ TABLES = (
             evidence | text | | the rows behind it
             what_to_do | text | | what to do
             detail | text | | the statistics behind it, in words
-            confidence | text | | of a conclusion: `clear` (its interval excludes the alternative) or `open` (it cannot be decided)
+            confidence | text | | of a conclusion: `clear` (its interval excludes the alternative), `likely` (so does the interval with the bounds of degraded runs) or `open` (it cannot be decided)
         """),
         open_columns="further fields of a finding",
     ),
