@@ -29,6 +29,8 @@ from tests.unit.test_fidelity import closed_loop, constant_profile, log_table
 MS = 1_000_000
 SECOND = 1_000_000_000
 DISK = "n.data"
+#: what a crowded run may have lost
+LATE_S = 0.6 + 0.1 * 2 / 3
 
 
 def response(key: str, unit: str) -> Response:
@@ -93,9 +95,9 @@ def crowded(place: Path, **manifest: Any) -> Bundle:
 def test_a_crowded_run_is_degraded_and_bounded_by_the_time_it_waited(tmp_path: Path) -> None:
     made = graded(crowded(tmp_path), [WALL]).manifest
     assert (made["validity"], made["valid"]) == ("degraded", True)
-    # 0.6 s of waiting, half of 0.1 s of processor time beside others
-    assert made["delay"]["late_s"] == pytest.approx(0.65)
-    assert made["responses"]["wall_s"]["low"] == pytest.approx(10.15)
+    # 0.6 s of waiting, two thirds of 0.1 s of processor time beside others
+    assert made["delay"]["late_s"] == pytest.approx(LATE_S)
+    assert made["responses"]["wall_s"]["low"] == pytest.approx(10.8 - LATE_S)
     assert made["responses"]["wall_s"]["high"] == 10.8
     assert made["delay"]["others_cpus"] == pytest.approx(1.95)
 
@@ -117,6 +119,12 @@ def test_no_delay_is_longer_than_what_the_disk_leaves_of_the_run(tmp_path: Path)
 def test_other_faults_leave_a_run_invalid(tmp_path: Path, change: dict[str, Any]) -> None:
     made = graded(crowded(tmp_path, **change), [WALL]).manifest
     assert (made["validity"], made["valid"]) == ("invalid", False)
+
+
+def test_a_disk_without_its_log_leaves_a_run_invalid(tmp_path: Path) -> None:
+    made = crowded(tmp_path)
+    (made.path / "device_requests.parquet").unlink()
+    assert graded(made, [WALL]).manifest["validity"] == "invalid"
 
 
 def test_a_disk_that_missed_without_a_measured_cause_is_invalid(tmp_path: Path) -> None:
@@ -141,7 +149,7 @@ def test_a_program_that_saw_longer_times_than_the_log_is_degraded_and_the_revers
         found = graded(made, [WALL]).manifest
         assert found["validity"] == validity
         if validity == "degraded":  # and 2000 requests that took 0.5 ms more than the log has
-            assert found["delay"]["late_s"] == pytest.approx(0.65 + 1.0)
+            assert found["delay"]["late_s"] == pytest.approx(LATE_S + 1.0)
 
 
 def test_a_tail_has_no_bound_and_a_run_with_nothing_else_is_invalid(tmp_path: Path) -> None:
@@ -195,9 +203,9 @@ def test_the_tables_of_runs_have_the_ends_of_degraded_runs(tmp_path: Path) -> No
     runs = runs_table([first, second], [], ["took"]).to_pandas()
     assert runs["validity"].tolist() == ["degraded", "valid"]
     assert runs["valid"].all()
-    assert runs["took:low"].tolist() == pytest.approx([10.15, 10.8])
+    assert runs["took:low"].tolist() == pytest.approx([10.8 - LATE_S, 10.8])
     assert runs["took:high"].tolist() == [10.8, 10.8]
-    assert runs["delay_share"].iloc[0] == pytest.approx(0.65 / 10.8)
+    assert runs["delay_share"].iloc[0] == pytest.approx(LATE_S / 10.8)
 
 
 def test_a_finding_says_how_many_runs_are_degraded_and_by_what() -> None:

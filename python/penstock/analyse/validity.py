@@ -15,7 +15,7 @@ Delays only lengthen a run. The recorded delays add up to `late_s`: the undistur
   flight; where program and log disagree, at least the difference;
 - processors: time in which a task of the run's group waited for one (PSI; else PSI of the host), and stolen
   time; at most the processor time of other programs;
-- shared cores: half of the run's processor time that others may have run beside;
+- shared cores: two thirds of the run's processor time that others may have run beside;
 - at most what the run took beyond the service times of its requests, over as many as were ever in flight.
 """
 
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 VALID, DEGRADED, INVALID = "valid", "degraded", "invalid"
 
-#: share of its processor time that a run may lose to a program on the same core
-SHARED_CORE = 0.5
+#: share of its processor time that a run may lose to programs on the same core: two threads of a core get
+#: half of it each, and caches are cold after each switch (ADR 82)
+SHARED_CORE = 2 / 3
 #: pressure in windows that the disk server does not record, as a share of the time
 _UNRECORDED = 0.002
 #: ends of the parsers' keys that are no means: a few delayed requests decide them
@@ -166,6 +167,8 @@ def _delays_alone(bundle: Bundle, fidelity: pa.Table) -> bool:
             continue
         if first["verdict"] != "host-saturated" or _lost(bundle, disk):
             return False
+        if not any(disk in _disks_of(bundle, t) for t in ("device_requests", "throttle_counters")):
+            return False  # how late its replies were is not known
         rest = rest.replace(f"{disk}: {first['reason'] or first['verdict']}", "", 1)
     for table, witness in _SOURCES.items():
         if table not in bundle.tables:
@@ -245,6 +248,13 @@ def _by_disk(table: pa.Table) -> dict[str, pa.Table]:
     """The rows of each disk."""
     disks = table["disk_id"].cast(pa.string())
     return {str(d): table.filter(pc.equal(disks, d)) for d in pc.unique(disks).to_pylist()}
+
+
+def _disks_of(bundle: Bundle, name: str) -> list[str]:
+    """The disks that a table of the bundle has rows of."""
+    if name not in bundle.tables:
+        return []
+    return [str(disk) for disk in pc.unique(bundle.table(name, ["disk_id"])["disk_id"]).to_pylist()]
 
 
 def _stats(bundle: Bundle) -> dict[str, dict[str, float]]:
