@@ -12,7 +12,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from penstock.analyse.answer import LABELS, MOST_POINTS, NEXT_STEP
+from penstock.analyse.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.question import direction, kind
@@ -176,6 +176,33 @@ def test_words(case: tuple[str, Case, Analysis]) -> None:
         assert words not in everything
     if planted.study.question.startswith(("Which", "How", "What")):
         assert not re.search(r"\b(Yes|No)[:,]", text)
+
+
+@pytest.mark.parametrize(("bound", "confidence"), [(1.02, "likely"), (60.0, "open")])
+def test_the_bound_of_degraded_runs_decides_the_confidence(
+    tmp_path: Path, bound: float, confidence: str
+) -> None:
+    """Undisturbed rates of hdd-7200 and network-volume up to `bound` times those measured."""
+    out = analyse(three_disks().write(tmp_path / "out"), report=False).out
+    outcome = Outcome.read(out)
+    runs = outcome.runs
+    assert runs is not None
+    slow = runs["disk"] != "sata-ssd"
+    outcome.runs = runs.assign(
+        **{
+            "validity": slow.map({True: "degraded", False: "valid"}),
+            "delay_share": 1 - 1 / bound,
+            "others_cpus": 1.9,
+            "throughput:low": runs["throughput"],
+            "throughput:high": runs["throughput"].where(~slow, runs["throughput"] * bound),
+        }
+    )
+    conclusion = answer(outcome)
+    assert conclusion is not None
+    assert conclusion.first.confidence == confidence
+    assert dict(conclusion.points)["Host"].startswith("6 of 9 runs are degraded")
+    assert "--resume --repeat degraded" in dict(conclusion.points)[NEXT_STEP]
+    assert conclusion.headline.startswith("Open: " if confidence == "open" else "Choose sata-ssd: ")
 
 
 @pytest.fixture(scope="module")

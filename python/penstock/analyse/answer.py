@@ -94,7 +94,9 @@ def answer(outcome: Outcome, found: list[Finding] | None = None) -> Answer | Non
     order = _FIRST["which" if kind(outcome.question) == "which" else "other"]
     cautions = ["Unknown"] if any(f.code in _CAUTIONS for f in rest) else []
     cautions += ["Host"] if "Host" in points else []
-    step = [NEXT_STEP] if first.what_to_do else []
+    # runs that the host delayed are repeated before others are added
+    next_step = next((f.what_to_do for f in rest if f.code == "run-degraded"), first.what_to_do)
+    step = [NEXT_STEP] if next_step else []
     chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
     chosen = chosen[:MOST_POINTS]
     stated = {label: points[label][:_MOST_MERGED] for label in LABELS if label in chosen}
@@ -102,7 +104,7 @@ def answer(outcome: Outcome, found: list[Finding] | None = None) -> Answer | Non
         (label, f"{'; '.join(f.statement.rstrip('.') for f in merged)}.")
         for label, merged in stated.items()
     ]
-    texts += [(NEXT_STEP, first.what_to_do)] if step else []
+    texts += [(NEXT_STEP, next_step)] if step else []
     return Answer(first, texts, [first, *(f for merged in stated.values() for f in merged)])
 
 

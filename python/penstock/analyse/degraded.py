@@ -28,7 +28,7 @@ def degraded(outcome: Outcome) -> Iterator[Finding]:
         f"{len(names)} of {total} runs {verb} degraded{_by_what(outcome, rows)}; their bounds widen the "
         "intervals.",
         {"table": "runs", "run_id": names},
-        "`penstock run STUDY -o OUT --resume --repeat degraded` repeats them; run it when the host is idle.",
+        "repeat them when the host is idle: `penstock run STUDY -o OUT --resume --repeat degraded`.",
         f"The host or the request path may have delayed them by up to "
         f"{number(100 * float(rows['delay_share'].median()))} % of their time (median), "
         f"{number(100 * float(rows['delay_share'].max()))} % at most.",
