@@ -13,12 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from scipy import stats
 
 from penstock.analyse.effects import effects
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.residuals import residual_table
 from penstock.design.plan import Plan, make_plan
+from penstock.report import html
+from penstock.report.all_figures import plates
 from penstock.study.load import load_study
 
 STUDY_TEXT = """penstock: 1
@@ -247,6 +250,13 @@ def _events(rng: np.random.Generator, t0: int, levels: dict[str, str], n: int) -
             "tid": 100 + job,
         }
     )
+
+
+def write_page(out: Path) -> Path:
+    """Write the report's page with its figures, without the files of each for publication."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(html, "plates", lambda outcome, _: plates(outcome, None))
+        return html.write_report(out)
 
 
 def write_example(

@@ -20,8 +20,8 @@ from penstock.analyse.why import reasons
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
 from penstock.report import figures, style
-from penstock.report.html import write_report
 from penstock.text import HEADLINE
+from tests.examples.report import write_page
 from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
 from tests.unit.answered_studies import told as golden
 from tests.unit.planted_study import Planted
@@ -246,7 +246,7 @@ def test_costs_of_wide_intervals_are_drawn_with_their_numbers(tmp_path: Path, wi
 
 
 def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
-    linked = write_report(of_three_levels.path).read_text()
+    linked = write_page(of_three_levels.path).read_text()
     page = re.sub("<a class=.word[^>]*>([^<]*)</a>", r"\1", linked)  # words of the glossary
     answer = page[page.index('id="answer"') : page.index("<nav")]
     assert '<div class="answer">Choose sata-ssd + wal: load is ' in answer

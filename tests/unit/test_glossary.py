@@ -11,8 +11,8 @@ import pytest
 from penstock.analyse.fidelity_counters import __file__ as counters_file
 from penstock.analyse.traced_run import TracedRun
 from penstock.report.glossary import explained, words
-from penstock.report.html import write_report
 from penstock.report.trace.page import write_trace_report
+from tests.examples.report import write_page
 from tests.examples.trace_page import events, write_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     out = shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "out")
     trace = write_bundle(place / "trace", events(300))
     return {
-        "study": write_report(out).read_text(),
+        "study": write_page(out).read_text(),
         "trace": write_trace_report(TracedRun(trace)).read_text(),
     }
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.report.html import write_report
-from tests.examples.report import TWELVE, write_example
+from tests.examples.report import TWELVE, write_example, write_page
 from tests.unit.browser import Browser, opened
 
 #: ten screens of 800 px
@@ -51,7 +50,7 @@ OPEN_ALL = 'document.querySelectorAll("details").forEach(d => { d.open = true; }
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("twelve") / "out"
-    write_report(write_example(place, events=400, shape=TWELVE, invalid=("r005",)))
+    write_page(write_example(place, events=400, shape=TWELVE, invalid=("r005",)))
     return place
 
 
@@ -143,7 +142,7 @@ def test_the_treatments_of_four_factors_are_all_seen_at_1200_px(
     browser: Browser, tmp_path: Path
 ) -> None:
     out = write_example(tmp_path / "out", events=400)
-    write_report(out)
+    write_page(out)
     shown(browser, out / "report.html", 1200)
     browser.value(OPEN_ALL)
     boxes = "[...document.querySelectorAll('#answer .scroll')]"

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.analyse.outcome import Outcome
-from penstock.report import all_figures, figures, html
+from penstock.report import all_figures, figures
 from penstock.report.all_figures import plates
 from penstock.report.html import write_report
-from tests.examples.report import write_example
+from tests.examples.report import write_example, write_page
 
 SECTIONS = (
     "answer validity effects responses prediction fraction patterns utilisation fidelity observers "
@@ -163,14 +163,7 @@ def test_idle_processors_draw_the_same_figures(out: Path, monkeypatch: pytest.Mo
     assert alone["responses", "p99"].drawn
 
 
-@pytest.fixture
-def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page with its figures, without the files of each for publication."""
-    monkeypatch.setattr(html, "plates", lambda outcome, _: plates(outcome, None))
-
-
 @pytest.mark.long
-@pytest.mark.usefixtures("page_only")
 @pytest.mark.parametrize(
     "missing",
     [
@@ -187,7 +180,7 @@ def test_missing_tables_are_said_not_a_crash(
     for name in missing:
         gone = part / name
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    text, _ = read(write_report(part))
+    text, _ = read(write_page(part))
     assert "Not shown" in text
 
 
@@ -195,19 +188,18 @@ def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
     part = tmp_path / "out"
     part.mkdir()
     shutil.copy(out / "plan.json", part)
-    text, _ = read(write_report(part))
+    text, _ = read(write_page(part))
     assert "Not shown" in text
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("page_only")
 def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40)
     study = (out / "study.yaml").read_text()
     (out / "study.yaml").write_text(
         study.replace("Does random", "<script>alert(1)</script> random")
     )
-    text, _ = read(write_report(out))
+    text, _ = read(write_page(out))
     assert "<script>alert" not in text
 
 
