@@ -80,6 +80,8 @@ class Ranking:
         values = pd.to_numeric(runs[response.name], errors="coerce").to_numpy(float)
         between = ends(runs, response.name)
         self.degraded = between is not None
+        self._low: Numbers
+        self._high: Numbers
         self._low, self._high = between or (values, values)
         of_run = [str(treatment) for treatment in runs["treatment_id"].tolist()]
         treatments, self._treatment = np.unique(of_run, return_inverse=True)
