@@ -85,7 +85,7 @@ def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     assert conclusion is not None
     sentences = conclusion.sentences
     assert sentences[0].startswith(
-        "Yes: random instead of sequential divides bandwidth by up to 320 with hdd-7200"
+        "Yes: random instead of sequential divides bandwidth by up to 320 (302–344) with hdd-7200 at ¼ speed, "
     )
     assert "geometric mean of 8 combinations 11×" in conclusion.first.detail
     assert "sata-ssd at ¼ speed + 128KiB block size + 8 jobs" in sentences[1]
@@ -240,6 +240,6 @@ def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
         outcome, effects=pd.concat([table[table["term"] != "jobs"], row.to_frame().T])
     )
     told = by_code(findings(planted), "effect-dominant")[0]
-    assert "is jobs, which explains 99 % of the variation" in told.statement
+    assert told.statement.startswith("jobs: 99 % of the variation in bandwidth")
     assert "F test, p = 3.7e-06 of all terms together" in told.detail
     assert plain[0].statement != told.statement

@@ -261,7 +261,7 @@ def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
     ]
     measured = written(tmp_path / "t.csv", rows).fit
     monkeypatch.setattr(measure_profile, "measurements", lambda out, runs: measured)
-    runs = pd.DataFrame({"valid": [True], "reason": [""], "cell": ["read"]})
+    runs = pd.DataFrame({"valid": [True], "validity": ["valid"], "reason": [""], "cell": ["read"]})
     analysis = SimpleNamespace(runs=runs)
     result: Any = SimpleNamespace(analysis=analysis, valid_runs=1, out=tmp_path)
     fit = profile_verb._fitted(result, "made")

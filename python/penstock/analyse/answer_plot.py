@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.dot_plot import Dot, dot_plot
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.question import kind
 from penstock.text import fitting, named_unit, short, times
-from penstock.text_plot import Dot, dot_plot
 
 #: lines of a plot, at most
 _MOST = 8

@@ -203,7 +203,7 @@ def _by_combination(outcome: Outcome, cost: FactorCost) -> list[str]:
     return [
         f"{lead}{sure} with {where}{chance}, and {rest}{ends} with {elsewhere}",
         f"{lead} with {where}{chance}, and {rest} with {elsewhere}",
-        f"{lead}{sure}{chance}, depending on {listed([term_text(n) for n in most.where])}",
+        f"{lead}{sure} with {where}{chance}",
         f"{lead}{sure}{chance}, depending on the other factors",
     ]
 

@@ -151,7 +151,7 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     data = runs
     if plan.stages:
         data, plan = designed_part(runs, plan)
-    good = used(data, response).to_numpy(bool)
+    good = used(data, response).to_numpy(bool, copy=True)
     if "source" in data.columns:  # what was predicted is no run
         good &= (data["source"].isna() | data["source"].isin(["", "measured"])).to_numpy(bool)
     found: pd.DataFrame = data.loc[good]
