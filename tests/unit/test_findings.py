@@ -85,9 +85,9 @@ def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     assert conclusion is not None
     sentences = conclusion.sentences
     assert sentences[0].startswith(
-        "Yes: random instead of sequential divides bandwidth by up to 320 (302–344) with hdd-7200 at ¼ speed, "
+        "Yes: random instead of sequential divides bandwidth by up to 320 (302–344) with hdd-7200 at ¼ "
     )
-    assert "geometric mean of 8 combinations 11×" in conclusion.first.detail
+    assert "their geometric mean is 11×" in conclusion.first.detail
     assert "sata-ssd at ¼ speed + 128KiB block size + 8 jobs" in sentences[1]
     assert sentences[2].startswith(
         "Best: sata-ssd at ¼ speed + sequential + 128KiB block size + 8 jobs: "

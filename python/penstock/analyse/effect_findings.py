@@ -267,11 +267,7 @@ def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
         + (f" with {outcome.phrase(c.where)}" if c.where else "")
         for c in sorted(cost.cells, key=lambda c: -c.ratio)[:4]
     ]
-    mean = (
-        f"; geometric mean of {len(cost.cells)} {times(cost.overall)}"
-        if len(cost.cells) > 1
-        else ""
-    )
+    mean = f"; their geometric mean is {times(cost.overall)}" if len(cost.cells) > 1 else ""
     level, other = _levels(outcome, cost)
     return (
         f"{other} over {level}, more than 1 where {level} is worse, of geometric means with "
