@@ -76,6 +76,8 @@ class Analysis:
         parts = [[] if self.conclusion is None else self.conclusion.lines(), self.plot, self.ranked]
         speeds = [] if self.outcome is None else self.outcome.speeds.scales
         runs = f"{self.valid_runs} of {len(self.runs)} runs valid"
+        degraded = int(self.runs["validity"].eq(DEGRADED).sum()) if "validity" in self.runs else 0
+        runs += f", {degraded} of them degraded" if degraded else ""
         slowed = f"disks emulated at {listed([speed(s) for s in speeds])}"
         size = "" if self.outcome is None else size_sentence(self.outcome).strip()
         parts.append([" · ".join([runs, slowed] if speeds not in ([], [1.0]) else [runs])])
