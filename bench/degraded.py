@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+from statsmodels.stats.proportion import proportion_confint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -81,7 +82,7 @@ while True:
 
 @dataclass
 class Counted:
-    """What the studies of one occupation came to."""
+    """Counts over the studies of one occupation."""
 
     runs: dict[str, int] = field(default_factory=lambda: {"valid": 0, "degraded": 0, "invalid": 0})
     inside: int = 0
@@ -109,8 +110,8 @@ def computing_s(tries: int = 400) -> float:
 @contextlib.contextmanager
 def occupied(share: float, cpus: int) -> Iterator[None]:
     """Busy loops on each processor for that share of the time."""
-    words = [sys.executable, "-c", SPIN, str(share)]
-    loops = [subprocess.Popen(words) for _ in range(cpus if share > 0 else 0)]
+    spin = [sys.executable, "-c", SPIN, str(share)]
+    loops = [subprocess.Popen(spin) for _ in range(cpus if share > 0 else 0)]
     try:
         yield
     finally:
@@ -128,17 +129,10 @@ def study(place: Path, share: float, replicates: int, seed: int, cpus: int) -> P
     )  # fmt: skip
     (place / "degraded.study.yaml").write_text(text)
     out = place / "out"
-    words = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "run",
-        str(place / "degraded.study.yaml"),
-        "-o",
-        str(out),
-    ]
+    command = [sys.executable, "-m", "penstock", "run", str(place / "degraded.study.yaml")]
+    command += ["-o", str(out), "--quiet", "--keep-going"]
     with occupied(share, cpus):
-        subprocess.run([*words, "--quiet", "--keep-going"], check=False, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
     return out
 
 
@@ -174,10 +168,8 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     """95 % interval of a share (Wilson 1927)."""
     if of == 0:
         return 0.0, 1.0
-    z, p = 1.96, hits / of
-    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
-    half = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
-    return middle - half, min(middle + half, 1.0)
+    low, high = proportion_confint(hits, of, method="wilson")
+    return float(low), float(high)
 
 
 def main() -> int:
@@ -188,9 +180,9 @@ def main() -> int:
     options.add_argument("--replicates", type=int, default=3)
     options.add_argument("--shares", default="0,5,20,50")
     record.option(options)
-    given = options.parse_args()
-    shares = [0, 50] if given.quick else [float(s) for s in given.shares.split(",")]
-    studies = 1 if given.quick else given.studies
+    arguments = options.parse_args()
+    shares = [0, 50] if arguments.quick else [float(s) for s in arguments.shares.split(",")]
+    studies = 1 if arguments.quick else arguments.studies
     cpus = len(os.sched_getaffinity(0))
     true = {"none": READS * SERVICE_S, "some": READS * (SERVICE_S + computing_s())}
     print(f"true times: none {true['none']:.3f} s, some {true['some']:.3f} s; {cpus} processors")
@@ -200,17 +192,17 @@ def main() -> int:
         counted = Counted()
         for number in range(studies):
             with tempfile.TemporaryDirectory() as place:
-                out = study(Path(place), share / 100, given.replicates, number + 1, cpus)
+                out = study(Path(place), share / 100, arguments.replicates, number + 1, cpus)
                 if (out / "runs.parquet").exists():
                     count(out, true, counted)
         low, high = wilson(counted.inside, counted.runs["degraded"])
         failed |= high < 0.95 or counted.wrong > 0
-        made = ", ".join(f"{n} {name}" for name, n in counted.runs.items())
+        validity = ", ".join(f"{n} {name}" for name, n in counted.runs.items())
         bias = pd.Series(counted.bias, dtype=float)
         share_of = pd.Series(counted.shares, dtype=float).median()
         others = pd.Series(counted.others, dtype=float).mean()
         print(
-            f"{share:3.0f} % occupied, others used {others:.2f} processors: {made}\n"
+            f"{share:3.0f} % occupied, others used {others:.2f} processors: {validity}\n"
             f"  bias of all runs {100 * bias.median():+.1f} % (median), {100 * bias.max():+.1f} % (most)\n"
             f"  degraded runs: true time within the bound in {counted.inside} of {counted.runs['degraded']} "
             f"(95 % interval {100 * low:.0f}-{100 * high:.0f} %); bound {100 * share_of:.0f} % of time\n"
@@ -223,9 +215,9 @@ def main() -> int:
         rows.append(record.share(case, "", what, counted.inside, of, 0.95))
         blind += counted.inside_blind
         all_degraded += counted.runs["degraded"]
-    found = {"no bounds": all_degraded == 0 or blind < 0.95 * all_degraded}
-    record.keep(given.record, rows, found)
-    return int(failed or not all(found.values()))
+    planted = {"no bounds": all_degraded == 0 or blind < 0.95 * all_degraded}
+    record.keep(arguments.record, rows, planted)
+    return int(failed or not all(planted.values()))
 
 
 if __name__ == "__main__":
