@@ -28,7 +28,7 @@ LABELS = {
     "Main factor": ("effect-dominant", "effect-interaction"),
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
-    "No effect": ("tie", "effect-bound"),
+    "No effect": ("tie",),
     "Host": ("run-degraded",),
     "Unknown": (
         "effect-few-runs",
@@ -129,16 +129,16 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
     if nothing := of("nothing-valid", most=1):
         return nothing
     which = kind(outcome.question) == "which"
-    asked = [] if which else of("cost", "remedy", most=2)
+    effect = [] if which else of("cost", "remedy", most=2)
     best = of(
         "recommendation", "responses-conflict", "tie-decided", "compromise", "responses-agree"
     )
-    if asked and _repeats_cost(outcome, asked[0], best):
+    if effect and _repeats_cost(outcome, effect[0], best):
         best = [f for f in best if f.code != "recommendation"]
     matters = of("effect-dominant", most=1) if len(outcome.factors) > 1 else []
-    first = [*asked, *best]
     return [
-        *first,
+        *effect,
+        *best,
         *of("effect-few-runs", "time-scales-differ", most=2),
         *of_main("effect-or-drift"),
         *of_main("effect-aliased"),

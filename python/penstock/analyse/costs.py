@@ -257,17 +257,17 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     if not levels:
         return None
     runs = runs[used(runs, response.name)]
-    known = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
-    runs = runs[known]
+    complete = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
+    runs = runs[complete]
     values = runs[response.name].to_numpy(float)
     low, high = ends(runs, response.name) or (values, values)
     if not len(values) or (low <= 0).any():
         return None
-    made = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
+    keys = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
     logs = np.log(values)
     moved = np.column_stack([logs, logs - np.log(low), np.log(high) - logs])
     by_cell: dict[tuple[str, ...], list[Values]] = defaultdict(list)
-    for key, row in zip(made, moved, strict=True):
+    for key, row in zip(keys, moved, strict=True):
         by_cell[key].append(row)
     ranked = ranking(outcome, response)
     error, df = ranked.differences.error

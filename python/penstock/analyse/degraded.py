@@ -36,7 +36,7 @@ def degraded(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _by_what(outcome: Outcome, rows: pd.DataFrame) -> str:
-    """How many processors other programs used, where it was recorded."""
+    """The processors that other programs used, if recorded: `: other programs used 0.9 of 2 processors`."""
     used = pd.to_numeric(rows["others_cpus"], errors="coerce").dropna()
     cpus = (outcome.manifest(str(rows["run_id"].iloc[0])).get("host") or {}).get("cpus")
     if used.empty or not cpus:

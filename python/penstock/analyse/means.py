@@ -29,7 +29,7 @@ from penstock.analyse.differences import Differences, blocks_of, settings_of
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.spread import Error, Spread
 from penstock.archive.schemas import TABLES, described
-from penstock.text import fitting, named_unit, number, span, times
+from penstock.text import COLUMNS, fitting, named_unit, number, span, times
 
 Numbers = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
@@ -429,7 +429,7 @@ def _behind(mean: Mean, factor: float) -> str:
     return f"{'+' * (mean.off > 0)}{number(factor * mean.off)}"
 
 
-def ranked_lines(outcome: Outcome, most: int = 12, columns: int = 100) -> list[str]:
+def ranked_lines(outcome: Outcome, most: int = 12, columns: int = COLUMNS) -> list[str]:
     """The ranked table for a terminal of so many columns, with at most so many treatments."""
     for brief in (False, True):
         heads, rows = ranked_columns(outcome, brief=brief)

@@ -91,11 +91,11 @@ class Delay:
         Rates are corrected by the share of the span, times by that of the time with requests; durations
         (longer than that time, or the `wall` time itself) by the delay. Other units may be off either way.
         """
-        dimension = parse_unit(unit).dimension if unit else "count"
-        if dimension == "time":
-            seconds = value * parse_unit(unit).factor
-            if wall or seconds > self.active_s:
-                scale = parse_unit(unit).factor
+        parsed = parse_unit(unit) if unit else None
+        dimension = parsed.dimension if parsed else "count"
+        if parsed and dimension == "time":
+            scale = parsed.factor
+            if wall or value * scale > self.active_s:
                 low = value - self.late_s / scale
                 return (low, value + self.early_s / scale) if low > 0 else None
             low = 1 - self.late_s / self.active_s
