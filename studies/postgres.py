@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -42,7 +43,7 @@ STUDY = HERE.parent / "examples" / "postgres.study.yaml"
 GOLDEN = HERE.parent / "tests" / "golden"
 FIRST, LATER = GOLDEN / "postgres-archive", GOLDEN / "postgres-later"
 BAR = 0.85
-DISKS = "[hdd-7200, sata-ssd]"
+LEVELS = re.compile(r"(?<=  disk:   {levels: )[^\n]+(?=}\n)")
 SWAPPED = "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}"
 ABOUT = (
     "Transactions per second and a cold scan on disk × memory, from the traces of the treatment with most "
@@ -58,20 +59,23 @@ def manifests(archive: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield path, json.loads(path.read_text())
 
 
-def judged(archive: Path, disks: str = DISKS) -> tuple[str, Score]:
+def judged(archive: Path, disks: str = "") -> tuple[str, Score]:
     """The basis's treatment, and how good the predictions of the others are. The archive stays as it is."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "archive"
         shutil.copytree(archive, copy)
         text = (copy / "study.yaml").read_text()
-        (copy / "study.yaml").write_text(text.replace(DISKS, disks))
+        (copy / "study.yaml").write_text(LEVELS.sub(disks, text) if disks else text)
         frame = predict_study(copy)
         return str(frame["basis_treatment"].iloc[0]), score(frame)
 
 
 def crossed(first: Path, second: Path, to: Path) -> None:
-    """The first archive with what the second measured of all runs whose traces it does not hold."""
+    """The traces of the first archive with the study and the other runs of the second."""
     shutil.copytree(first, to)
+    for path in (second / "study.yaml", second / "hdd.json"):
+        if path.exists():
+            shutil.copy(path, to)
     for path, _ in manifests(to):
         if not (path.parent / "io_events.parquet").exists():
             shutil.copy(second / path.relative_to(to), path)

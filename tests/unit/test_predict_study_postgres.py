@@ -33,7 +33,9 @@ def archive(where: Path, **replaced: str) -> Path:
     shutil.copytree(ARCHIVE, out)
     text = (out / "study.yaml").read_text()
     for old, new in replaced.items():
-        old = {"disk": "[hdd-7200, sata-ssd]", "memory": "[96MiB, 512MiB]"}[old]
+        old = {"disk": "{hdd-7200: ./hdd.json, sata-ssd: sata-ssd}", "memory": "[96MiB, 512MiB]"}[
+            old
+        ]
         assert old in text
         text = text.replace(old, new)
     (out / "study.yaml").write_text(text)
@@ -79,7 +81,7 @@ def test_a_profile_that_is_40_percent_off_falls_below_the_bar(
     tmp_path: Path, factor: float
 ) -> None:
     """Planted failure: the hard disk's service times are not what the measured disk had."""
-    wrong = scaled(read_profile("hdd-7200", tmp_path), factor)
+    wrong = scaled(read_profile("./hdd.json", ARCHIVE), factor)
     out = archive(tmp_path, disk="{hdd-7200: ./wrong.json, sata-ssd: sata-ssd}")
     (out / "wrong.json").write_text(json.dumps(wrong))
     assert score(predict_study(out, seeds=7)).share < BAR
@@ -87,7 +89,7 @@ def test_a_profile_that_is_40_percent_off_falls_below_the_bar(
 
 def test_swapped_disks_fall_below_the_bar(tmp_path: Path) -> None:
     """Planted failure: each disk has the other's profile."""
-    out = archive(tmp_path, disk="{hdd-7200: sata-ssd, sata-ssd: hdd-7200}")
+    out = archive(tmp_path, disk="{hdd-7200: sata-ssd, sata-ssd: ./hdd.json}")
     found = score(predict_study(out, "t04", seeds=3))
     assert found.share < 0.5
     assert found.worst > 1

@@ -163,6 +163,14 @@ def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
     assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""
 
 
+@pytest.mark.parametrize("name", ["hdd-7200", "hdd-7200-seek"])
+def test_a_place_is_written_once_in_a_turn_without_a_write_cache(name: str) -> None:
+    """7200 turns per minute: at most 120 rewrites/s that each wait for the medium."""
+    service = load_profile(name)
+    rewrite = service.moments("write", True, 8192).mean + service.moments("flush", False, 0).mean
+    assert 100 <= 1 / rewrite <= 120
+
+
 def test_programs_that_flush_each_write_ask_for_both() -> None:
     ssd = load_profile("px05smb040")
     eager, host = _Host(flushed_iops=1e9), _Host(flushed_iops=1_000)
