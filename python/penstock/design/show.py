@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from penstock.design.caution import roman
 from penstock.design.changes import Step
 from penstock.design.plan import Plan
 from penstock.spec import describe
-from penstock.spec.study import Study
+from penstock.spec.study import Level, Study
 from penstock.text import COLUMNS, at_speed, tenths
 
 #: what the models of `penstock.design.kinds.base` estimate
@@ -155,7 +156,7 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
         unit = f" [{factor.unit}]" if factor.unit else ""
         levels = ", ".join(
             at_speed(
-                level.name if level.name == str(level.value) else f"{level.name} ({level.value})",
+                level.name if level.name == _text(level) else f"{level.name} ({_text(level)})",
                 scales(factor.name, level.name),
             )
             for level in factor.levels
@@ -163,6 +164,12 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
         yield from textwrap.wrap(
             f"{factor.name}{unit}: {levels}", COLUMNS, initial_indent="  ", subsequent_indent="    "
         )
+
+
+def _text(level: Level) -> str:
+    """What templates get of a level; of a mapping or list its JSON."""
+    parts = isinstance(level.value, dict | list)
+    return json.dumps(level.value).replace('"', "") if parts else str(level.value)
 
 
 def _design(plan: Plan) -> Iterator[str]:

@@ -270,7 +270,9 @@ def is_max(value: Any) -> bool:
     return isinstance(value, str) and value.strip() == MAX
 
 
-def _bad_space(bad: BadSpaceFile) -> dict[str, Any]:
+def _bad_space(bad: BadSpaceFile) -> dict[str, Any] | None:
+    if parse_portion(bad.share) == 0:
+        return None
     found: dict[str, Any] = {"share": parse_portion(bad.share), "mode": bad.mode}
     if bad.seed is not None:
         found["seed"] = int(bad.seed)

@@ -24,6 +24,7 @@ from penstock.spec.quantities import (
     Iops,
     OneOrEach,
     OrMax,
+    OrTemplate,
     Owner,
     Part,
     Portion,
@@ -162,11 +163,13 @@ class DiskFile(Part):
     size: Size | None = Field(None, description="Space the disk's data needs at most.")
     mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
     backend: Backend | None = Field(None, description="What makes it so; chosen by what is asked.")
-    limits: LimitsFile | None = Field(None, description="Upper limits, each for itself.")
+    limits: Annotated[LimitsFile, OrTemplate()] | None = Field(
+        None, description="Upper limits, each for itself."
+    )
     readahead: SizeFromZero | None = Field(
         None, description="What the node's kernel reads ahead at most; 128KiB."
     )
-    features: FeaturesFile | None = Field(
+    features: Annotated[FeaturesFile, OrTemplate()] | None = Field(
         None, description="What is otherwise than the profile says."
     )
     seed: Seed | None = Field(None, description="Of its draws; chosen by penstock.")
@@ -329,10 +332,12 @@ class EventFile(WireFile):
     when: ConditionFile | None = Field(None, description="Instead: what it waits for.")
     nodes: Patterns = Field(["*"], description="Which nodes: names or patterns; all.")
     disk: Text | None = Field(None, description="The disk that changes.")
-    limits: Annotated[LimitsFile, OrMax()] | None = Field(
+    limits: Annotated[LimitsFile, OrMax(), OrTemplate()] | None = Field(
         None, description="Its limits; others stay. max: none of them."
     )
-    features: FeaturesFile | None = Field(None, description="Its features; others stay.")
+    features: Annotated[FeaturesFile, OrTemplate()] | None = Field(
+        None, description="Its features; others stay."
+    )
     profile: Text | None = Field(None, description="Its profile.")
     time_scale: Scale | None = Field(None, description="How many times slower than that profile.")
     power_cut: Flag | None = Field(None, description="It loses what was not flushed.")

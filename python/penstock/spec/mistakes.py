@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from penstock.errors import Mistake
 from penstock.spec.names import suggestion
-from penstock.spec.source import Source
+from penstock.spec.source import Path, Source
 
 
 def in_order(mistakes: list[Mistake]) -> list[Mistake]:
@@ -43,9 +43,9 @@ _BOUNDS = {
 }
 
 
-def _located(source: Source, detail: ErrorDetails) -> tuple[str | int, ...]:
-    """The path in the file: Pydantic's own, without the names of union members."""
-    node: Any = source.value
+def located(document: Any, detail: ErrorDetails) -> Path:
+    """The path in the document: Pydantic's own, without the names of union members."""
+    node = document
     path: list[str | int] = []
     steps = detail["loc"]
     for i, step in enumerate(steps):
@@ -62,19 +62,27 @@ def _located(source: Source, detail: ErrorDetails) -> tuple[str | int, ...]:
 
 def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str) -> None:
     """Adds to `source` what Pydantic found wrong against `model`, which `page` documents."""
-    path, kind = _located(source, detail), detail["type"]
+    path = located(source.value, detail)
+    note_at(source, path, path, detail, model, page)
+
+
+def note_at(
+    source: Source, where: Path, path: Path, detail: ErrorDetails, model: type[BaseModel], page: str
+) -> None:
+    """As `note`, for what stands at `where` in the file and at `path` in `model`."""
+    kind = detail["type"]
     if kind == "missing":
-        here, name = path[:-1], str(path[-1])
-        what = _described(model, here, name, page)
+        here, name = where[:-1], str(path[-1])
+        what = _described(model, path[:-1], name, page)
         above = f" in {_dotted(here)}" if here else ""
         source.mistake(here, f"no '{name}'{above}", f"the key {name}: {what}", key=True)
     elif kind == "extra_forbidden":
         known = keys_at(model, path[:-1])
         name = str(path[-1])
         expected = f"one of {', '.join(known)}{suggestion(name, known)}"
-        source.mistake(path, f"the unknown key '{name}'", expected, key=True)
+        source.mistake(where, f"the unknown key '{name}'", expected, key=True)
     else:
-        source.mistake(path, _found(detail["input"]), expected_of(detail))
+        source.mistake(where, _found(detail["input"]), expected_of(detail))
 
 
 def expected_of(detail: ErrorDetails) -> str:

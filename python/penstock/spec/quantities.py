@@ -324,6 +324,21 @@ class OrMax:
 
 
 @dataclass(frozen=True)
+class OrTemplate:
+    """Accepts a template in place of a mapping: `Annotated[FeaturesFile, OrTemplate()]`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [handler(schema["schema"]), {"type": "string", "pattern": r"\{"}]}
+
+    @staticmethod
+    def _check(value: Any, inner: Any) -> Any:
+        return value if is_template(value) else inner(value)
+
+
+@dataclass(frozen=True)
 class Choice:
     """Makes a text one of these words, or a template: `Annotated[str, Words("a", "b")]`."""
 

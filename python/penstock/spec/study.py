@@ -53,10 +53,13 @@ class _Frozen(BaseModel):
 
 
 class Level(_Frozen):
-    """One level of a factor: its name in tables and the value that templates get."""
+    """One level of a factor: its name in tables and the value that templates get.
+
+    A mapping or list is the value of a template that stands alone in the platform.
+    """
 
     name: str
-    value: str | int | float
+    value: str | int | float | dict[str, Any] | list[Any]
 
 
 def level_name(said: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 from collections.abc import Mapping
@@ -138,10 +139,22 @@ def doubled(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def filled_in(value: Any, values: Mapping[str, str]) -> Any:
-    """Plain values (mappings, lists, texts) with every template filled in; raises as `fill` does."""
+def name_alone(text: str) -> str:
+    """The name of a template that consists of it alone, such as `{fault}`; else nothing."""
+    match = _PIECE.fullmatch(text.strip())
+    return (match.group(1) or "").strip() if match else ""
+
+
+def filled_in(value: Any, values: Mapping[str, Any]) -> Any:
+    """Plain values (mappings, lists, texts) with every template filled in; raises as `fill` does.
+
+    A template that stands alone is replaced by its value, also by a mapping or list.
+    """
     if isinstance(value, dict):
         return {k: filled_in(v, values) for k, v in value.items()}
     if isinstance(value, list):
         return [filled_in(v, values) for v in value]
-    return fill(value, values) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    alone = values.get(name_alone(value))
+    return copy.deepcopy(alone) if isinstance(alone, dict | list) else fill(value, values)

@@ -121,8 +121,8 @@ def _levels(
     for key, name, value in found:
         here = (*path, key)
         fault = name_fault(name)
-        if value is None or isinstance(value, list | dict):
-            source.mistake(here, _shown(value), "a level: text or a number")
+        if value is None or (isinstance(value, list | dict) and isinstance(key, int)):
+            source.mistake(here, _shown(value), "a level: text or a number; a mapping has a name")
         elif isinstance(value, float) and not math.isfinite(value):
             source.mistake(here, _shown(value), "a finite number")
         elif fault is not None:

@@ -10,17 +10,18 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from penstock.errors import BadInput
 from penstock.platform.check_emulation import Machines, check_emulation, networks_of
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.spec.machine import NodeFile, PlatformFile, node_names
-from penstock.spec.mistakes import expected_of
+from penstock.spec.mistakes import expected_of, located, note_at
 from penstock.spec.names import BUILT_IN, OF_STORE, listed, suggestion
 from penstock.spec.quantities import AUTO, is_template
 from penstock.spec.source import Path, Source
 from penstock.spec.template import filled_in, names_in
-from penstock.study.references import Names, filled
+from penstock.study.references import Names, filled, template_value
 from penstock.study.store import check_store
 from penstock.study.time_scales import entry, possible
 
@@ -132,6 +133,8 @@ def check_platform(
             for value, where in filled(source, (*_AT, *path), text, names):
                 if is_profile:
                     _profile(source, where, value, base_dir, profiles)
+                elif isinstance(value, dict | list):
+                    _part(source, platform, path, value, where)
                 elif expected := _auto_by_factor(path, value) or _refusal(platform, path, value):
                     source.mistake(where, f"'{value}'", expected)
             used.update(dict.fromkeys(f for f in names.factors if f in names_of(text)))
@@ -189,6 +192,19 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def _refusal(platform: Any, path: Path, value: str) -> str:
     """What is expected instead of `value` at `path` of the platform; nothing if it may stand there."""
+    for _, detail in _refusals(platform, path, value):
+        return expected_of(detail).removesuffix(", or a template")
+    return ""
+
+
+def _part(source: Source, platform: Any, path: Path, value: Any, where: Path) -> None:
+    """Notes mistakes of a mapping or list level, for `path` of the platform, at `where` of the file."""
+    for at, detail in _refusals(platform, path, value):
+        note_at(source, (*where, *at[len(path) :]), at, detail, PlatformFile, "docs/study-file.md")
+
+
+def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDetails]]:
+    """What Pydantic refuses of the platform with `value` at `path`, there or below."""
     changed = copy.deepcopy(platform)
     inner = changed
     for step in path[:-1]:
@@ -197,17 +213,16 @@ def _refusal(platform: Any, path: Path, value: str) -> str:
     try:
         PlatformFile.model_validate(changed)
     except ValidationError as error:
-        for detail in error.errors():
-            if tuple(s for s in detail["loc"] if s in path)[: len(path)] == path:
-                return expected_of(detail).removesuffix(", or a template")
-    return ""
+        details = [(located(changed, detail), detail) for detail in error.errors()]
+        return [(at, detail) for at, detail in details if at[: len(path)] == path]
+    return []
 
 
 def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: list[str]) -> None:
     """The platform of every treatment, as far as treatments differ in it."""
     levels = [[(f, v) for v in names.factors[f].values()] for f in factors]
     for chosen in itertools.islice(itertools.product(*levels), _MOST_WHOLE):
-        values = {f: str(v) for f, v in chosen}
+        values = {f: template_value(v) for f, v in chosen}
         try:
             file = PlatformFile.model_validate(filled_in(platform, {**values, "study_dir": "."}))
         except (ValidationError, KeyError, ValueError):

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.spec.names import BUILT_IN, OF_NODES, OF_STORE, listed, suggestion
 from penstock.spec.source import Path, Source
 from penstock.spec.study import level_name
-from penstock.spec.template import LoneBrace, fill, names_in
+from penstock.spec.template import LoneBrace, filled_in, name_alone, names_in
 
 #: most fillings of one text that are looked at
 _MOST_FILLINGS = 4096
@@ -26,6 +26,10 @@ class Names:
     order: list[str] = field(default_factory=list)  # the nodes, first to last
     used: set[str] = field(default_factory=set)
     store: bool = False  # whether there is a shared store
+
+    def is_part(self, factor: str) -> bool:
+        """True for a factor with a level that is a mapping or a list."""
+        return any(isinstance(v, dict | list) for v in self.factors[factor].values())
 
 
 def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
@@ -78,6 +82,10 @@ def templates(
     for name in found:
         if name in names.factors:
             names.used.add(name)
+            if names.is_part(name) and (disks or name_alone(text) != name):
+                found_there = f"the factor '{name}', whose levels are mappings or lists"
+                source.mistake_in(path, f"{{{name}}}", found_there, "a factor of texts or numbers")
+                good = False
         elif not _known(source, path, name, names, disks=disks, on=on):
             good = False
     return [n for n in found if n in names.factors] if good else None
@@ -118,22 +126,27 @@ def _known(
     return False
 
 
-def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tuple[str, Path]]:
-    """Every text that a platform template can become, each with the place of what decides it."""
+def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tuple[Any, Path]]:
+    """Every value that a platform template can become, each with the place of what decides it."""
     factors = templates(source, path, text, names, disks=False)
     if factors is None:
         return
-    alone = len(factors) == 1 and text.strip() == f"{{{factors[0]}}}"
+    alone = len(factors) == 1 and name_alone(text) == factors[0]
     for chosen in itertools.islice(
         itertools.product(*(names.factors[f].items() for f in factors)), _MOST_FILLINGS
     ):
-        values = {f: str(v) for f, (_, v) in zip(factors, chosen, strict=True)}
+        values = {f: template_value(v) for f, (_, v) in zip(factors, chosen, strict=True)}
         where = path
         if alone:
             levels = _levels_of(source.value, factors[0])
             keys = [k for k, n, _ in level_values(levels) if n == chosen[0][0]]
             where = ("factors", factors[0], "levels", *keys)
-        yield fill(text, {**values, "study_dir": "."}), where
+        yield filled_in(text, {**values, "study_dir": "."}), where
+
+
+def template_value(level: Any) -> Any:
+    """What a level gives to templates: its text, or its mapping or list."""
+    return level if isinstance(level, dict | list) else str(level)
 
 
 def _levels_of(document: Any, factor: str) -> Any:

@@ -146,10 +146,12 @@ def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[Re
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
     """The run of `treatment` (factor → level name), factors filled in. KeyError for an unknown level."""
-    values = {f.name: str(f.level(treatment[f.name]).value) for f in study.factors}
-    early = {**values, "study_dir": str(study.base_dir)}
+    levels = {f.name: f.level(treatment[f.name]).value for f in study.factors}
+    parts = {name: value for name, value in levels.items() if isinstance(value, dict | list)}
+    early = {name: str(value) for name, value in levels.items() if name not in parts}
+    early["study_dir"] = str(study.base_dir)
     work = study.workload
-    platform = _platform(study, treatment, early)
+    platform = _platform(study, treatment, {**early, **parts})
     return ResolvedRun(
         treatment={f.name: treatment[f.name] for f in study.factors},
         nodes=tuple(
@@ -216,7 +218,7 @@ def _kept(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 
 
 def _platform(
-    study: Study, treatment: Mapping[str, str], values: Mapping[str, str]
+    study: Study, treatment: Mapping[str, str], values: Mapping[str, Any]
 ) -> PlatformFile:
     """The study's platform with every factor filled in. BadInput where that makes no platform."""
     said = filled_in(picked(study.document["platform"], treatment, values), values)

@@ -126,7 +126,7 @@ class Claim:
 def numeric(factor: Factor) -> list[float] | None:
     """The numbers of a quantitative factor's levels; None where one is a text, also one of digits, or where
     they are not finite and different."""
-    found = [float(v.value) for v in factor.levels if not isinstance(v.value, str)]
+    found = [float(v.value) for v in factor.levels if isinstance(v.value, int | float)]
     good = len(found) == len(factor.levels) and all(map(math.isfinite, found))
     return found if good and len(set(found)) == len(found) else None
 

@@ -163,7 +163,10 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             "y": runs[up].astype(str),
         }
     ).value_counts()
-    names = {n: {lv.name: float(lv.value) for lv in factors[n].levels} for n in (across, up)}
+    names = {
+        n: dict(zip([v.name for v in factors[n].levels], numbers_of(factors[n]) or [], strict=True))
+        for n in (across, up)
+    }
     places = [(str(key[0]), str(key[1])) for key in counted.index]
     dots = axes.scatter(
         [names[across][x] for x, _ in places],
