@@ -270,6 +270,8 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
         ("How much slower than a stream are random requests?", "how much", "costs"),
         ("What does a client gain that looks at the latency?", "how much", "helps"),
         ("How long does TeraSort take on slower disks?", "how much", "costs"),
+        ("How many commits does each fault of the disk cost?", "how much", "costs"),
+        ("How many workers are best?", "which", ""),
         ("Does random access cost anything, and what removes it?", "whether", "costs"),
         ("Do replicas of a file that all machines read pay?", "whether", "helps"),
         ("Do real systems run unmodified on emulated disks?", "whether", ""),

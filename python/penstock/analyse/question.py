@@ -6,7 +6,8 @@ import re
 
 _HOW_MUCH = re.compile(
     r"\b(how (much|long|far|fast|slow|large|big|strong\w*)|by how|what (does|do|would|is the)\b.*\b"
-    r"(cost|costs|gain|gains|price|difference|effect|influence|penalty|overhead))\b"
+    r"(cost|costs|gain|gains|price|difference|effect|influence|penalty|overhead)"
+    r"|how many\b.*\b(cost|costs|gain|gains|lose|loses|save|saves))\b"
 )
 _WHICH = re.compile(
     r"^\W*(which|what|where|when|how (should|many)|choose|find|who)\b|\bwhich of\b|\bbest\b|\bfastest\b"
