@@ -271,8 +271,9 @@ class Store:
     def choose(self, task: Json, idle: list[Host]) -> Host | None:
         if task["machine"] is not None:
             return next((h for h in idle if h.name == task["machine"]), None)
+        spread = min(idle, key=lambda h: (h.slots - idle.count(h), h.index))
         if not self.by_location:
-            return idle[0]
+            return spread
         held = {h.index: 0 for h in idle}
         for step in task["operations"]:
             if step["op"] == "read":
@@ -280,10 +281,11 @@ class Store:
                     for h in hosts:
                         if h.index in held:
                             held[h.index] += size
-        return max(idle, key=lambda h: (held[h.index], -h.index))
+        most = max(idle, key=lambda h: (held[h.index], -h.index))
+        return most if held[most.index] else spread
 
     def schedule(self) -> Steps:
-        """Ready tasks in order; idle machines by index; one task per machine."""
+        """Ready tasks in order, each on the idle machine that runs the fewest, then by index."""
         env, tasks = self.env, self.workload["tasks"]
         for given in self.workload["files"]:
             if given["preloaded"]:

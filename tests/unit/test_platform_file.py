@@ -119,7 +119,12 @@ def test_numbers_and_defaults():
     }
     assert lowered["store"]["chunk_bytes"] == 1 << 20
     assert lowered["store"]["stripe_width"] is None
-    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0, "inputs": "read"}
+    assert lowered["scheduler"] == {
+        "kind": "workqueue",
+        "wait_s": 0.0,
+        "inputs": "read",
+        "fill": "spread",
+    }
 
 
 @pytest.mark.parametrize(

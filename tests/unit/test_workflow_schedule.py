@@ -56,6 +56,18 @@ def test_tasks_wait_for_those_whose_files_they_read() -> None:
     assert queue.finished
 
 
+def test_tasks_spread_over_hosts_or_fill_the_first() -> None:
+    jobs = Workload(
+        "jobs", (), tuple(Task(f"t{i}", (Operation("compute", seconds=1.0),)) for i in range(5))
+    )
+    hosts = dict.fromkeys(("n-0", "n-1", "n-2"), 2)
+    groups = dict.fromkeys(hosts, "n")
+    spread = Scheduler(jobs, hosts, groups, by_data=False)
+    assert [host for _, host in spread.next()] == ["n-0", "n-1", "n-2", "n-0", "n-1"]
+    packed = Scheduler(jobs, hosts, groups, by_data=False, pack=True)
+    assert [host for _, host in packed.next()] == ["n-0", "n-0", "n-1", "n-1", "n-2"]
+
+
 def test_a_task_that_is_not_to_begin_yet_takes_no_slot() -> None:
     jobs = Workload(
         "jobs",

@@ -368,6 +368,36 @@ fn slots_speed_launch_and_stagger() {
     assert_eq!(run(&four, &one).makespan_s, 6.0);
 }
 
+#[test]
+fn tasks_spread_over_hosts_or_fill_the_first() {
+    let tasks: Vec<_> = (0..5)
+        .map(|i| json!({"name": format!("t{i}"), "operations": [{"op": "compute", "seconds": i + 1}]}))
+        .collect();
+    let five = work(json!([]), json!(tasks));
+    let mut three = network(3);
+    for host in 0..3 {
+        three["hosts"][host]["client"] = json!({"slots": 2});
+    }
+    let places = |network: &Value| -> Vec<String> {
+        let done = run(&five, network);
+        (0..5).map(|i| host_of(&done, &format!("t{i}"))).collect()
+    };
+    assert_eq!(places(&three), ["h0", "h1", "h2", "h0", "h1"]);
+    three["scheduler"] = json!({"fill": "pack"});
+    assert_eq!(places(&three), ["h0", "h0", "h1", "h1", "h2"]);
+    // a host that has become idle again is as empty as one that never worked
+    three["scheduler"] = json!({"fill": "spread"});
+    let later = json!([
+        {"name": "first", "operations": [{"op": "compute", "seconds": 1}]},
+        {"name": "second", "operations": [{"op": "compute", "seconds": 9}]},
+        {"name": "third", "after": ["first"], "operations": [{"op": "compute", "seconds": 1}]},
+    ]);
+    assert_eq!(
+        host_of(&run(&work(json!([]), later), &three), "third"),
+        "h0"
+    );
+}
+
 /// 20 ms for each file with tags that a task writes, whatever it reads; 30 ms to find what another wrote.
 #[test]
 fn setting_tags_and_finding_files_take_time() {

@@ -273,6 +273,10 @@ class SchedulerFile(Part):
         description="What of a task's inputs counts for data_location: the bytes that it reads, or "
         "all of each file that it reads from.",
     )
+    fill: Literal["spread", "pack"] = Field(
+        "spread",
+        description="Which of several hosts with a free slot: the one that runs the fewest tasks; the first.",
+    )
 
 
 class LaunchFile(Part):

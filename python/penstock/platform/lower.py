@@ -255,6 +255,7 @@ class Lowering:
                 if file.scheduler.wait == "forever"
                 else parse_duration(file.scheduler.wait),
                 "inputs": file.scheduler.inputs,
+                "fill": file.scheduler.fill,
             },
             "launch": {
                 "overhead": time_of(file.launch.overhead),

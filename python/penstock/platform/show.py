@@ -206,7 +206,9 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
     )
     wait = lowered["scheduler"]["wait_s"]
     waits = "" if wait == 0 else ", waits " + ("for ever" if wait is None else time_text(wait))
-    table.add_row("scheduler", lowered["scheduler"]["kind"].replace("_", " ") + waits)
+    packed = ", fills one host after the other" if lowered["scheduler"]["fill"] == "pack" else ""
+    kind = lowered["scheduler"]["kind"].replace("_", " ")
+    table.add_row("scheduler", kind + waits + packed)
     launch = {
         k: service_text({"overhead": v, "s_per_byte": 0}) for k, v in lowered["launch"].items()
     }

@@ -419,7 +419,7 @@ impl<'a> Engine<'a> {
                 .iter()
                 .map(|task| Run::new(task.predecessors, task.machine.map_or(0, |m| m + 1)))
                 .collect(),
-            scheduler: Scheduler::new(hosts.len(), &classes, &clients),
+            scheduler: Scheduler::new(hosts.len(), &classes, &clients, network.scheduler.fill),
             hosts,
             unfinished: workload.tasks(),
             makespan: 0,

@@ -76,6 +76,17 @@ pub enum SchedulerKind {
     DataLocation,
 }
 
+/// Which of the hosts with a free slot takes a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// The one that runs the fewest tasks, then the first.
+    #[default]
+    Spread,
+    /// The first.
+    Pack,
+}
+
 /// What of a task's inputs counts where it is to run near them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

@@ -4,7 +4,8 @@ use penstock_station::StorageProfile;
 use serde::Deserialize;
 
 use super::choices::{
-    Allocation, Forward, Inputs, ReadReplica, Replication, SchedulerKind, Sharing, Shuffle, Turn,
+    Allocation, Fill, Forward, Inputs, ReadReplica, Replication, SchedulerKind, Sharing, Shuffle,
+    Turn,
 };
 use super::number::{above_zero, at_least_zero, Duration};
 use super::workload::PlacementKind;
@@ -241,6 +242,8 @@ pub struct Scheduler {
     pub wait_s: Option<f64>,
     #[serde(default)]
     pub inputs: Inputs,
+    #[serde(default)]
+    pub fill: Fill,
 }
 
 fn not_at_all() -> Option<f64> {
@@ -253,6 +256,7 @@ impl Default for Scheduler {
             kind: SchedulerKind::Workqueue,
             wait_s: Some(0.0),
             inputs: Inputs::Read,
+            fill: Fill::Spread,
         }
     }
 }

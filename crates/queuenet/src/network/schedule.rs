@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::choices::{Inputs, SchedulerKind};
+use super::choices::{Fill, Inputs, SchedulerKind};
 use super::engine::{kind, Engine};
 use super::server::NONE;
 use super::time::Ticks;
@@ -29,11 +29,23 @@ pub(super) struct Scheduler {
     ready: u64,
     /// Bytes by host, for one task at a time.
     score: Vec<u64>,
+    fill: Fill,
+    /// Tasks that each host runs.
+    running: Vec<u32>,
+    /// Hosts that run 0, 1, 2, … tasks.
+    by_running: Vec<Load>,
+}
+
+/// Hosts that run the same number of tasks.
+#[derive(Debug)]
+struct Load {
+    hosts: Vec<u64>,
+    count: u32,
 }
 
 impl Scheduler {
     /// `classes`: the hosts of each; `idle`: hosts that run tasks.
-    pub fn new(hosts: usize, classes: &[Vec<u32>], idle: &[u32]) -> Self {
+    pub fn new(hosts: usize, classes: &[Vec<u32>], idle: &[u32], fill: Fill) -> Self {
         let words = hosts.div_ceil(64);
         let bits = |members: &[u32]| {
             let mut set = vec![0u64; words];
@@ -61,6 +73,12 @@ impl Scheduler {
             held: vec![VecDeque::new(); hosts],
             ready: 0,
             score: vec![0; hosts],
+            fill,
+            running: vec![0; hosts],
+            by_running: vec![Load {
+                hosts: bits(idle),
+                count: idle.len() as u32,
+            }],
         }
     }
 
@@ -72,16 +90,42 @@ impl Scheduler {
         self.classes[class as usize].members[host as usize / 64] >> (host % 64) & 1 == 1
     }
 
-    fn lowest_idle(&self, class: u32) -> Option<u32> {
+    /// The host with a free slot that takes a task of `class`.
+    fn choose(&self, class: u32) -> Option<u32> {
         let members = &self.classes[class as usize].members;
-        self.idle
-            .iter()
-            .zip(members)
-            .position(|(idle, member)| idle & member != 0)
-            .map(|word| {
-                let both = self.idle[word] & members[word];
-                word as u32 * 64 + both.trailing_zeros()
+        let first = |among: &[u64]| {
+            (0..members.len()).find_map(|word| {
+                let both = self.idle[word] & members[word] & among[word];
+                (both != 0).then(|| word as u32 * 64 + both.trailing_zeros())
             })
+        };
+        match self.fill {
+            Fill::Pack => first(&self.idle),
+            Fill::Spread => self
+                .by_running
+                .iter()
+                .filter(|load| load.count > 0)
+                .find_map(|load| first(&load.hosts)),
+        }
+    }
+
+    /// A host runs so many tasks from now on; `free`: it has a slot for another.
+    fn runs(&mut self, host: u32, tasks: u32, free: bool) {
+        let (word, bit) = (host as usize / 64, 1u64 << (host % 64));
+        self.idle[word] = self.idle[word] & !bit | if free { bit } else { 0 };
+        let before = std::mem::replace(&mut self.running[host as usize], tasks);
+        while self.by_running.len() <= tasks as usize {
+            self.by_running.push(Load {
+                hosts: vec![0; self.idle.len()],
+                count: 0,
+            });
+        }
+        let load = &mut self.by_running[before as usize];
+        load.hosts[word] &= !bit;
+        load.count -= 1;
+        let load = &mut self.by_running[tasks as usize];
+        load.hosts[word] |= bit;
+        load.count += 1;
     }
 }
 
@@ -99,7 +143,7 @@ impl Engine<'_> {
         let class = self.runs[task as usize].class;
         let number = self.runs[task as usize].number;
         if self.network.scheduler.kind == SchedulerKind::Workqueue {
-            match self.scheduler.lowest_idle(class) {
+            match self.scheduler.choose(class) {
                 Some(host) => self.assign(now, task, host),
                 None => self.wait(class, number, task),
             }
@@ -112,7 +156,7 @@ impl Engine<'_> {
         };
         let (best, best_idle) = self.most_data(task, class);
         let chosen = match (best, wait) {
-            (Some(_), Some(0)) => best_idle.or_else(|| self.scheduler.lowest_idle(class)),
+            (Some(_), Some(0)) => best_idle.or_else(|| self.scheduler.choose(class)),
             (Some(best), _) if self.scheduler.is_idle(best) => Some(best),
             (Some(best), wait) => {
                 // its data are on a machine that is busy: wait for that one
@@ -123,7 +167,7 @@ impl Engine<'_> {
                 }
                 return;
             }
-            (None, _) => self.scheduler.lowest_idle(class),
+            (None, _) => self.scheduler.choose(class),
         };
         match chosen {
             Some(host) => self.assign(now, task, host),
@@ -203,9 +247,8 @@ impl Engine<'_> {
     fn assign(&mut self, now: Ticks, task: u32, host: u32) {
         let at = &mut self.hosts[host as usize];
         at.slots_free -= 1;
-        if at.slots_free == 0 {
-            self.scheduler.idle[host as usize / 64] &= !(1 << (host % 64));
-        }
+        let (tasks, free) = (at.slots - at.slots_free, at.slots_free > 0);
+        self.scheduler.runs(host, tasks, free);
         self.start(now, task, host);
     }
 
@@ -213,7 +256,7 @@ impl Engine<'_> {
     pub fn slot_free(&mut self, now: Ticks, host: u32) {
         let at = &mut self.hosts[host as usize];
         at.slots_free += 1;
-        self.scheduler.idle[host as usize / 64] |= 1 << (host % 64);
+        self.scheduler.runs(host, at.slots - at.slots_free, true);
         let waiting: usize = self.scheduler.of_host[host as usize]
             .iter()
             .map(|class| self.scheduler.classes[*class as usize].waiting.len())

@@ -101,6 +101,7 @@ def execute(
     timeout_s: float = 3600.0,
     speeds: Mapping[str, float] | None = None,
     stagger_s: float = 0.0,
+    pack: bool = False,
     watched: bool = True,
     heard: Callable[[int, int], None] | None = None,
     interrupted: Callable[[Executed], None] | None = None,
@@ -120,7 +121,7 @@ def execute(
         with watched_servers(store, runner.server_died) if watched else contextlib.nullcontext():
             until = time.monotonic() + timeout_s
             runner.prepare(until)
-            scheduler = Scheduler(workload, slots, groups, by_data, stagger_s)
+            scheduler = Scheduler(workload, slots, groups, by_data, stagger_s, pack)
             if by_data:
                 given = [f.name for f in workload.files if f.preloaded]
                 scheduler.extents.update(runner.locate(given))

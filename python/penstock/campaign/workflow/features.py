@@ -78,6 +78,7 @@ FEATURES: dict[str, Feature] = {
         _executed("hosts.slots", "tasks that a host runs at once"),
         _refused("power.states.service_speed", "a run cannot slow down the services of a store"),
         _executed("scheduler.kind", "the next idle host, or the one that holds the data"),
+        _executed("scheduler.fill", "the host that runs the fewest tasks, or the first"),
         _refused("scheduler.wait", "a run does not wait for the host that holds the data"),
         _refused("scheduler.inputs", "a run counts the bytes that a task reads"),
         _describes("launch.overhead", "what starting a task takes here"),

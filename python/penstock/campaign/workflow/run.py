@@ -226,6 +226,7 @@ def run_workflow(
                         timeout_s=timeout_s,
                         speeds={h.name: h.speed for h in loaded.hosts},
                         stagger_s=time_of(loaded.file.launch.stagger),
+                        pack=loaded.file.scheduler.fill == "pack",
                         heard=None
                         if progress is None
                         else lambda done, of: progress("tasks", done, of),

@@ -17,7 +17,8 @@ class Scheduler:
     A task is ready when those that it waits for have ended, and not before its `not_before_s`; `stagger_s`
     is the same for all tasks without predecessors. Until then it takes no slot.
     `by_data`: a task goes to the idle host that holds most of the bytes that it reads, of those that can
-    be known (`extents`); else to the first idle host. Ties go to the host that stands first.
+    be known (`extents`); else to the idle host that runs the fewest tasks, or with `pack` to the first. Ties
+    go to the host that stands first.
     """
 
     workload: Workload
@@ -25,6 +26,7 @@ class Scheduler:
     groups: Mapping[str, str]
     by_data: bool
     stagger_s: float = 0.0
+    pack: bool = False
     extents: dict[str, Sequence[Extent]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,10 +89,12 @@ class Scheduler:
 
     def _host(self, task: Task) -> str | None:
         able = [h for h, slots in self._idle.items() if slots > 0 and self._may(task, h)]
-        if not able or not self.by_data:
-            return able[0] if able else None
-        held = held_bytes(task, self.extents)
-        return max(able, key=lambda h: held.get(h, 0))
+        if not able:
+            return None
+        held = held_bytes(task, self.extents) if self.by_data else {}
+        if any(held.get(h) for h in able):
+            return max(able, key=lambda h: held.get(h, 0))
+        return able[0] if self.pack else min(able, key=lambda h: self.hosts[h] - self._idle[h])
 
     def _may(self, task: Task, host: str) -> bool:
         return task.machine in (None, host, self.groups.get(host))
