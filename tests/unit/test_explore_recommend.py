@@ -100,6 +100,19 @@ def _point(found: Exploration, candidate: Any) -> tuple[float, ...]:
     return tuple(mean[m] for m in found.metrics)
 
 
+def test_levels_and_front_state_the_same_best_time() -> None:
+    """Means over all seeds, not one lucky seed of a configuration that others have as a mean."""
+    found, _ = asked(own=0.05)
+    measures = found.record.measures
+    assert any(len(measures[c]) > 1 for c in found.admissible)
+    least = min(found.record.mean(c)["makespan_s"] for c in found.admissible)
+    for axis in found.effects["makespan_s"]:
+        assert min(level.best for level in axis.levels) == pytest.approx(least, rel=1e-12)
+        for level in axis.levels:
+            mean = found.record.mean(level.candidate)["makespan_s"]
+            assert level.best == pytest.approx(mean, rel=1e-12)
+
+
 def test_the_sentence_of_the_source() -> None:
     """Costa 2014: hardly slower, much cheaper."""
 

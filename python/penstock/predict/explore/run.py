@@ -117,13 +117,10 @@ class Exploration:
 
     @cached_property
     def effects(self) -> dict[str, list[AxisEffect]]:
-        """Effects of the axes on each metric, from the first seed of every admissible configuration."""
-        measures = self.record.measures
-        first = {c: measures[c][min(measures[c])] for c in self.admissible}
+        """Effects of the axes on each metric, from the mean of every admissible configuration."""
+        means = [self.record.mean(c) for c in self.admissible]
         return {
-            metric: effects(
-                self.space, self.admissible, [getattr(m, metric) for m in first.values()]
-            )
+            metric: effects(self.space, self.admissible, [mean[metric] for mean in means])
             for metric in self.metrics
         }
 
