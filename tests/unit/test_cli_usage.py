@@ -95,17 +95,19 @@ def test_what_is_right_stays_so(
     assert "trace" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", ["", "class", "import"])
 def test_an_interrupt_while_modules_load(
-    wrapped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrapped: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Interrupted:
         def __set_name__(self, owner: type, name: str) -> None:
             raise KeyboardInterrupt
 
     def build() -> None:
-        if wrapped:  # as Python 3.11 does it
+        if wrapped == "class":  # as Python 3.11 does it
             type("Made", (), {"field": Interrupted()})
+        if wrapped == "import":  # as pybind11 does it
+            raise ImportError("initialization failed") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "_build", build)

@@ -208,8 +208,7 @@ def _main() -> NoReturn:
     except KeyboardInterrupt:
         _stopped()
     except RuntimeError as error:
-        # an interrupt inside __set_name__, while a class is made, comes wrapped
-        if not isinstance(error.__cause__, KeyboardInterrupt):
+        if not _interrupted(error):
             raise
         _stopped()
     except BrokenPipeError:  # whoever read us has enough
@@ -220,6 +219,8 @@ def _main() -> NoReturn:
         _forget_output()
         sys.exit(1)
     except ImportError as error:
+        if _interrupted(error):
+            _stopped()
         lacking = _what_is_not_installed(error)
         if lacking is None:
             raise
@@ -236,6 +237,15 @@ def _must_be_closed() -> None:
     left = journal.unclosed() if journal is not None else None
     if left is not None:
         raise left
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """True for an error that wraps an interrupt, as `__set_name__` and compiled modules that load do."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _stopped() -> NoReturn:
