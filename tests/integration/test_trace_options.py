@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,23 @@ def test_pairs_of_runs_say_what_they_can_tell(tmp_path: Path) -> None:
 def test_a_command_that_fails_cannot_be_calibrated() -> None:
     done = trace("--calibrate", "2", "--", "false", status=125)
     assert "again and again" in done.stderr
+
+
+def test_the_command_begins_before_the_cost_of_tracing_is_measured(tmp_path: Path) -> None:
+    """In a fresh state: the measurement comes after the command, and Ctrl-C skips it, not the result."""
+    environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
+    command = [PENSTOCK, "trace", "--json", "--", "sh", "-c", "echo begun >&2"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        begun, measuring = process.stderr.readline(), process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said, rest = process.stdout.read(), process.stderr.read()
+    assert begun == "begun\n"
+    assert "measuring the cost of tracing" in measuring
+    assert "interrupted" in rest
+    assert process.returncode == 0
+    assert "of another machine" in json.loads(said)["overhead"]["added_ns_basis"]
+    assert not (tmp_path / "state" / "trace-cost.json").exists()

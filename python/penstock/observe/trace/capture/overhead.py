@@ -31,6 +31,7 @@ from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
 from penstock.writing import write_whole
 
+_RECORD = "trace-cost.json"
 ROUNDS = 6  # the range of six differences holds their median with 1 - 2 / 2**6 = 97 %
 _INTERVAL_S = 0.08
 _QUICK = 0.1  # of the blocks of an interval: what else the machine does only makes them slower
@@ -107,39 +108,54 @@ def _of_another_machine(why: str) -> Cost:
     return Cost(calls, others, 0, basis)
 
 
-def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
+def recorded_cost(mode: str, state_dir: Path) -> Cost | None:
+    """Cost of a program run in a mode as an earlier call of `cost_of` recorded it on this kernel."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return Cost.read(json.loads((state_dir / _RECORD).read_text())[_key(mode)])
+    return None
+
+
+def cost_of(
+    mode: str, journal: Journal, state_dir: Path, *, again: bool = False, skippable: bool = False
+) -> Cost:
     """Cost of a program run in a mode, read from `state_dir`; measured first (some seconds) if it is missing.
 
-    `again` measures in any case. Raises PenstockError if the programs cannot be loaded.
+    `again` measures in any case. On a busy host, and with `skippable` after Ctrl-C, the values are those of
+    another machine. Raises PenstockError if the programs cannot be loaded.
     """
-    kept = state_dir / "trace-cost.json"
-    key = f"{os.uname().release} {mode}"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        if not again:
-            return Cost.read(json.loads(kept.read_text())[key])
+    if not again and (recorded := recorded_cost(mode, state_dir)) is not None:
+        return recorded
+    skip = "; Ctrl-C skips it" if skippable else ""
+    print(
+        f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s{skip}",
+        file=sys.stderr,
+    )
     try:
         cost = _measured(mode, journal)
-    except BusyError as error:
+    except (BusyError, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and not skippable:
+            raise
+        busy = isinstance(error, BusyError)
+        why = "the host is too busy for it" if busy else "interrupted"
         print(
-            "penstock: the host is too busy for it; the cost is an estimate until a later trace measures it",
+            f"penstock: {why}; the cost is an estimate until a later trace measures it",
             file=sys.stderr,
         )
-        return _of_another_machine(str(error))
-    known: dict[str, Any] = {}
+        return _of_another_machine(str(error) or why)
+    document: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
-        known = dict(json.loads(kept.read_text()))
-    with contextlib.suppress(
-        PenstockError
-    ):  # where it cannot be kept it is measured again the next time
-        write_whole(kept, json.dumps(known | {key: asdict(cost)}, indent=1))
+        document = dict(json.loads((state_dir / _RECORD).read_text()))
+    with contextlib.suppress(PenstockError):  # a cost that cannot be recorded is measured again
+        text = json.dumps(document | {_key(mode): asdict(cost)}, indent=1)
+        write_whole(state_dir / _RECORD, text)
     return cost
 
 
+def _key(mode: str) -> str:
+    return f"{os.uname().release} {mode}"
+
+
 def _measured(mode: str, journal: Journal) -> Cost:
-    print(
-        f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s",
-        file=sys.stderr,
-    )
     with (
         tempfile.TemporaryDirectory(prefix="penstock-cost-") as name,
         create_run_cgroup("cost", None, journal) as nobody,

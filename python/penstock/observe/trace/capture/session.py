@@ -334,6 +334,7 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
             scope=scope,
             require=session.require,
             hot={"by": session.hot} if session.hot else None,
+            cost_later=True,
         )
     except PenstockError as error:
         if session.require and any(

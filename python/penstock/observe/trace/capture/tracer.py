@@ -33,7 +33,7 @@ from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
 from penstock.observe.trace.capture.events import SpoolReader, files_table, keep_events
 from penstock.observe.trace.capture.hot_set import judge_counters, left_to_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
-from penstock.observe.trace.capture.overhead import cost_of, estimate
+from penstock.observe.trace.capture.overhead import Cost, cost_of, estimate, recorded_cost
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
 from penstock.observe.trace.show.closing_sentence import closing_sentence, sizes_of
@@ -78,7 +78,8 @@ class Tracer:
     for tests; `hot` (mode trace) has the daemon keep events of the most used files only: `by` (hot.MEASURES),
     `share`, `first_s`, `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests)
     is how many sequences are counted in the kernel; calls of others come one by one (0: 65,536). `scope` is
-    what is traced of the group (`Scope.for_programs`), all by default.
+    what is traced of the group (`Scope.for_programs`), all by default. With `cost_later` what tracing costs
+    on this host is measured, where it is not recorded yet, when the only recording has ended, not before it.
     Raises PenstockError if the kernel refuses.
     """
 
@@ -96,13 +97,15 @@ class Tracer:
         scope: Mapping[str, Any] | None = None,
         hot: Mapping[str, Any] | None = None,
         streams: int = 0,
+        cost_later: bool = False,
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
         self.mode = mode
         self._spool = Path(state_dir) / "spool"
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._cost = cost_of(mode, journal, Path(state_dir))
+        self._state_dir = Path(state_dir)
+        self._cost = None if cost_later else cost_of(mode, journal, self._state_dir)
         config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
         config |= {"streams": streams}
         config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
@@ -215,6 +218,16 @@ class Tracer:
             reason += "after, is missing"
             return salvaged_receipt(spool, self.mode, self._group, self._started_ns, reason)
 
+    def _cost_now(self) -> Cost:
+        """What tracing costs; measured, if that was put off, once the programs are unloaded."""
+        if self._cost is None:
+            cost = recorded_cost(self.mode, self._state_dir)
+            if cost is None:
+                self._daemon.stop()
+                cost = cost_of(self.mode, self._journal, self._state_dir, skippable=True)
+            self._cost = cost
+        return self._cost
+
     def stop(self) -> None:
         """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
         try:
@@ -300,7 +313,7 @@ class Tracer:
             rows, tables["epochs"] = judge_spool(spool, starts)
         tables["patterns"] = patterns_table(rows, paths, list(phases))
         rows = [row for row in rows if row["phase"] is None]
-        receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns, cpu_ns)
+        receipt = dict(receipt) | estimate(receipt, self._cost_now(), wall_ns, cpu_ns)
         if self.mode == "count":
             closing = closing_of_counts(rows, paths, receipt["lost"])
         else:
