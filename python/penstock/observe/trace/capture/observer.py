@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
@@ -14,7 +14,9 @@ from penstock.host.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.salvage import what_layers_miss
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-from penstock.observe.trace.layers.tables import Layers, with_layers
+
+if TYPE_CHECKING:
+    from penstock.observe.trace.layers.tables import Layers
 
 
 class TraceObserver:
@@ -86,6 +88,8 @@ class TraceObserver:
             self._layers.halt(salvage=self._salvage)
         traced = self.tracer.disarm(bundle, run=run, salvage=self._salvage)
         if self._layers is not None:
+            from penstock.observe.trace.layers.tables import with_layers  # pandas
+
             traced = with_layers(traced, self._layers)
             missing = what_layers_miss(traced.receipt.get("layers") or {})
             closing = f"{traced.closing} {missing}".rstrip()

@@ -32,7 +32,6 @@ from penstock.observe.recorder import (
     finish_bundle,
     new_bundle,
 )
-from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.observer import TraceObserver
@@ -41,12 +40,13 @@ from penstock.observe.trace.capture.overhead import Paired
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.scope import Scope, place_of
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-from penstock.observe.trace.layers.tables import Layers
 from penstock.observe.trace.show.live import live_summary
 from penstock.state import passable_runtime_dir, state_dir
 
 if TYPE_CHECKING:
     from penstock.analyse.traced_run import TracedRun
+    from penstock.observe.trace.anonymize import Anonymizer
+    from penstock.observe.trace.layers.tables import Layers
 
 MARKS_VARIABLE = "PENSTOCK_MARKS"
 _NULL = os.makedev(1, 3)
@@ -135,7 +135,7 @@ def _traced_command(
     paired: Paired | None,
 ) -> Traced:
     scope = session.scope.for_programs()
-    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    anonymizer = _anonymizer(session)
     with contextlib.ExitStack() as stack:
         observer = _observer(journal, session, scope, layers=session.layers)
         recorder = stack.enter_context(Recorder({"trace": observer}))
@@ -211,7 +211,7 @@ def _traced_running(
         "processes": list(scope.processes),
         "level": group.level if group is not None else None,
     }
-    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    anonymizer = _anonymizer(session)
     observer = _observer(journal, session, scope.for_programs(observers), target=target)
     with Recorder({"trace": observer}) as recorder:
         tracer = observer.tracer
@@ -313,9 +313,25 @@ def _observer(
     """The programs, loaded: the tracer, and with `layers` what watches under the calls."""
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(_tracer(journal, session, scope))
-        below = Layers(journal, state_dir()) if layers else None
+        below = _layers(journal) if layers else None
         stack.pop_all()
     return TraceObserver.of(tracer, below, target=target, salvage=True)
+
+
+def _layers(journal: Journal) -> Layers:
+    from penstock.observe.trace.layers.tables import (
+        Layers,
+    )  # pandas: 0.3 s before the command starts
+
+    return Layers(journal, state_dir())
+
+
+def _anonymizer(session: Session) -> Anonymizer | None:
+    if session.key_file is None:
+        return None
+    from penstock.observe.trace.anonymize import Anonymizer  # DuckDB
+
+    return Anonymizer(session.key_file)
 
 
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
