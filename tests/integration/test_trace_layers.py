@@ -228,7 +228,8 @@ def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> Non
 def test_a_loss_under_the_calls_is_told(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "Layers", partial(Layers, drop_every=10))
+    loses = partial(Layers, drop_every=10)
+    monkeypatch.setattr("penstock.observe.trace.layers.tables.Layers", loses)
     words = [sys.executable, "-c", READ_TWICE, str(target), str(READ_BYTES), "direct"]
     how = session.Session("trace", 1 << 24, 0, tmp_path / "T", quiet=True, layers=True)
     traced = session.trace_command(words, how)
