@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput
+from penstock.platform.hosts import Platform
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import StoreSpec
+from penstock.store.deployment import refused_level
 from penstock.store.glusterfs import _bricks, _sets
 from penstock.store.hints import chunk_bytes
-from penstock.store.store import Roles, _planned, check
+from penstock.store.store import Roles, check, planned
 
 
 def roles(storage: int) -> Roles:
@@ -77,7 +80,7 @@ def test_what_an_engine_takes_is_what_its_model_assumes(engine: str, key: str) -
 @pytest.mark.parametrize("copies", [1, 2, 3, 4])
 @pytest.mark.parametrize("nodes", [4, 5, 6, 7])
 def test_replica_sets_are_on_different_nodes_and_load_all_alike(nodes: int, copies: int) -> None:
-    site = _planned(StoreSpec("glusterfs", {}), roles(nodes))
+    site = planned(StoreSpec("glusterfs", {}), roles(nodes))
     site.state["bricks"] = bricks = _bricks(site, copies)
     site.state["copies"] = copies
     sets = _sets(site)
@@ -92,3 +95,37 @@ def test_a_chunk_is_what_the_file_says_where_it_says_something() -> None:
     assert chunk_bytes("256KiB", 1) == 256 * 1024
     assert chunk_bytes("1048576", 1) == 1 << 20
     assert [chunk_bytes(text, 7) for text in (None, "", "0", "large")] == [7] * 4
+
+
+@pytest.mark.parametrize(
+    ("engine", "values", "refused"),
+    [
+        ("moosefs", {"store.chunk": "256KiB"}, "moosefs refuses it"),
+        ("moosefs", {"store.placement": "local"}, "expected balanced"),
+        ("moosefs", {"store.replicas": 2}, ""),
+        (None, {"store.chunk": "256KiB"}, ""),
+        ("moosefs", {"hosts.w.count": 2}, ""),
+        ("moosefs", {"store.replicas": "many"}, ""),  # no platform: refused where it is used
+    ],
+)
+def test_levels_that_an_engine_refuses(
+    engine: str | None, values: dict[str, Any], refused: str
+) -> None:
+    document = {
+        "penstock_platform": 1,
+        "name": "p",
+        "hosts": [
+            {"group": "m", "count": 1, "roles": ["manager"], "manager": {"service": "1ms"}},
+            {
+                "group": "w",
+                "count": 3,
+                "roles": ["client", "storage"],
+                "storage": {"profile": "sata-ssd"},
+            },
+        ],
+        "network": {"bandwidth": "1 Gbit/s", "loopback": "2 GB/s"},
+        "store": {} if engine is None else {"engine": engine},
+    }
+    found = refused_level(Platform.from_dict(document), values)
+    assert refused in found
+    assert bool(found) == bool(refused)

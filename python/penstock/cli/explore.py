@@ -130,6 +130,7 @@ def command(
     question = question_of(space, said, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
+    _accepted(space, where)
     workload = read_workload(workflow, size_model=model)
     known = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
@@ -162,6 +163,23 @@ def command(
             f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
         )
         raise typer.Exit(130)
+
+
+def _accepted(space: Space, platform: Platform) -> None:
+    """Raises BadInput for levels that the store engine of the platform refuses."""
+    from penstock.store.deployment import refused_level
+
+    mistakes = [
+        axis.asked.mistake(
+            f"{axis.name} {level.label}",
+            f"a value that the store takes, or no store.engine ({refusal})",
+        )
+        for axis in space.axes
+        for level in axis.levels
+        if (refusal := refused_level(platform, dict(level.values)))
+    ]
+    if mistakes:
+        raise BadInput(mistakes=mistakes)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import DEFAULT_ENGINE, MOUNT, Roles, StoreSpec
 from penstock.spec.units import parse_size
+from penstock.store.store import planned, refused_parameters
 
 #: keys of the section `store` that configure an engine; those of sizes
 _KEYS = ("chunk", "stripe", "replicas", "replication", "placement")
@@ -40,6 +41,30 @@ def deployment(
         (*(section.get("keep") or ()), *kept),
     )
     return checked_cluster(platform), spec, roles_of(platform)
+
+
+def refused_level(platform: Platform, values: Mapping[str, Any]) -> str:
+    """Why the engine that a platform names would not take other values of the platform; empty if it would.
+
+    `values`: dotted path → value. Only what they set is judged; a platform without an engine refuses nothing.
+    """
+    name = (platform.plain.get("store") or {}).get("engine")
+    keys = [
+        path.rpartition(".")[2] for path in values if path.startswith(("store.", "preprocess."))
+    ]
+    if name is None or not keys:
+        return ""
+    try:
+        _, spec, roles = deployment(platform.with_values(values))
+    except BadInput:
+        return ""  # no platform at all, which whoever uses it reports
+    engine = STORE_ENGINES.load(spec.engine)()
+    refusals = refused_parameters(engine, spec)
+    refusal = "; ".join(refusals[key] for key in keys if key in refusals)
+    # that of a stripe or of copies depends on how many hosts there are, which may vary as well
+    if not refusal and not {"placement", "replication"}.isdisjoint(keys):
+        return engine.refusal(planned(spec, roles)) or ""
+    return refusal
 
 
 def roles_of(platform: Platform) -> Roles:

@@ -447,7 +447,7 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
         if isinstance(parameters.get(key), int) and parameters[key] > servers:
             found = f"{parameters[key]} {what} and {servers} storage nodes"
             raise BadInput(f"store.{key}: found {found}; expected at most {servers}")
-    if said := engine.refusal(_planned(spec, roles)):
+    if said := engine.refusal(planned(spec, roles)):
         raise BadInput(f"{spec.engine}: {said}")
     support = engine.support()
     watch = support.get("setfattr", refused("unknown to it"))
@@ -473,7 +473,7 @@ def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
     return found
 
 
-def _planned(spec: StoreSpec, roles: Roles) -> Site:
+def planned(spec: StoreSpec, roles: Roles) -> Site:
     """The site of a store whose nodes are not there yet: they have nothing but their names."""
 
     def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
