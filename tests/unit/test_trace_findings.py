@@ -526,6 +526,25 @@ def test_disorder_matters_only_where_the_device_does(traced: Trace) -> None:
     assert "trace-device-disorder" not in traced.codes()
 
 
+@pytest.mark.parametrize(("each_ns", "says"), [(1_000, False), (10_000_000, True)])
+def test_disorder_of_requests_that_take_no_time_is_none(
+    traced: Trace, each_ns: int, says: bool
+) -> None:
+    traced.verdict("consecutive", direction="write")
+    traced.verdict("random", calls=200, direction="write", basis="device")
+    at = np.arange(200) * 1000
+    requests = {
+        "t_ns": at,
+        "done_ns": at + each_ns,
+        "file_id": np.ones(200, int),
+        "op": ["write"] * 200,
+        "offset_bytes": (np.arange(200) * 7919 % 200) << 16,
+        "size_bytes": np.full(200, 8192),
+    }
+    pq.write_table(pa.table(requests), traced.path / "device_requests.parquet")
+    assert ("trace-device-disorder" in traced.codes()) == says
+
+
 @pytest.mark.parametrize(("step", "says"), [(4096, False), (8192, False), (3 << 20, True)])
 def test_a_log_whose_last_page_is_written_again_is_in_order(
     traced: Trace, step: int, says: bool

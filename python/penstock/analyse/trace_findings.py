@@ -520,6 +520,17 @@ def _seldom_waits(run: TracedRun, row: Verdict) -> bool:
     return run.share(served.waiting_ns) < LITTLE
 
 
+def _quick_at_device(run: TracedRun, row: Verdict) -> bool:
+    """True where all requests of a file at the device together take little of the run."""
+    if not run.has("device_requests", "file_id", "op", "t_ns", "done_ns"):
+        return False
+    (summed,) = run.query(
+        "SELECT sum(done_ns - t_ns) AS ns FROM device_requests WHERE file_id = ? AND op = ?",
+        [row.file_id, row.direction],
+    )
+    return summed["ns"] is not None and run.share(float(summed["ns"])) < LITTLE
+
+
 def _appends(run: TracedRun, row: Verdict) -> bool:
     """Whether a file grows at the device: requests begin where the one before ended, or with its last page,
     which is written again when more of it is filled."""
@@ -536,8 +547,8 @@ def _appends(run: TracedRun, row: Verdict) -> bool:
 
 
 def disorder(run: TracedRun) -> Iterator[Finding]:
-    """Guard: few device requests, programs that are scattered themselves, calls that hardly wait, and appends
-    that write a page again and again until it is full."""
+    """Guard: few or quick device requests, scattered programs, calls that hardly wait, and
+    appends that write a page again and again until it is full."""
     scattered = {(r.file_id, r.direction) for r in run.judged if r.kind in _SCATTERED}
     for row in run.judged:
         below = run.device.get((row.file_id, row.direction))
@@ -548,6 +559,7 @@ def disorder(run: TracedRun) -> Iterator[Finding]:
             and row.kind in {"consecutive", "sequential"}
             and below.kind in _SCATTERED
             and below.calls >= ENOUGH
+            and not _quick_at_device(run, row)
             and not _appends(run, row)
         ):
             yield Finding(

@@ -90,5 +90,9 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
         for row in off
         if row.row.metric != MAKESPAN or row.row.module == "stage"
     ]
-    sentences = [f"It differs by more than 10 % at {'; '.join(said)}."] if said else []
+    sentences = (
+        [f"It differs by more than 10 %, beyond the spread of the runs, at {'; '.join(said)}."]
+        if said
+        else []
+    )
     return sentences + [f"{one.statement}." for one in causes(blamed(expected, measured, rows))]

@@ -319,7 +319,7 @@ def _brief(value: Any) -> str:
 _WORDS = {
     "cpu_ns": "the tracer's own CPU",
     "tracer_cpu_share": "of the wall time",
-    "added_ns_per_call": "added per call, ns",
+    "added_ns_per_call": "added per call",
     "added_ns_basis": "where that number is from",
     "ring_bytes": "room in the kernel",
     "hook": "hooks",
@@ -389,7 +389,7 @@ def _hook(how: dict[str, Any]) -> str:
 
 
 def _receipt_value(key: str, value: Any) -> str:
-    if key == "cpu_ns":
+    if key in ("cpu_ns", "added_ns_per_call"):
         return duration(value)
     if key == "tracer_cpu_share":
         return f"{100 * float(value):.2g} %"
