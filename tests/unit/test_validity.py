@@ -252,6 +252,15 @@ def test_rates_and_times_are_corrected_the_way_delays_act() -> None:
     assert Delay(10.0, 8.0, 0.5, 1.0, 0.0).of(2.0, "ms") is None
 
 
+def test_no_correction_reaches_into_the_service_times() -> None:
+    """A program that started slowly: its requests took at least what the disk needs for them."""
+    delay = Delay(wall_s=3.0, span_s=0.05, active_s=0.042, late_s=1.5, early_s=0.0, served_s=0.04)
+    assert delay.of(0.043, "s") == (pytest.approx(0.04), 0.043)
+    assert delay.of(100.0, "1/s") == (100.0, pytest.approx(100 * 0.05 / 0.04))
+    assert delay.of(2.0, "ms") == (pytest.approx(2 * 0.04 / 0.042), 2.0)
+    assert delay.of(3.0, "s", wall=True) == (pytest.approx(1.5), 3.0)
+
+
 @dataclass
 class Ran:
     """What a run of the simulated host left."""

@@ -68,8 +68,8 @@ class Delay:
     """Bounds on what delayed a run [s]: it may have ended `late_s` too late, or `early_s` too early.
 
     `span_s`: from its first request to the last reply, `active_s`: with a request at a disk; both the run's
-    `wall_s` where no log says. Other programs used `others_cpus` of the host's `cpus`, NaN where that was not
-    recorded.
+    `wall_s` where no log says. `served_s`: what the requests need at least. Other programs used `others_cpus`
+    of the host's `cpus`, NaN where that was not recorded.
     """
 
     wall_s: float
@@ -79,6 +79,7 @@ class Delay:
     early_s: float
     others_cpus: float = math.nan
     cpus: float = math.nan
+    served_s: float = 0.0
 
     @property
     def share(self) -> float:
@@ -89,24 +90,29 @@ class Delay:
         """Between what the undisturbed response lies; None where no bound can be given.
 
         Rates are corrected by the share of the span, times by that of the time with requests; durations
-        (longer than that time, or the `wall` time itself) by the delay. Other units may be off either way.
+        (longer than that time, or the `wall` time itself) by the delay. Other units may be off either way. No
+        correction takes more than what exceeds the service times of the requests.
         """
         parsed = parse_unit(unit) if unit else None
         dimension = parsed.dimension if parsed else "count"
         if parsed and dimension == "time":
             scale = parsed.factor
             if wall or value * scale > self.active_s:
-                low = value - self.late_s / scale
+                low = value - self._late(value * scale) / scale
                 return (low, value + self.early_s / scale) if low > 0 else None
-            low = 1 - self.late_s / self.active_s
+            low = 1 - self._late(self.active_s) / self.active_s
             return (value * low, value * (1 + self.early_s / self.active_s)) if low > 0 else None
-        left = 1 - self.late_s / self.span_s
+        left = 1 - self._late(self.span_s) / self.span_s
         if left <= 0:
             return None
         if dimension.endswith("/time"):
             return value / (1 + self.early_s / self.span_s), value / left
         ends = (value * left, value / left)
         return min(ends), max(ends)
+
+    def _late(self, seconds: float) -> float:
+        """How much of a duration with all requests may have been delay [s]."""
+        return min(self.late_s, max(seconds - self.served_s, 0.0)) if self.served_s else self.late_s
 
 
 def graded(
@@ -232,7 +238,8 @@ def delay_of(bundle: Bundle) -> Delay | None:
         return None
     shared_s = SHARED_CORE * min(own_s, others_s)
     late_s = overdue_s + server_s + max(too_long_s, _unlogged_s(bundle, logs)) + cpu_s + shared_s
-    late_s = min(late_s, wall_s - _served_s(bundle, logs))
+    served_s = _served_s(bundle, logs)
+    late_s = min(late_s, wall_s - served_s)
     return Delay(
         wall_s,
         min(span_s, wall_s),
@@ -241,6 +248,7 @@ def delay_of(bundle: Bundle) -> Delay | None:
         too_short_s,
         others_cpus,
         cpus,
+        served_s,
     )
 
 

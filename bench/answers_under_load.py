@@ -1,0 +1,269 @@
+"""Answers on a busy host: equal treatments, and commits whose true times are known.
+
+Busy loops occupy 0, 50 and 100 % of each processor. Two kinds of studies run meanwhile on emulated disks with
+constant service times:
+
+- equal: two treatments that are the same; one campaign of many passes is cut into studies of `--replicates`
+  passes each, which are analysed as if they had been run alone. A study that calls one treatment worse is a
+  false difference.
+- commits: a program that reads and writes records of 4 KiB, with a flush after each batch or none, in batches
+  of 1 and 10. The true time of each treatment is the sum of its service times.
+
+    python bench/answers_under_load.py [--quick] [--equal N] [--commits N] [--shares 0,50,100]
+
+Status 1 if more than 5 % of the equal studies have a false difference and the Wilson interval excludes 5 %,
+if less than 95 % of the commits studies have the true factors in their intervals (likewise), or if one of
+them calls a faster treatment worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import record
+from bench.degraded import occupied, wilson
+from penstock.analyse.effects import effects
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.scale import usual_scale
+from penstock.design.plan import make_plan
+from penstock.study.load import load_study
+
+READ_S, WRITE_S, FLUSH_S = 0.002, 0.001, 0.018
+RECORDS, EQUAL_RECORDS = 60, 20
+#: a disk may be off by 2 % without being at fault
+TOLERANCE = 0.02
+PROGRAM = """
+import mmap, os, sys, time
+path, records, sync, batch = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "always", int(sys.argv[4])
+page, pages = mmap.mmap(-1, 4096), mmap.mmap(-1, 4096 * batch)
+data = os.open(path, os.O_RDWR | os.O_DIRECT)
+began = time.monotonic()
+for i in range(records):
+    os.preadv(data, [page], (i * 613 % 1024) * 4096)
+    if i % batch == batch - 1:
+        os.pwritev(data, [pages], 4096 * (1024 + i))
+        if sync:
+            os.fdatasync(data)
+print(f"y: {time.monotonic() - began:.6f}")
+"""
+STUDY = """
+penstock: 1
+name: {name}
+question: {question}
+factors:
+{factors}
+design: {{kind: full, replicates: {replicates}, seed: {seed}}}
+platform:
+  nodes:
+    - name: node1
+      disks: [{{name: data, profile: ./disk.json, size: 16MiB}}]
+workload:
+  prepare: dd if=/dev/zero of={{data}}/file bs=1M count=8
+  mutates: contents
+  command: {python} {program} {{data}}/file {records} {arguments}
+  expected: 2s
+  timeout: 120s
+responses:
+  y: {{from: {{regex: 'y: ([0-9.]+)'}}, unit: s, better: lower}}
+"""
+EQUAL = {"question": "Does the name matter?", "responses": {"y": {"unit": "s", "better": "lower"}}}
+
+
+@dataclass
+class Counted:
+    """Counts over the studies under one occupation."""
+
+    runs: int = 0
+    degraded: int = 0
+    invalid: int = 0
+    studies: int = 0
+    false: int = 0
+    detected: int = 0
+    covered: int = 0
+    wrong: int = 0
+
+
+def constant(seconds: float) -> dict[str, object]:
+    """A service time of a profile."""
+    return {"overhead": {"kind": "constant", "value_s": seconds}}
+
+
+def profile() -> dict[str, object]:
+    """A disk whose service times are constants."""
+    each = {op: {"sequential": constant(s), "random": constant(s)}
+            for op, s in (("read", READ_S), ("write", WRITE_S))}  # fmt: skip
+    source = [{"what": "all", "where": "chosen: true times are known"}]
+    base = {"schema": "penstock/storage-profile/1", "name": "disk", "description": "Constants."}
+    return {**base, "source": source, "time_scale": 1.0, "servers": 1, **each,
+            "flush": constant(FLUSH_S)}  # fmt: skip
+
+
+def true_s(sync: str, batch: int) -> float:
+    """Seconds that the disk needs for a run."""
+    commit = WRITE_S + (FLUSH_S if sync == "always" else 0)
+    return RECORDS * READ_S + RECORDS // batch * commit
+
+
+def written(place: Path, **parts: object) -> Path:
+    """The study file, its program and its disk in a directory."""
+    (place / "program.py").write_text(PROGRAM)
+    (place / "disk.json").write_text(json.dumps(profile()))
+    file = place / "load.study.yaml"
+    text = STUDY.format(python=sys.executable, program=place / "program.py", **parts)
+    file.write_text(text)
+    return file
+
+
+def run(file: Path, share: float, cpus: int) -> Path:
+    """Runs a study under that occupation; gives its results."""
+    out = file.parent / "out"
+    command = [sys.executable, "-m", "penstock", "run", str(file), "-o", str(out), "--quiet"]
+    with occupied(share, cpus):
+        subprocess.run(
+            [*command, "--keep-going", "--no-report"], check=False, stdout=subprocess.DEVNULL
+        )
+    return out
+
+
+def equal(place: Path, share: float, studies: int, replicates: int, cpus: int) -> Counted:
+    """Studies of equal treatments, cut from one campaign."""
+    parts = {"name": "equal", "question": EQUAL["question"], "records": EQUAL_RECORDS, "seed": 1,
+             "factors": "  label: {levels: [one, two]}", "arguments": "never 10 {label}"}  # fmt: skip
+    plan = make_plan(load_study(written(place, replicates=replicates, **parts), [], False))
+    out = run(written(place, replicates=studies * replicates, **parts), share, cpus)
+    rows = pd.DataFrame(
+        {"run_id": r.run_id, "treatment_id": r.treatment_id, "replicate": r.replicate}
+        for r in plan.rows
+    )
+    counted = Counted()
+    made = pd.read_parquet(out / "runs.parquet")
+    counted.runs, counted.invalid = len(made), int((~made["valid"]).sum())
+    counted.degraded = int(made["validity"].eq("degraded").sum())
+    columns = ["treatment_id", "label", "valid", "validity", "state"]
+    columns += [c for c in ("y", "y:low", "y:high") if c in made]
+    for number in range(studies):
+        first = number * replicates
+        part = made[made["replicate"].between(first + 1, first + replicates)]
+        part = part.assign(replicate=part["replicate"] - first)
+        part = rows.merge(part[["replicate", *columns]], on=["treatment_id", "replicate"])
+        part = part[part["valid"]]
+        if part["treatment_id"].nunique() < 2 or len(part) < 4:
+            continue
+        table = effects(part, plan, "y", scale=usual_scale(part, "y"))
+        outcome = Outcome(Path("/nowhere"), plan.to_json(), EQUAL, part, table, None, None)
+        ranked = ranking(outcome, outcome.responses[0])
+        counted.studies += 1
+        counted.false += ranked.apart(*ranked.treatments[:2])
+    return counted
+
+
+def commits(
+    place: Path, share: float, seed: int, replicates: int, cpus: int, counted: Counted
+) -> None:
+    """Adds one study of synchronised and other commits."""
+    file = written(
+        place, name="commits", question="How much does synchronising cost?", records=RECORDS,
+        factors="  sync: {levels: [never, always]}\n  batch: {levels: [1, 10]}",
+        arguments="{sync} {batch}", replicates=replicates, seed=seed,
+    )  # fmt: skip
+    out = run(file, share, cpus)
+    runs = pd.read_parquet(out / "runs.parquet")
+    counted.runs += len(runs)
+    counted.invalid += int((~runs["valid"]).sum())
+    counted.degraded += int(runs["validity"].eq("degraded").sum())
+    counted.studies += 1
+    if not (out / "means.parquet").exists():
+        return
+    means = pd.read_parquet(out / "means.parquet")
+    means = means[means["kind"].eq("treatment")]
+    best = true_s("never", 10)
+    covered, detected = len(means) == 4, False
+    for row in means.to_dict("records"):
+        level = json.loads(row["levels"])
+        true = true_s(level["sync"], int(level["batch"])) / best
+        if true == 1:
+            counted.wrong += row["verdict"] == "worse"
+            continue
+        low, high = row["times_best_low"], row["times_best_high"]
+        covered &= math.isfinite(low) and low * (1 - TOLERANCE) <= true <= high * (1 + TOLERANCE)
+        if level == {"sync": "always", "batch": "1"}:
+            detected = row["verdict"] == "worse"
+    counted.covered += covered
+    counted.detected += detected
+
+
+def main() -> int:
+    """Runs the studies and prints two lines for each occupation."""
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--quick", action="store_true", help="few studies at 0 and 100 %%")
+    options.add_argument("--equal", type=int, default=200, help="equal studies of each occupation")
+    options.add_argument("--commits", type=int, default=20, help="commits studies of each")
+    options.add_argument("--replicates", type=int, default=2)
+    options.add_argument("--shares", default="0,50,100")
+    record.option(options)
+    arguments = options.parse_args()
+    shares = [0.0, 100.0] if arguments.quick else [float(s) for s in arguments.shares.split(",")]
+    equals, studies = (10, 1) if arguments.quick else (arguments.equal, arguments.commits)
+    cpus, failed = len(os.sched_getaffinity(0)), False
+    rows: list[record.Row] = []
+    for share in shares:
+        case = f"{share:g} % occupied"
+        if equals:
+            with tempfile.TemporaryDirectory() as place:
+                same = equal(Path(place), share / 100, equals, arguments.replicates, cpus)
+            low, high = wilson(same.false, same.studies)
+            failed |= low > 0.05
+            print(
+                f"{case}, equal: {same.runs} runs ({same.degraded} degraded, {same.invalid} invalid); "
+                f"{same.false} false differences in {same.studies} studies "
+                f"(95 % interval {100 * low:.1f}-{100 * high:.1f} %)",
+                flush=True,
+            )
+            right = same.studies - same.false
+            rows.append(
+                record.share(
+                    case, "", "equal studies without a difference", right, same.studies, 0.95
+                )
+            )
+        counted = Counted()
+        for number in range(studies):
+            with tempfile.TemporaryDirectory() as place:
+                commits(Path(place), share / 100, number + 1, arguments.replicates, cpus, counted)
+        if studies:
+            low, high = wilson(counted.covered, counted.studies)
+            failed |= high < 0.95 or counted.wrong > 0
+            print(
+                f"{case}, commits: {counted.runs} runs ({counted.degraded} degraded, "
+                f"{counted.invalid} invalid); {counted.studies} studies: {counted.detected} detect the cost "
+                f"of commits, {counted.covered} have all true factors in their intervals "
+                f"(95 % interval {100 * low:.0f}-{100 * high:.0f} %), {counted.wrong} wrong conclusions",
+                flush=True,
+            )
+            for what, hits in (
+                ("detect the cost", counted.detected),
+                ("cover true factors", counted.covered),
+            ):
+                rows.append(
+                    record.share(
+                        case, "", f"commits studies that {what}", hits, counted.studies, 0.95
+                    )
+                )
+    record.keep(arguments.record, rows, {})
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
