@@ -148,7 +148,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         ).json()
         assert other["series"] == []
         # one that begins by another way than the server is found, too, as it is asked for
-        words = [sys.executable, "-m", "penstock", "monitor", "start", "xy"]
+        words = [sys.executable, "-m", "penstock", "monitor", "start", "xy", "--no-sample"]
         commands.run(words, env=server.environment, check=True, timeout=60)
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 2)
         # and goes on after a kill
@@ -184,7 +184,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
 
     try:
         # begun through no server: its collectors take no part
-        words = [sys.executable, "-m", "penstock", "monitor", "start", "apart"]
+        words = [sys.executable, "-m", "penstock", "monitor", "start", "apart", "--no-sample"]
         commands.run(words, env=server.environment, check=True, timeout=60)
         httpx.post(headers=server.right, url=f"{server.url}/exp/first")
         wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))

@@ -28,7 +28,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
-KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect")
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect", "record")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
@@ -266,6 +266,16 @@ def stop_entirely(daemon: Daemon, journal: Journal) -> None:
     token = daemon.socket_path.stem.rpartition("-")[2]
     for path in runtime_dir().glob(f"*{token}*"):
         path.unlink(missing_ok=True)
+
+
+def leave_no_trace() -> None:
+    """Closes the journal entry of this daemon and removes its files, where nobody else will."""
+    token, journal, me = os.environ.get(TOKEN_VARIABLE, ""), Journal(), Identity.own()
+    for entry in journal.open_entries():
+        if entry.kind == "process" and entry.token == token and entry.owner == me:
+            journal.undone(entry)
+            for path in runtime_dir().glob(f"*{token}*"):
+                path.unlink(missing_ok=True)
 
 
 def _await_ready(daemon: Daemon, reads: int) -> None:

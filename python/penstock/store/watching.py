@@ -22,12 +22,17 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.control import answering, listen
-from penstock.host.daemon import connect, run_daemon, say_ready, start_daemon, stop_entirely
+from penstock.host.daemon import (
+    connect,
+    leave_no_trace,
+    run_daemon,
+    say_ready,
+    start_daemon,
+    stop_entirely,
+)
 from penstock.host.journal import Journal
 from penstock.host.opens import Held, HeldOpens
-from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.spec.store import refused
-from penstock.state import runtime_dir
 from penstock.store.store import Store, changing
 from penstock.store.tags import Tagged, own, untaken
 
@@ -263,22 +268,12 @@ class _Daemon:
         return {"ok": False, "error": "no such command", "bad_input": True}
 
 
-def _leave_no_trace() -> None:
-    """Closes our own journal entry, and takes our files: whoever took the nodes down knew nothing of us."""
-    token, journal, me = os.environ.get(TOKEN_VARIABLE, ""), Journal(), Identity.own()
-    for entry in journal.open_entries():
-        if entry.kind == "process" and entry.token == token and entry.owner == me:
-            journal.undone(entry)
-            for path in runtime_dir().glob(f"*{token}*"):
-                path.unlink(missing_ok=True)
-
-
 def main(words: list[str]) -> int:
     """Entry point: `python -m penstock.store.watching tags CONFIG.json`."""
 
     def serve(config: dict[str, Any]) -> None:
         _Daemon(config).serve(config.get("ready_fd"))
-        _leave_no_trace()
+        leave_no_trace()
 
     return run_daemon(words, serve)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Literal
+from typing import Any, Literal
 
 import typer
 
 from penstock.cli.monitor.options import AT, JSON, NAME, SERVER, app, moment, params, patient
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.terminal import say
 
 
@@ -20,14 +20,24 @@ def start(
     tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
     shared: bool = typer.Option(False, "--shared", help="Let other users read it."),
     timeout: float = typer.Option(None, help="End it after so many seconds, where nobody does."),
+    sample: bool = typer.Option(
+        None,
+        "--sample/--no-sample",
+        help="Sample this host until `stop` (default: yes, but not with --server or --at).",
+    ),
+    interval: float = typer.Option(
+        1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
+    ),
     at: str = AT,
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Begin an experiment, or the next repeat of one that has ended.
+    """Begin an experiment, or the next repeat of one that has ended, and sample this host until `stop`.
 
     Where a server that was asked for is down, stderr says so and the status is 0: a script goes on.
     """
+    if sample is None:
+        sample = at is None and not (server or os.environ.get("PENSTOCK_SERVER"))
     options = {
         "params": params(param),
         "tags": tag,
@@ -35,11 +45,33 @@ def start(
         "timeout_s": timeout,
         "at_ns": moment(at),
     }
-    begun = patient(server).start(name, **options)
+    store = patient(server)
+    sampling = _sampling(server, interval) if sample else None
+    try:
+        begun = store.start(name, **options)
+        if sampling is not None and not store.down:
+            sampling.begin(begun, timeout)
+            sampling = None
+    finally:
+        if sampling is not None:
+            sampling.stop()
     if as_json:
         print(json.dumps({"experiment": begun}))
     else:
         say(f"{begun} begun")
+
+
+def _sampling(server: str | None, interval_s: float) -> Any:
+    """A process that is ready to sample this host; None, and the reason on stderr, where it cannot be."""
+    from penstock.observe.monitor.sampling import Sampling
+
+    try:
+        return Sampling.opened(server, interval_s)
+    except BadInput:
+        raise
+    except PenstockError as error:
+        say(f"this host is not sampled: {error}")
+        return None
 
 
 @app.command()
@@ -81,7 +113,14 @@ def stop(
     server: str = SERVER,
 ) -> None:
     """End an experiment; its bundle is left in the archive."""
-    ended = patient(server).stop(name, at_ns=moment(at), exit_status=exit_status, aborted=aborted)
+    from penstock.observe.monitor.sampling import finish
+
+    at_ns, finished = moment(at), finish(server, name)
+    for line in finished.messages:
+        say(line)
+    ended = patient(server).stop(
+        name, at_ns=at_ns, exit_status=exit_status, aborted=aborted, receipts=finished.receipts
+    )
     if as_json:
         print(json.dumps({"experiment": ended, "aborted": aborted}))
     else:
@@ -117,7 +156,9 @@ def listed(
 def rm(name: str = NAME, as_json: bool = JSON, server: str = SERVER) -> None:
     """Remove an experiment; it is kept in the trash for seven days."""
     from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.sampling import finish
 
+    finish(server, name)
     opened(server).remove(name)
     if as_json:
         print(json.dumps({"removed": name}))
