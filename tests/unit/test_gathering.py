@@ -226,7 +226,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
             assert 0 < one["cpu_ns"] < 60e9
         assert httpx.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
         assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
-        commands.run([*words[:-2], "stop", "apart"], env=server.environment, check=True)
+        commands.run([*words[:-3], "stop", "apart"], env=server.environment, check=True)
         assert manifest_of(server, "apart")["receipts"] == {}
         assert (
             httpx.get(
