@@ -113,6 +113,60 @@ def test_the_formulas_from_what_node_exporter_tells() -> None:
     assert value(found, "load", "all", "1 min") == [0.5, 0.75]
 
 
+WRITTEN = ("node_disk_written_bytes_total",)
+
+
+def written(source: str, host: str, first_ns: int, more: tuple[str, ...] = WRITTEN) -> list[Batch]:
+    """A disk that writes 1 MB in each second, as a collector tells that reads it so late."""
+    at = [T0 + first_ns + k * S for k in range(5)]
+    names = [*more, "node_disk_io_time_seconds_total"]
+    table = points(
+        metric=[n for n in names for _ in at],
+        labels=canonical_labels({"instance": host, "device": "sda"}),
+        utc_ns=[t for _ in names for t in at],
+        # rounded times: what was counted lies up to half a second off
+        float=[
+            1e6 * ((t - T0) / S + (0.4 if source == "collectd" else 0)) for _ in names for t in at
+        ],
+    )
+    return [Batch(source, 0, table)]
+
+
+def test_counters_of_two_collectors_of_one_host_make_no_rate_together() -> None:
+    # mixed, the rate of the disk is 1 MB/s ± 8 MB/s and negative in between
+    batches = written("scrape", "a", 50_000_000) + written("collectd", "a", 0)
+    found = uses_of_points(recorded(batches, T0, T0 + 10 * S), {})
+    rates = found[found["metric"] == "write_rate"]
+    assert set(rates["host"]) == {"a (scrape)", "a (collectd)"}
+    assert len(rates) == 8
+    assert rates["value"].to_numpy() == pytest.approx(1e6)
+
+
+def test_collectors_that_tell_different_series_of_a_host_share_its_row() -> None:
+    reads = written("collectd", "a", 0, ("node_disk_read_bytes_total",))
+    batches = written("scrape", "b", 0) + reads
+    both = uses_of_points(recorded(batches, T0, T0 + 10 * S), {})
+    assert set(both["host"]) == {"a", "b"}
+    cpus = [r for r in node_exporter("a") if "cpu" in r["metric"]]
+    halves = [cpus[::2], cpus[1::2]]
+    merged = [
+        Batch(
+            f"prom/{n}",
+            0,
+            points(
+                metric=[r["metric"] for r in half for _ in r["values"]],
+                labels=[r["labels"] for r in half for _ in r["values"]],
+                utc_ns=[T0 + k * S for r in half for k, _ in enumerate(r["values"])],
+                float=[float(v) for r in half for v in r["values"]],
+            ),
+        )
+        for n, half in enumerate(halves)
+    ]
+    found = uses_of_points(recorded(merged, T0, T0 + 10 * S), {})
+    assert set(found["host"]) == {"a"}
+    assert value(found, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
+
+
 def test_a_counter_that_went_back_is_no_value() -> None:
     found = uses(
         [

@@ -47,6 +47,10 @@ LEVELS = {
 #: labels that name a host, the first that is there
 HOST_LABELS = ("host", "instance", "node")
 
+#: a host, and the collector of what is told of it; empty for our own sampler
+Origin = tuple[str, str]
+#: the sources of our own sampler, which tell of the same counters
+OWN = ("samples", "utilisation")
 
 #: of rates, by which parts of a tick passed
 _FINE_HZ = 1e6
@@ -109,24 +113,26 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     """Of what an experiment recorded, ended or running.
 
     `params` of the experiment: `link_bps` is the capacity of links that do not tell it [bytes/s].
+    Each source is computed by itself: counters of two collectors of one host give no rate together.
     """
     points = recorded.points.to_pandas()
     value = points["float"].fillna(points["integer"]).astype(float)
     points = points.assign(value=value)[points["utc_ns"].notna() & value.notna()]
     by_series = dict(tuple(points.groupby("series_id")[["utc_ns", "value"]]))
     found: list[pd.DataFrame] = []
-    samples: dict[str, list[pd.DataFrame]] = {}
+    samples: dict[Origin, list[pd.DataFrame]] = {}
     speeds: dict[str, dict[str, float]] = {}
-    ceph: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
-    collectd: dict[str, list[tuple[Seen, pd.DataFrame]]] = {}
+    ceph: dict[tuple[Origin, str], dict[str, pd.DataFrame]] = {}
+    collectd: dict[Origin, list[tuple[Seen, pd.DataFrame]]] = {}
     for row in recorded.series.to_pylist():
         mine = by_series.get(row["series_id"])
         if mine is None:
             continue
         labels = labels_of(row["labels"])
         host = next((labels[k] for k in HOST_LABELS if labels.get(k)), "this host")
-        mine = mine.assign(host=host, unit=row["unit"])
         metric, source = str(row["metric"]), str(row["source"])
+        origin = host, "" if source in OWN else source
+        mine = mine.assign(host=host, origin=origin[1], unit=row["unit"])
         if source == "utilisation" and (known := _parted(metric, KINDS)):
             entity = labels.get("entity", "")
             found.append(mine.assign(kind=known[0], metric=known[1], entity=entity))
@@ -136,32 +142,64 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             )
         elif is_ceph(metric):
             if entity := entity_of(labels):
-                ceph.setdefault((host, entity), {})[metric] = mine
+                ceph.setdefault((origin, entity), {})[metric] = mine
         elif metric == _LINK_SPEED:
             speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
         elif (seen := seen_by_collectd(metric, labels)) is not None:
-            collectd.setdefault(seen.host, []).append((seen, mine))
+            collectd.setdefault((seen.host, origin[1]), []).append((seen, mine))
         elif (one := _sample(metric, labels)) is not None:
-            samples.setdefault(host, []).append(_sampled(mine, *one))
-    for host, series in collectd.items():
+            samples.setdefault(origin, []).append(_sampled(mine, *one))
+    for origin, series in collectd.items():
         for seen, mine in counted(series):
             if seen.foreign.source == CEPH:
-                ceph.setdefault((host, seen.entity), {})[seen.foreign.metric] = mine
+                ceph.setdefault((origin, seen.entity), {})[seen.foreign.metric] = mine
             else:
-                of_host = _sampled(mine.assign(host=host), seen.foreign, seen.entity)
-                samples.setdefault(host, []).append(of_host)
-    told = {f["host"].iloc[0] for f in found}
-    for (host, entity), counters in ceph.items():
-        found += [rows.assign(host=host) for rows in ceph_uses(entity, counters) if len(rows)]
-    for host, parts in samples.items():
+                of_host = _sampled(mine.assign(host=origin[0]), seen.foreign, seen.entity)
+                samples.setdefault(origin, []).append(of_host)
+    computed = {(f["host"].iloc[0], f["origin"].iloc[0]) for f in found}
+    for ((host, source), entity), counters in ceph.items():
+        of_ceph = ceph_uses(entity, counters)
+        found += [rows.assign(host=host, origin=source) for rows in of_ceph if len(rows)]
+    for (host, source), parts in _joined(samples).items():
         sampled = pd.concat(parts, ignore_index=True).rename(columns={"utc_ns": "t_ns"})
         sampled["t_ns"] = sampled["t_ns"].astype(np.int64)
-        found.append(_levels(sampled).rename(columns={"t_ns": "utc_ns"}).assign(host=host))
-        if host not in told:
+        uses = [_levels(sampled)]
+        if (host, source) not in computed:
             links = _links(sampled, speeds.get(host, {}), params.get("link_bps"))
-            hz = _FINE_HZ if host in collectd else None
-            found.append(_busy(_with_all_cpus(sampled), links, hz).assign(host=host))
-    return _tidy(pd.concat(found, ignore_index=True)) if found else _tidy(pd.DataFrame())
+            hz = _FINE_HZ if any(h == host and source in ("", o) for h, o in collectd) else None
+            uses.append(_busy(_with_all_cpus(sampled), links, hz))
+        found += [
+            u.rename(columns={"t_ns": "utc_ns"}).assign(host=host, origin=source) for u in uses
+        ]
+    return _tidy(_apart(pd.concat(found, ignore_index=True)) if found else pd.DataFrame())
+
+
+def _joined(samples: Mapping[Origin, list[pd.DataFrame]]) -> dict[Origin, list[pd.DataFrame]]:
+    """Samples by host; by collector, too, where several collectors tell the same series of a host."""
+    joined: dict[Origin, list[pd.DataFrame]] = {}
+    for host in {host for host, _ in samples}:
+        of_host = {source: parts for (h, source), parts in samples.items() if h == host}
+        series = [
+            one
+            for parts in of_host.values()
+            for one in {tuple(p[["source", "entity", "metric"]].iloc[0]) for p in parts}
+        ]
+        if len(series) == len(set(series)):
+            of_host = {"": [part for parts in of_host.values() for part in parts]}
+        joined |= {(host, source): parts for source, parts in of_host.items()}
+    return joined
+
+
+def _apart(uses: pd.DataFrame) -> pd.DataFrame:
+    """Sources that tell the same of one host as hosts of their own, `HOST (SOURCE)`."""
+    series = uses[["host", "kind", "entity", "metric", "origin"]].drop_duplicates()
+    twice = series[series.duplicated(["host", "kind", "entity", "metric"], keep=False)]
+    names = {
+        (host, source): f"{host} ({source or 'sampler'})"
+        for host, source in zip(twice["host"], twice["origin"], strict=True)
+    }
+    origins = zip(uses["host"], uses["origin"], strict=True)
+    return uses.assign(host=[names.get(o, o[0]) for o in origins]) if names else uses
 
 
 def tenancy_of(manifest: Mapping[str, Any]) -> Tenancy:
@@ -259,7 +297,7 @@ def _busy(
     schema = TABLES["samples"].arrow
     table = pa.Table.from_pandas(samples[schema.names], schema=schema, preserve_index=False)
     frame: pd.DataFrame = utilisation(table, hz=hz, link_bps=links).to_pandas()
-    return frame.drop(columns="reset").rename(columns={"t_ns": "utc_ns"})
+    return frame.drop(columns="reset")
 
 
 def _tidy(frame: pd.DataFrame) -> pd.DataFrame:
