@@ -453,10 +453,10 @@ def test_a_run_gives_what_was_sampled_and_what_was_collected(tmp_path: Path) -> 
     assert recorded_in(bundle, "cpu_user").series.num_rows == 1
     drawn = series.of_selection(select(str(bundle.path)))
     by_name = {s.name: s for s in drawn.series}
-    assert {"cpu all busy", "power_watts"} <= set(by_name)
+    assert {"cpu_busy all", "power_watts"} <= set(by_name)
     # on one clock, from the begin of the workload on
     assert by_name["power_watts"].x.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert by_name["cpu all busy"].x.tolist() == [1.0, 2.0, 3.0]
+    assert by_name["cpu_busy all"].x.tolist() == [1.0, 2.0, 3.0]
     uses = uses_of_bundle(bundle)
     busy = uses[(uses["kind"] == "cpu") & (uses["metric"] == "busy")]
     assert busy["value"].tolist() == [10.0, 20.0, 30.0], "not told twice"

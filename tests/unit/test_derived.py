@@ -70,6 +70,75 @@ def test_each_function_is_what_numpy_gives() -> None:
     ), "a function that no line above tests"
 
 
+CPUS = Recorded(
+    [
+        Series(
+            f"node_cpu_seconds_total {cpu} n1 {mode}",
+            X,
+            TOTAL * (1 + cpu) + k,
+            "s",
+            f"{cpu} n1 {mode}",
+            "node_cpu_seconds_total",
+            labels={"cpu": str(cpu), "instance": "n1", "mode": mode},
+        )
+        for cpu in range(2)
+        for k, mode in enumerate(("idle", "iowait", "user"))
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "nodes"),
+    [
+        ('node_cpu_seconds_total{mode="idle"}', ["0 n1 idle", "1 n1 idle"]),
+        ("node_cpu_seconds_total{idle}", ["0 n1 idle", "1 n1 idle"]),
+        ('{mode="idle", cpu="0"}', ["0 n1 idle"]),
+        ('node_cpu_seconds_total{mode=~"i.*",cpu!="1"}', ["0 n1 idle", "0 n1 iowait"]),
+        ('node_cpu_seconds_total{mode!~"i.*", cpu=1}', ["1 n1 user"]),
+        ('node_cpu_seconds_total{rack=""} + 0', [s.node for s in CPUS.series]),
+        ("sum by (mode) (node_cpu_seconds_total)", ["idle", "iowait", "user"]),
+        (
+            "sum(rate(node_cpu_seconds_total)) by (cpu, mode)",
+            [f"{c} {m}" for c in (0, 1) for m in ("idle", "iowait", "user")],
+        ),
+        ("max by (instance)(node_cpu_seconds_total)", ["n1"]),
+    ],
+)
+def test_series_are_asked_for_and_summed_by_their_labels(expression: str, nodes: list[str]) -> None:
+    assert [s.node for s in derived(CPUS, "n", expression).series] == nodes
+
+
+def test_a_sum_by_label_is_that_of_its_series() -> None:
+    idle, iowait, user = derived(CPUS, "n", "sum by (mode) (node_cpu_seconds_total)").series
+    for k, total in enumerate((idle, iowait, user)):
+        assert np.allclose(total.y, TOTAL * 3 + 2 * k)
+    # which can be asked for by this label again
+    again = derived(Recorded([idle, iowait, user]), "m", 'n{mode="user"}').series
+    assert [s.name for s in again] == ["m user"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (
+            'node_cpu_seconds_total{mode="nope"}',
+            'expected one of cpu="0", instance="n1", mode="idle"',
+        ),
+        ("node_cpu_seconds_total{mode=}", 'expected LABEL="VALUE"'),
+        ('node_cpu_seconds_total{mode=~"("}', "expected a regular expression"),
+        ("node_cpu_second_total", "expected one like node_cpu_seconds_total"),
+        ("cpu_seconds{idle}", "expected one like node_cpu_seconds_total"),
+        ("sum by (rack) (node_cpu_seconds_total)", "found no label rack; expected one of cpu"),
+        ("sum by mode (node_cpu_seconds_total)", "expected labels in ( )"),
+        ("rate by (mode) (node_cpu_seconds_total)", "found no series rate"),
+    ],
+)
+def test_labels_that_are_not_there_are_refused(expression: str, said: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        derived(CPUS, "n", expression)
+    assert said in str(refusal.value)
+
+
 def test_nodes_go_with_their_own_and_units_follow() -> None:
     two = of("disk_busy / 100")
     assert [(s.name, s.node, s.unit) for s in two] == [("n a", "a", "%"), ("n b", "b", "%")]
@@ -133,6 +202,30 @@ def test_nothing_else_is_an_expression(expression: str, said: str) -> None:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
     monkeypatch.chdir(tmp_path)
     return own_store(tmp_path, monkeypatch)
+
+
+def test_an_experiment_lists_its_metrics_and_names_one_like_what_was_asked_for(
+    store: Experiments,
+) -> None:
+    at = np.arange(30.0)
+    both = {("disk_busy", "n1"): (at, at), ("disk_busy", "n2"): (at, at)}
+    made(store, "x", {**both, ("load", ""): (at, at)}, lasted_s=30)
+    listed = penstock("monitor", "get", "x").stdout
+    assert [line.split() for line in listed.splitlines()] == [
+        ["metric", "unit", "series", "points", "labels"],
+        ["disk_busy", "B/s", "2", "60", "node=n1,n2"],
+        ["load", "B/s", "1", "30"],
+    ]
+    (first, _) = json.loads(penstock("monitor", "get", "x", "--json").stdout)["metrics"]
+    assert first["labels"] == {"node": ["n1", "n2"]}
+    assert "did you mean 'disk_busy'?" in refused("monitor", "get", "x", "-m", "disk_bussy")
+    assert "expected one like disk_busy n1 or disk_busy n2" in refused(
+        "plot", "x", "lines", "-s", "disk_bussy n1"
+    )
+    assert "expected which one" in refused("monitor", "get", "x", "--label", "node")
+    chosen = ("plot", "x", "lines", "-s", 'disk_busy{node="n2"}', "-o", "fig.svg")
+    assert penstock(*chosen).exit_code == 0
+    assert set(pd.read_csv("fig.data.csv")["series"]) == {"disk_busy n2"}
 
 
 def test_a_derived_series_is_kept_with_its_expression(store: Experiments) -> None:

@@ -548,6 +548,8 @@ def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> N
         "monitor", "get", "py", "-m", "depth", "--label", "none", "--phase", "all"
     ).stdout
     assert [line.split(",")[1] for line in text.splitlines()[1:]] == ["3", "4"]
+    assert "depth" in server.cli("monitor", "get", "py").stdout
+    assert "did you mean 'depth'?" in server.cli("monitor", "get", "py", "-m", "deph").stderr
     with pytest.raises(ZeroDivisionError), penstock.experiment("py"):
         raise ZeroDivisionError
     states = [e["state"] for e in server.http.get("/api/v1/experiments?name=py").json()]

@@ -311,17 +311,21 @@ def monitored(path: Path, run: str = "r001", shift: float = 0.0) -> Path:
 def test_a_monitored_run_is_read_from_its_begin_with_its_phases(tmp_path: Path) -> None:
     recorded = of_selection(select(monitored(tmp_path / "B")))
     assert [(s.name, s.unit) for s in recorded.series] == [
-        ("disk vda busy", "%"),
-        ("disk vda read_rate", "B/s"),
-        ("disk vdb busy", "%"),
+        ("disk_busy vda", "%"),
+        ("disk_read_rate vda", "B/s"),
+        ("disk_busy vdb", "%"),
     ]
+    for selected in ("disk_busy vda", "disk vda busy", 'disk_busy{entity="vda"}', "disk_busy{vda}"):
+        assert [s.name for s in recorded.chosen([selected]).series] == ["disk_busy vda"]
+    with pytest.raises(BadInput, match=r"expected one like disk_busy vda or disk_busy vdb"):
+        recorded.chosen(["disk_bussy vda"])
     assert recorded.series[0].x[0] == 0.0
     inner = recorded.within("measure")
     assert inner.series[0].x[0] == 0.0
     assert len(inner.series[0].x) == 21
     with pytest.raises(BadInput, match=r"--phase: found rest; expected .*workload, load, measure"):
         recorded.within("rest")
-    with pytest.raises(BadInput, match=r"found none called cpu.*expected disk vda busy"):
+    with pytest.raises(BadInput, match=r"found none called cpu.*expected one of disk_busy vda"):
         recorded.chosen(["cpu*"])
 
 
@@ -404,7 +408,7 @@ def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
         f"{tmp_path}/OUT:t01",
         "bands",
         "-s",
-        "disk vda busy",
+        "disk_busy vda",
         "-o",
         str(target),
         "--json",

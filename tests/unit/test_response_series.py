@@ -139,7 +139,7 @@ def test_several_series_are_no_number(run: Bundle) -> None:
 
 def test_a_run_that_lacks_samples_has_no_response_of_its_monitor(run: Bundle) -> None:
     run.manifest["receipts"] = {"monitor": {"expected": 100, "samples": 50, "complete": "partial"}}
-    with pytest.raises(IncompleteError, match=r"response it: found .*busy to be partial"):
+    with pytest.raises(IncompleteError, match=r"response it: found .*busy sda to be partial"):
         value(run, "{series: disk_busy}", "%")
     assert value(run, "{series: 'power_watts{a}'}", "W") == pytest.approx(200)
 

@@ -2,8 +2,9 @@
 
     expression := term (("+" | "-") term)*
     term       := factor (("*" | "/") factor)*
-    factor     := NUMBER | SERIES | FUNCTION "(" expression, … ")" | "(" expression ")" | "-" factor
-    SERIES     := name or "name with * and ?", then {node} where one of several nodes is meant
+    factor     := NUMBER | SERIES | FUNCTION [BY] "(" expression, … ")" [BY] | "(" expression ")" | "-" factor
+    BY         := "by" "(" label, … ")", of sum, mean, min and max: one series for each of their values
+    SERIES     := name or "name with * and ?", then {node} or {label="value"} where some of several are meant
 
 A name means all series of that name or quantity, one per node. Two of several nodes each are taken node by
 node, one of a single node with each. Values belong together within half a step of the first (`join` says
@@ -12,7 +13,6 @@ otherwise). What cannot be computed at a time is no value. Nothing is evaluated 
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from penstock.archive.bucket_series import quantile_series
-from penstock.archive.series import Array, Recorded, Series, at_times
+from penstock.archive.selector import selector
+from penstock.archive.series import Array, Recorded, Series, at_times, names_near
 from penstock.errors import BadInput, printable
 
 MOST_TEXT = 2_000
@@ -68,7 +69,7 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
         for s in value:
             named = f"{name} {s.node}".strip()
             of = s.unit if unit is None else unit
-            found.append(Series(named, s.x, s.y, of, s.node, name, run, group))
+            found.append(Series(named, s.x, s.y, of, s.node, name, run, group, labels=s.labels))
     points = sum(len(s.x) for s in found)
     if points > MOST_POINTS:
         raise BadInput(f"{name}: found {points} points; expected {MOST_POINTS} at most")
@@ -186,15 +187,21 @@ class _Reader:
         self._next += 1
         if token.kind == "number":
             return float(token.text)
-        if token.kind == "name" and self._take("("):
-            return self._call(token)
+        if token.kind == "name":
+            labels = self._labels() if token.text in _TOGETHER else None
+            if self._take("("):
+                return self._call(token, labels)
         if token.kind in ("name", "text"):
             following = self._peek()
-            node = None
+            braces = ""
             if following is not None and following.kind == "node":
-                node = following.text[1:-1].strip().strip('"')
+                braces = following.text
                 self._next += 1
-            found = _chosen(self._series, token.text, node)
+            found = _chosen(self._series, token.text, braces)
+            self.used += found
+            return found
+        if token.kind == "node":
+            found = _chosen(self._series, "", token.text)
             self.used += found
             return found
         self._next -= 1
@@ -204,7 +211,26 @@ class _Reader:
         if not self._take(")"):
             raise self._wrong("a )")
 
-    def _call(self, name: _Token) -> Value:
+    def _labels(self) -> list[str] | None:
+        """The labels of `by (mode, cpu)`; None where there is no `by`."""
+        token = self._peek()
+        if token is None or token.kind != "name" or token.text != "by":
+            return None
+        self._next += 1
+        if not self._take("("):
+            raise self._wrong("labels in ( )")
+        labels = []
+        while True:
+            label = self._peek()
+            if label is None or label.kind != "name":
+                raise self._wrong("a label")
+            labels.append(label.text)
+            self._next += 1
+            if not self._take(","):
+                self._close()
+                return labels
+
+    def _call(self, name: _Token, labels: list[str] | None = None) -> Value:
         function = FUNCTIONS.get(name.text)
         if function is None:
             self._next -= 2
@@ -229,7 +255,11 @@ class _Reader:
             if not self._take(","):
                 break
         self._close()
+        if labels is None and name.text in _TOGETHER:
+            labels = self._labels()
         try:
+            if labels is not None:
+                return _by(labels, function, given, how[0] if how else "nearest")
             return function(given, how[0] if how else "nearest")
         except BadInput as error:
             raise BadInput(f"{name.text}: {error}") from None
@@ -238,23 +268,32 @@ class _Reader:
 _HOW = ("nearest", "last", "exact")
 
 
-def _chosen(series: Sequence[Series], name: str, node: str | None) -> list[Series]:
-    found = [
-        s
-        for s in series
-        if any(
-            fnmatch.fnmatchcase(n, name)
-            for n in (s.name, s.quantity, s.quantity.replace(" ", "_"))
-            if n
-        )
-        and (node is None or fnmatch.fnmatchcase(s.node, node))
-    ]
+def _chosen(series: Sequence[Series], name: str, braces: str) -> list[Series]:
+    asked = replace(selector(f"X{braces}"), name=name)
+    found = [s for s in series if asked.takes(s.names, s.node, s.labels)]
+    if not found and asked.node is not None:  # the value of one of several labels
+        plain = replace(asked, node=None)
+        found = [
+            s
+            for s in series
+            if asked.node in s.labels.values() and plain.takes(s.names, s.node, s.labels)
+        ]
     if not found:
-        names = list(dict.fromkeys(s.quantity or s.name for s in series))
-        nodes = list(dict.fromkeys(s.node for s in series if s.quantity == name and s.node))
-        known = ", ".join(printable(n) for n in (nodes or names)[:12]) or "none"
-        what = f"{name}{{{node}}}" if node is not None else name
-        raise BadInput(f"found no series {printable(what)}; expected one of {known}")
+        what = printable(f"{name}{braces}")
+        named = [
+            s
+            for s in series
+            if name and replace(asked, node=None, matchers=()).takes(s.names, "", {})
+        ]
+        if not named:
+            known = names_near([name], [s.quantity or s.name for s in series])
+            raise BadInput(f"found no series {what}; expected {known}")
+        if asked.matchers:
+            told = dict.fromkeys(f'{k}="{v}"' for s in named for k, v in s.labels.items())
+        else:
+            told = dict.fromkeys(s.node for s in named if s.node)
+        known = ", ".join(printable(n) for n in list(told)[:12]) or "none"
+        raise BadInput(f"found no series {what}; expected one of {known}")
     return found
 
 
@@ -351,9 +390,33 @@ def _together(compute: Callable[[Array], Array]) -> Callable[[Sequence[Value], s
         rows = np.vstack([first.y, *(at_times(s, first.x, how) for s in every[1:])])
         unit = units.pop() if units else ""
         node = first.node if len(every) == 1 else ""
-        return [replace(first, y=compute(rows), unit=unit, node=node)]
+        labels = first.labels if len(every) == 1 else {}
+        return [replace(first, y=compute(rows), unit=unit, node=node, labels=labels)]
 
     return function
+
+
+def _by(
+    labels: Sequence[str],
+    function: Callable[[Sequence[Value], str], Value],
+    given: Sequence[Value],
+    how: str,
+) -> Value:
+    """One series for each combination of the values of these labels."""
+    every = [s for group in _series(given) for s in group]
+    known = dict.fromkeys(k for s in every for k in s.labels)
+    absent = [n for n in labels if n not in known]
+    if absent:
+        raise BadInput(f"found no label {absent[0]}; expected one of {', '.join(known) or 'none'}")
+    groups: dict[tuple[str, ...], list[Series]] = {}
+    for s in every:
+        groups.setdefault(tuple(s.labels.get(n, "") for n in labels), []).append(s)
+    made = []
+    for values, group in groups.items():
+        (one,) = function([group], how)  # type: ignore[misc]
+        of = dict(zip(labels, values, strict=True))
+        made.append(replace(one, node=" ".join(filter(None, values)), labels=of))
+    return made
 
 
 def _rate(given: Sequence[Value], how: str) -> Value:
@@ -438,3 +501,5 @@ FUNCTIONS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "abs": _abs,
     "quantile": _quantile,
 }
+#: functions that make one series of several, and take `by (LABEL, …)`
+_TOGETHER = ("sum", "mean", "min", "max")

@@ -10,7 +10,7 @@ import fnmatch
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +24,11 @@ import pyarrow.parquet as pq
 from penstock.archive import delimited
 from penstock.archive.bundle import Bundle, read_accesses
 from penstock.archive.completeness import TAKEN, check_complete, check_manifest
+from penstock.archive.entities import entity_labels
 from penstock.archive.selection import Selection
+from penstock.archive.selector import selector
 from penstock.errors import BadInput, printable
+from penstock.spec.names import like
 
 Array = npt.NDArray[np.float64]
 Axis = Literal["time", "index", "value"]
@@ -43,7 +46,7 @@ _TIMES = re.compile(
 _INDEX = re.compile(r"(?i)^(index|sample|seq|sequence|n|#|request)$")
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]{1,30})[)\]]$")
 _LABELLED = re.compile(r"^([^{}]+)\{(.*)\}$")
-_LABEL = re.compile(r'[A-Za-z_][A-Za-z0-9_]*="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 #: the unit that a metric's name ends with, after the conventions of Prometheus
 _SUFFIXES = {
     "bytes": "B",
@@ -71,9 +74,10 @@ class Phase:
 class Series:
     """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: no value there).
 
-    `node` is what it is about (a host, a disk), `quantity` what was measured of it, `run` the run or
+    `name` is the metric and what it is about, `cpu_busy all`, whatever it was read from. `node` is what it is
+    about (a host, a disk), `quantity` what was measured of it, `run` the run or
     replicate, `group` what its replicates have in common (the treatment), `verdict` how complete it is, empty
-    where that is its run's.
+    where that is its run's. `alias`: another name that selects it.
     """
 
     name: str
@@ -85,6 +89,13 @@ class Series:
     run: str = ""
     group: str = ""
     verdict: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    alias: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be called by."""
+        return self.name, self.quantity, self.quantity.replace(" ", "_"), self.alias
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -117,23 +128,13 @@ class Recorded:
         return sum(len(s.x) for s in self.series)
 
     def chosen(self, globs: Sequence[str]) -> Recorded:
-        """The series whose name or quantity one of the patterns (`*`, `?`) matches. BadInput for none."""
+        """The series that one of the selectors takes, or whose node it names. BadInput for none."""
         if not globs:
             return self
-        kept = [
-            s
-            for s in self.series
-            if any(
-                fnmatch.fnmatchcase(n, g) for g in globs for n in (s.name, s.quantity, s.node) if n
-            )
-        ]
+        kept = [s for s in self.series if any(takes(g, s) for g in globs)]
         if not kept:
-            names = list(dict.fromkeys(s.name for s in self.series))
-            shown = ", ".join(printable(n) for n in names[:12])
-            more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-            raise BadInput(
-                f"--series: found none called {' or '.join(globs)}; expected {shown}{more}"
-            )
+            known = names_near(globs, [s.name for s in self.series])
+            raise BadInput(f"--series: found none called {' or '.join(globs)}; expected {known}")
         return replace(self, series=kept)
 
     def within(self, phase: str) -> Recorded:
@@ -178,6 +179,22 @@ class Recorded:
                 f"--node: found {node!r}, {error}; expected a regular expression"
             ) from None
         return replace(self, series=[_named(s, pattern, units) for s in self.series])
+
+
+def takes(text: str, series: Series) -> bool:
+    """True if a selector takes a series, or is a pattern of its node."""
+    plain = any(fnmatch.fnmatchcase(n, text) for n in (*series.names, series.node) if n)
+    return plain or selector(text).takes(series.names, series.node, series.labels)
+
+
+def names_near(texts: Sequence[str], names: Iterable[str]) -> str:
+    """Names for a message: those like what was asked for, else the first twelve."""
+    known = list(dict.fromkeys(names))
+    near = list(dict.fromkeys(n for t in texts for n in like(t.partition("{")[0], known)))
+    if near:
+        return f"one like {' or '.join(printable(n) for n in near)}"
+    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+    return "one of " + (", ".join(printable(n) for n in known[:12]) or "none") + more
 
 
 def _cut(series: Series, start_s: float, end_s: float) -> Series:
@@ -334,10 +351,25 @@ def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -
         x = (mine["t_ns"].to_numpy(np.int64) - begin) / 1e9
         if table == "samples" and bool(mine["cumulative"].iloc[0]):
             x, y, unit = _rate(x, y, unit)
-        node = f"{host} {entity}".strip()
+        labels = entity_labels(entity)
+        node = " ".join(filter(None, [host, *labels.values()]))
         quantity = f"{kind} {metric}".replace("_", " ")
-        name = f"{host} {kind} {entity} {metric}".strip()
-        series.append(Series(name, x, y, unit, node, quantity, run, group))
+        labels |= {"node": host} if host else {}
+        alias = f"{host} {kind} {entity} {metric}".strip()
+        series.append(
+            Series(
+                f"{kind}_{metric} {node}".strip(),
+                x,
+                y,
+                unit,
+                node,
+                quantity,
+                run,
+                group,
+                labels=labels,
+                alias=alias,
+            )
+        )
     start = _utc_ns(bundle, begin)
     if both and start is not None:
         beside = _points(bundle, run, group, start)
@@ -453,8 +485,8 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     series = []
     for number, mine in rows.groupby("series_id"):
         about = named.loc[number]
-        labels = str(about["labels"])
-        nodes = " ".join(str(v) for v in json.loads(labels).values()) if labels != "{}" else ""
+        labels = {k: str(v) for k, v in json.loads(str(about["labels"])).items()}
+        nodes = " ".join(labels.values())
         metric = str(about["metric"])
         x = (
             (mine["utc_ns"].to_numpy(np.int64) - start) / 1e9
@@ -464,7 +496,8 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
         y = mine["_y"].to_numpy(float)
         name = f"{metric} {nodes}".strip()
         verdict = str(about.get("verdict", ""))
-        series.append(Series(name, x, y, str(about["unit"]), nodes, metric, run, group, verdict))
+        unit = str(about["unit"])
+        series.append(Series(name, x, y, unit, nodes, metric, run, group, verdict, labels))
     _bounded(len(series), bundle.path)
     if timed and begin is None:
         return _with_derived(bundle, series, phases, start, run, group)
@@ -666,15 +699,17 @@ def _parted(column: str) -> tuple[str, str]:
 def _of_column(column: str, x: Array, y: Array) -> Series:
     name, unit = _parted(column)
     labelled = _LABELLED.match(name)
-    node, quantity = "", name
+    node, quantity, labels = "", name, {}
     if labelled:
         quantity = labelled.group(1)
-        node = " ".join(_LABEL.findall(labelled.group(2))) or labelled.group(2)
+        labels = dict(_LABEL.findall(labelled.group(2)))
+        node = " ".join(labels.values()) or labelled.group(2)
+    alias = quantity
     if not unit:
         words = quantity.removesuffix("_total").rsplit("_", 1)
         unit = _SUFFIXES.get(words[-1], "") if len(words) > 1 else ""
         quantity = words[0] if unit else quantity
-    return Series(name, x, y, unit, node, quantity)
+    return Series(name, x, y, unit, node, quantity, labels=labels, alias=alias)
 
 
 def _bounded(series: int, name: Path | str) -> None:

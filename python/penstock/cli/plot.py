@@ -213,7 +213,7 @@ def _of_series(
     ):
         shares = [s for s in recorded.series if s.unit == "%"]
         recorded = replace(recorded, series=shares or recorded.series)
-    across = x if kind == "scatter" and _is_series(x, recorded) else ""
+    across = _across(x, recorded) if kind == "scatter" and x else ""
     chart = chart_of(
         kind,
         recorded,
@@ -242,10 +242,23 @@ def _derived(recorded: Recorded, said: list[str]) -> Recorded:
     return recorded
 
 
-def _is_series(x: str, recorded: Recorded) -> bool:
-    from fnmatch import fnmatchcase
+def _across(x: str, recorded: Recorded) -> str:
+    """The series that is across, by a name that the figure's data has; empty where `x` is none."""
+    from penstock.archive.series import takes
 
-    return bool(x) and any(fnmatchcase(n, x) for s in recorded.series for n in (s.name, s.quantity))
+    found = [s for s in recorded.series if takes(x, s)]
+    names = {s.name for s in found}
+    quantities = {s.quantity for s in found}
+    alike = [s for s in recorded.series if s.quantity in quantities]
+    if len(names) == 1:
+        return names.pop()
+    return (
+        quantities.pop()
+        if len(quantities) == 1 and len(alike) == len(found)
+        else x
+        if found
+        else ""
+    )
 
 
 @functools.cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Sequence
 
 #: columns of penstock's own tables; no factor, response or disk takes one
 RESERVED = frozenset(
@@ -33,8 +35,16 @@ def name_fault(name: str) -> str | None:
 
 def suggestion(name: str, known: list[str]) -> str:
     """` (did you mean 'x'?)`, or nothing."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    near = like(name, known)
     return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def like(name: str, known: Sequence[str], most: int = 3) -> list[str]:
+    """Names that are spelled like one, or have all of its words, the most alike first."""
+    words = [w for w in re.split(r"[^A-Za-z0-9]+", name.casefold()) if w]
+    spelled = difflib.get_close_matches(name, known, n=most, cutoff=0.6)
+    having = [k for k in known if words and all(w in k.casefold() for w in words)]
+    return list(dict.fromkeys([*spelled, *having]))[:most]
 
 
 def listed(names: list[str]) -> str:

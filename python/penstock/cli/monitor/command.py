@@ -342,5 +342,5 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
         return
     print(f"{'':<38}{'mean':>14}{'most':>14}")
     for row in means:
-        name = f"{row['kind']} {row['entity']} {row['metric']}"
+        name = f"{row['kind']}_{row['metric']} {row['entity']}"
         print(f"{name:<38}{row['mean']:>14.4g}{row['max']:>14.4g} {row['unit']}")

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 @app.command()
 def get(
     name: str = NAME,
-    metric: str = typer.Option(..., "--metric", "-m", help="Which metric."),
+    metric: str = typer.Option(
+        None,
+        "--metric",
+        "-m",
+        help="Which metric (without it, the experiment's metrics are listed).",
+    ),
     kind: Literal["timestamp", "duration", "sample"] = typer.Option(
         None, "--type", help="The first column: time, seconds since the start, or a number."
     ),
@@ -44,13 +49,19 @@ def get(
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Write the data of an experiment: rows by time, an empty cell where there is no value.
+    """Write the data of a metric: rows by time, an empty cell where there is no value.
 
     stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
     """
     from penstock.observe.monitor.door import opened
     from penstock.writing import whole_file
 
+    if metric is None:
+        others = (kind, label, phase, output, correct_clocks, form != "csv")
+        if any(others):
+            raise BadInput("found no --metric; expected which one, with the options of its data")
+        _list_metrics(opened(server).series(name), as_json)
+        return
     said: dict[str, Any] = {
         "metric": metric,
         "format": form,
@@ -77,6 +88,39 @@ def get(
         return
     with whole_file(output) as draft, draft.open("wb") as file:
         file.writelines(parts)
+
+
+def _list_metrics(series: list[dict[str, Any]], as_json: bool) -> None:
+    """A row for each metric: its unit, how many series and points it has, and the labels of these."""
+    metrics: dict[str, dict[str, Any]] = {}
+    for row in sorted(series, key=lambda r: str(r["metric"])):
+        one = metrics.setdefault(
+            row["metric"],
+            {"metric": row["metric"], "unit": row["unit"], "series": 0, "points": 0, "labels": {}},
+        )
+        one["series"] += 1
+        one["points"] += row["stored"] or 0
+        for label, value in json.loads(row["labels"]).items():
+            values = one["labels"].setdefault(label, [])
+            if value not in values:
+                values.append(value)
+    if as_json:
+        print(json.dumps({"metrics": list(metrics.values())}))
+        return
+    if not metrics:
+        print("Nothing was recorded.")
+        return
+    width = max(6, *(len(m) for m in metrics))
+    print(f"{'metric':<{width}}  {'unit':<5}{'series':>8}{'points':>10}  labels")
+    for m, one in metrics.items():
+        labels = [f"{k}={_some(v)}" for k, v in one["labels"].items()]
+        line = f"{m:<{width}}  {one['unit'] or '':<5}{one['series']:>8}{one['points']:>10}  "
+        print((line + " ".join(labels)).rstrip())
+
+
+def _some(values: list[str]) -> str:
+    """The first three values of a label."""
+    return ",".join(values[:3]) + (",…" if len(values) > 3 else "")
 
 
 def _as_rows(text: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from penstock.observe.monitor.lacking import Verdict, verdict_of
 from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.recorded import Recorded, labels_of, recorded
 from penstock.observe.monitor.targets import Targets, checked_options
+from penstock.spec.names import suggestion
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ def answer(
     if table is None and asked is not None:  # the server answered: it has no series for this query
         table = empty(axis or "timestamp")
     if table is None:
-        raise Unknown(f"found no metric {metric!r} in {found.name}#{found.repeat}")
+        raise Unknown(
+            f"found no metric {metric!r} in {found.name}#{found.repeat}"
+            f"{suggestion(metric, _metrics(store, found))}"
+        )
     parts = as_bytes(table, wanted)
     head = next(parts, b"")  # what cannot be written is told before the answer begins
 
@@ -77,6 +81,11 @@ def answer(
     refused = made.gaps.filter(pc.starts_with(kinds, "refused")).to_pylist()
     verdict = verdict_of(table.about, found.running, refused)
     return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict, asked)
+
+
+def _metrics(store: Experiments, found: Experiment) -> list[str]:
+    """The names of the metrics that an experiment recorded, in order."""
+    return sorted(set(store.recorded(found).series["metric"].to_pylist()))
 
 
 def corrected(made: Recorded, clock: Recorded, name: str) -> Recorded:

@@ -107,6 +107,9 @@ class Door(Protocol):
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         """Its data, by the options of a request."""
 
+    def series(self, name: str) -> list[dict[str, Any]]:
+        """Rows of the table `series` of what it recorded."""
+
     def clock(self) -> Offset | None:
         """How far the store's clock is ahead of ours; None where it is the same, or not told."""
 
@@ -221,6 +224,12 @@ class Local:
         found = answer(self._store, Targets(), name, self._user, options)
         return Data(found.parts, found.verdict)
 
+    def series(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._store.recorded(
+            self._store.find(name, self._user)
+        ).series.to_pylist()
+        return found
+
     def clock(self) -> Offset | None:
         return None
 
@@ -314,6 +323,11 @@ class Remote:
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
         answer = self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
         return Data(iter([answer.content]), of_headers(answer.headers))
+
+    def series(self, name: str) -> list[dict[str, Any]]:
+        where = f"/api/v1/experiments/{_part(name)}/series"
+        found: list[dict[str, Any]] = self._ask("GET", where, wait_s=_LONG_S).json()["series"]
+        return found
 
     def clock(self) -> Offset | None:
         found = _beside(self._compared)

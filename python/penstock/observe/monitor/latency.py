@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.archive.entities import bucket_of
 from penstock.archive.histogram import Array, quantiles
 from penstock.archive.schemas import TABLES
 
@@ -25,13 +25,6 @@ _ASKED: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
     ("requests", "time", "", (0.5, 0.99)),
     ("queued", "queue_time", "queue_", (0.99,)),
 )
-_BUCKET = re.compile(r"(\S+) le=(\+Inf|[0-9.]+)")
-
-
-def bucket_of(entity: str) -> tuple[str, str] | None:
-    """Device and edge of the entity of a bucket, `vda le=0.000131072`; None of anything else."""
-    found = _BUCKET.fullmatch(entity)
-    return None if found is None else (found[1], found[2])
 
 
 def with_beginnings(samples: pa.Table) -> pa.Table:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.observe.monitor.entities import PROCESS, labels_of_entity
-from penstock.observe.monitor.latency import bucket_of
+from penstock.archive.entities import PROCESS, bucket_of
+from penstock.observe.monitor.entities import labels_of_entity
 from penstock.observe.monitor.points import MOST_POINTS, Account, Batch, points
 
 #: sources of numbers that may be lacking: there is an `up` for each time that they were asked for

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import replace
 
 import numpy as np
 from matplotlib.lines import Line2D
 
-from penstock.archive.series import Array, Recorded, Series, joined
+from penstock.archive.series import Array, Recorded, Series, joined, takes
 from penstock.errors import BadInput
 from penstock.report import style
 from penstock.report.figures import layers
@@ -68,11 +67,7 @@ def _pairs(
     if not chart.x:
         finite = [(s, np.isfinite(s.x) & np.isfinite(s.y)) for s in recorded.series]
         return [(s, s.x[use], s.y[use]) for s, use in finite], None
-    across = [
-        s
-        for s in recorded.series
-        if any(fnmatch.fnmatchcase(n, chart.x) for n in (s.name, s.quantity))
-    ]
+    across = [s for s in recorded.series if takes(chart.x, s)]
     if not across:
         names = ", ".join(dict.fromkeys(s.name for s in recorded.series))
         raise BadInput(f"--x: found {chart.x}; expected one of the series {names}")

@@ -1,0 +1,24 @@
+"""Labels of what a sample is about: `vda`, `vda le=0.000131072`, `node=n1 pid=7 comm=fio`, `source=cpu`."""
+
+from __future__ import annotations
+
+import re
+
+PROCESS = re.compile(r"(?:node=(?P<node>\S+) )?pid=(?P<pid>\d+) comm=(?P<comm>.*)")
+_BUCKET = re.compile(r"(?P<entity>\S+) le=(?P<le>\+Inf|[0-9.]+)")
+_SOURCE = re.compile(r"source=(?P<source>[a-z_]+)")
+
+
+def bucket_of(entity: str) -> tuple[str, str] | None:
+    """Device and edge of the entity of a bucket; None of anything else."""
+    found = _BUCKET.fullmatch(entity)
+    return None if found is None else (found["entity"], found["le"])
+
+
+def entity_labels(entity: str) -> dict[str, str]:
+    """A bucket's edge, a process's number, name and node, and a source of the sampler are labels of their
+    own; all else is the label `entity`. Sorted by name."""
+    for pattern in (_BUCKET, PROCESS, _SOURCE):
+        if found := pattern.fullmatch(entity):
+            return {k: v for k, v in sorted(found.groupdict().items()) if v is not None}
+    return {"entity": entity}
