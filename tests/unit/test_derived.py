@@ -15,6 +15,7 @@ from penstock.archive.expression import FUNCTIONS, derived
 from penstock.archive.grid import on_grid
 from penstock.archive.series import Recorded, Series
 from penstock.errors import BadInput
+from penstock.observe.monitor.accounting import verdict
 from penstock.observe.monitor.experiments import Experiments
 from tests.unit.shared_runs import made, own_store, penstock, refused
 
@@ -226,6 +227,32 @@ def test_an_experiment_lists_its_metrics_and_names_one_like_what_was_asked_for(
     chosen = ("plot", "x", "lines", "-s", 'disk_busy{node="n2"}', "-o", "fig.svg")
     assert penstock(*chosen).exit_code == 0
     assert set(pd.read_csv("fig.data.csv")["series"]) == {"disk_busy n2"}
+
+
+def test_a_complete_series_is_drawn_beside_one_that_lacks_points(store: Experiments) -> None:
+    at = np.arange(30.0)
+    gap = np.concatenate([at[:5], at[20:]])
+    made(store, "x", {("load", ""): (at, at), ("busy", ""): (gap, gap)}, lasted_s=30)
+    plot = ("plot", "x", "lines", "-o", "fig.svg")
+    assert penstock(*plot, "-s", "load").exit_code == 0
+    assert "busy (partial, 15 of 30 points)" in refused(*plot, "-s", "load", "-s", "b*")
+    assert "found partial data" in refused(*plot)
+    assert penstock(*plot, "--partial").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected", "gap_s", "told"),
+    [
+        (17, 18, 2, "complete"),
+        (9, 10, 2, "complete"),
+        (8, 9, 2, "partial"),
+        (16, 18, 2, "partial"),
+        (17, 18, 6, "partial"),
+        (990, 1000, 2, "complete"),
+    ],
+)
+def test_one_point_of_ten_may_be_missing(stored: int, expected: int, gap_s: int, told: str) -> None:
+    assert verdict(stored, expected, gap_s * 10**9, 10**9, 1) == told
 
 
 def test_a_derived_series_is_kept_with_its_expression(store: Experiments) -> None:

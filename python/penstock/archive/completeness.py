@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,10 @@ from penstock.archive.schemas import TABLES
 from penstock.archive.schemas.table import BUNDLE_SCHEMA, Column
 from penstock.archive.selection import EXPECTED, select
 from penstock.errors import BadInput, PenstockError, printable
+
+if TYPE_CHECKING:
+    from penstock.archive.bundle import Bundle
+    from penstock.archive.series import Series
 
 #: table → columns without which its rows mean nothing; of other tables no column is needed
 _NEEDED = {
@@ -113,8 +117,47 @@ def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> N
         raise BadInput(f"{bundle}: found {told} data{why}; expected complete ones, or --partial")
 
 
-def _of_collectors(receipt: Any) -> tuple[str, str]:
-    """The verdict of a run's collectors, and which of them are not complete."""
+def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
+    """As `check_complete`, of some series of a run: what others lost does not matter to them."""
+    if partial:
+        return
+    manifest = check_manifest(bundle.path / "manifest.json")
+    of_experiment = (manifest.get("experiment") or {}).get("verdict") is not None
+    judged = [s for s in drawn if s.verdict]
+    if len(judged) < len(drawn) or not drawn:
+        check_complete(bundle.path, partial)
+    bad = [f"{printable(s.name)} ({s.verdict}{s.lacks})" for s in judged if s.verdict not in TAKEN]
+    sources = {s.source for s in judged}
+    if of_experiment:
+        bad += _refusing(bundle, sources) if verdict_of_run(manifest) not in TAKEN else []
+    else:
+        receipt = (manifest.get("receipts") or {}).get("collect")
+        told, why = _of_collectors(receipt, sources)
+        bad += [why.removeprefix(": ") or told] if told not in TAKEN else []
+    if bad:
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise BadInput(
+            f"{bundle.path}: found partial data: {', '.join(bad[:5])}{more}; expected complete series, "
+            "or --partial"
+        )
+
+
+def _refusing(bundle: Bundle, sources: Iterable[str]) -> list[str]:
+    """Which of some sources refused points or messages, which may have been of any of their series."""
+    if "gaps" not in bundle.tables:
+        return []
+    rows = bundle.table("gaps", ["source", "kind", "detail"]).to_pylist()
+    refused = {
+        r["source"]
+        for r in rows
+        if str(r["kind"]).startswith("refused")
+        and not str(r["detail"]).startswith(("stale", "duplicate"))
+    }
+    return [f"{printable(s)} refused points" for s in sorted(refused & set(sources))]
+
+
+def _of_collectors(receipt: Any, sources: Iterable[str] | None = None) -> tuple[str, str]:
+    """The verdict of a run's collectors, or of some of them, and which are not complete."""
     if not isinstance(receipt, dict):
         return "complete", ""
     each = receipt.get("collectors")
@@ -122,9 +165,12 @@ def _of_collectors(receipt: Any) -> tuple[str, str]:
     bad = [
         f"{name} is {one.get('verdict')}"
         for name, one in rows
-        if isinstance(one, dict) and one.get("verdict") not in TAKEN
+        if isinstance(one, dict)
+        and one.get("verdict") not in TAKEN
+        and (sources is None or name in sources)
     ]
-    return str(receipt.get("complete", "complete")), f": {', '.join(bad[:5])}" if bad else ""
+    told = str(receipt.get("complete", "complete")) if bad or sources is None else "complete"
+    return told, f": {', '.join(bad[:5])}" if bad else ""
 
 
 def unknown_words(manifest: Mapping[str, Any]) -> str:

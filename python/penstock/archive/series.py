@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from penstock.archive import delimited
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.archive.completeness import TAKEN, check_complete, check_manifest
+from penstock.archive.completeness import TAKEN, check_complete, check_drawn, check_manifest
 from penstock.archive.entities import entity_labels
 from penstock.archive.selection import Selection
 from penstock.archive.selector import selector
@@ -77,7 +77,8 @@ class Series:
     `name` is the metric and what it is about, `cpu_busy all`, whatever it was read from. `node` is what it is
     about (a host, a disk), `quantity` what was measured of it, `run` the run or
     replicate, `group` what its replicates have in common (the treatment), `verdict` how complete it is, empty
-    where that is its run's. `alias`: another name that selects it.
+    where that is its run's. `alias`: another name that selects it; `source`: the collector
+    that it came from; `lacks`: what a partial one lacks, for a message.
     """
 
     name: str
@@ -91,6 +92,8 @@ class Series:
     verdict: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     alias: str = ""
+    source: str = ""
+    lacks: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -276,6 +279,7 @@ def of_selection(
     align: str | None = None,
     *,
     partial: bool = False,
+    drawn: Sequence[str] = (),
 ) -> Recorded:
     """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
 
@@ -284,12 +288,19 @@ def of_selection(
     `table`: `utilisation` (the default where there is one), `points` of an experiment,
     `samples`, `spark_tasks`, or
     `io_events` (offsets by the number of the request). Raises BadInput where a run has none, and, unless
-    `partial` data will do, where what was recorded of one is not complete.
+    `partial` data will do, where what was recorded of one is not complete; with the selectors `drawn`, only
+    where a series that one of them takes is not.
     """
     found: list[Recorded] = []
     for path in selection.runs:
-        check_complete(path, partial, collected=table in (None, "points"))
-        one = _of_bundle(path, table, several=len(selection.runs) > 1)
+        check_manifest(path / "manifest.json")
+        bundle = Bundle.open(path)
+        one = of_bundle(bundle, table, several=len(selection.runs) > 1)
+        if not drawn:
+            check_complete(path, partial, collected=table in (None, "points"))
+        else:
+            there = [*one.series, *(_without_points(bundle) if table in (None, "points") else [])]
+            check_drawn(bundle, [s for s in there if any(takes(d, s) for d in drawn)], partial)
         found.append(one if align is None else one.from_phase(align))
     if not found:
         raise BadInput(f"{selection.name}: found no valid run; expected one")
@@ -301,11 +312,6 @@ def of_selection(
         axis_name=found[0].axis_name,
         start_utc_ns=found[0].start_utc_ns if len(found) == 1 else None,
     )
-
-
-def _of_bundle(path: Path, table: str | None, several: bool) -> Recorded:
-    check_manifest(path / "manifest.json")
-    return of_bundle(Bundle.open(path), table, several)
 
 
 def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -> Recorded:
@@ -484,24 +490,53 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     start = start if begin is None else begin
     series = []
     for number, mine in rows.groupby("series_id"):
-        about = named.loc[number]
-        labels = {k: str(v) for k, v in json.loads(str(about["labels"])).items()}
-        nodes = " ".join(labels.values())
-        metric = str(about["metric"])
         x = (
             (mine["utc_ns"].to_numpy(np.int64) - start) / 1e9
             if timed
             else mine["index"].to_numpy(float)
         )
         y = mine["_y"].to_numpy(float)
-        name = f"{metric} {nodes}".strip()
-        verdict = str(about.get("verdict", ""))
-        unit = str(about["unit"])
-        series.append(Series(name, x, y, unit, nodes, metric, run, group, verdict, labels))
+        series.append(_of_row(named.loc[number], x, y, run, group))
     _bounded(len(series), bundle.path)
     if timed and begin is None:
         return _with_derived(bundle, series, phases, start, run, group)
     return Recorded(series) if timed else Recorded(series, "index", "number")
+
+
+def _of_row(about: pd.Series[Any], x: Array, y: Array, run: str = "", group: str = "") -> Series:
+    """The series of a row of the table `series`."""
+    labels = {k: str(v) for k, v in json.loads(str(about["labels"])).items()}
+    node, metric = " ".join(labels.values()), str(about["metric"])
+    return Series(
+        f"{metric} {node}".strip(),
+        x,
+        y,
+        str(about["unit"]),
+        node,
+        metric,
+        run,
+        group,
+        verdict=str(about.get("verdict", "")),
+        labels=labels,
+        source=str(about.get("source", "")),
+        lacks=_lacks(about),
+    )
+
+
+def _without_points(bundle: Bundle) -> list[Series]:
+    """The series that lost all of their points."""
+    if "series" not in bundle.tables:
+        return []
+    rows = bundle.table("series").to_pandas()
+    nothing = np.empty(0)
+    lost = rows[rows["verdict"].astype(str) == "unusable"]
+    return [_of_row(about, nothing, nothing) for _, about in lost.iterrows()]
+
+
+def _lacks(about: pd.Series[Any]) -> str:
+    """`, 17 of 18 points` of a row of the table `series`, where it is known."""
+    expected, stored = (float(about.get(k, np.nan) or np.nan) for k in ("expected", "stored"))
+    return f", {stored:.0f} of {expected:.0f} points" if expected > stored else ""
 
 
 def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:

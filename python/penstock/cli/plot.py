@@ -187,7 +187,9 @@ def _of_series(
     size_of(width)
     globs, table = asked.series, asked.table
     column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
-    recorded = _read(sources, kind, table, column, asked.align, asked.partial)
+    across_too = [x] if globs and x and kind == "scatter" else []
+    drawn = [] if asked.derive or asked.node else [*globs, *across_too]
+    recorded = _read(sources, kind, table, column, asked.align, asked.partial, drawn)
     if asked.unit or asked.node:
         pairs = [u.partition("=") for u in asked.unit]
         for name, equals, of in pairs:
@@ -200,7 +202,7 @@ def _of_series(
         recorded = _derived(recorded, asked.derive)
         globs = globs or [said.partition("=")[0].strip() for said in asked.derive]
     # what is across is not to be chosen as well
-    recorded = recorded.chosen([*globs, *([x] if globs and x and kind == "scatter" else [])])
+    recorded = recorded.chosen([*globs, *across_too])
     if asked.step is not None or asked.value is not None:
         from penstock.archive.grid import on_grid
 
@@ -288,6 +290,7 @@ def _read(
     x: str | None,
     align: str | None,
     partial: bool,
+    drawn: Sequence[str],
 ) -> Recorded:
     from dataclasses import replace
 
@@ -317,7 +320,7 @@ def _read(
             # an experiment has sequences among its points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
             wanted = table or (None if plain else "io_events")
-            one = series.of_selection(chosen, wanted, align, partial=partial)
+            one = series.of_selection(chosen, wanted, align, partial=partial, drawn=drawn)
             for words in [] if partial else _unknown(chosen.runs):
                 print(f"penstock: {words}", file=sys.stderr)
         else:

@@ -26,6 +26,8 @@ Gap = dict[str, Any]
 
 #: a series is complete with so many of its points, and no gap over so many intervals
 COMPLETE_SHARE = 0.99
+#: of so many points one may be missing
+FEWEST = 10
 LONGEST_GAP = 5
 #: version of these rules
 RULES = 3
@@ -260,13 +262,15 @@ def _from(account: Account) -> str:
 def verdict(
     stored: int, expected: int | None, longest_gap_ns: int, interval_ns: int | None, holes: int
 ) -> Verdict:
-    """`complete` from 99 % on, where no gap is longer than five intervals."""
+    """`complete` from 99 % on, or with one of ten or more missing, where no gap is longer than five
+    intervals."""
     if stored == 0 or (stored < 2 and (expected or 0) >= 2):
         return "unusable"
     if expected is None:
         return "partial" if holes else "unknown"
     short = interval_ns is None or longest_gap_ns <= LONGEST_GAP * interval_ns
-    return "complete" if stored >= COMPLETE_SHARE * expected and short else "partial"
+    few = stored >= COMPLETE_SHARE * expected or (expected >= FEWEST and stored >= expected - 1)
+    return "complete" if few and short else "partial"
 
 
 def _without_interval(account: Account, there: int, life: Life) -> list[Gap]:
