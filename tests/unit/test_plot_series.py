@@ -116,7 +116,7 @@ def test_no_text_is_clipped_and_axes_have_units(kind: str, width: str) -> None:
 
 
 SHADE = re.compile(
-    rf'<path d="M (\S+) \S+ \nL (\S+) [^"]*"[^>]*style="fill: {style.GRID}; opacity: [0-9.]+"/>'
+    rf'<path d="M (\S+) \S+ \nL (\S+) [^"]*"[^>]*style="fill: {style.GRID}; opacity: ([0-9.]+)"/>'
 )
 
 
@@ -130,10 +130,13 @@ def test_phases_are_shaded_over_their_time_and_named(kind: str) -> None:
         return shipped(chart_of(kind, of), of, "fig.svg")["fig.svg"].decode()
 
     picture, bare = drawn(recorded.phases), drawn(())
-    # of phases one after the other every second is shaded, and what lies within one
-    load, inner = sorted({tuple(map(float, found)) for found in SHADE.findall(picture)})
+    # phases one after the other in two shades, and what lies within one
+    load, measure, inner = sorted({tuple(map(float, f[:2])) for f in SHADE.findall(picture)})
     second = (load[1] - load[0]) / (20 - 5)
     assert inner == pytest.approx((load[0] + 20 * second, load[0] + 35 * second), abs=0.01)
+    assert measure == pytest.approx((load[0] + 15 * second, load[0] + 50 * second), abs=0.01)
+    shade = {tuple(map(float, found[:2])): found[2] for found in SHADE.findall(picture)}
+    assert len({shade[load], shade[measure]}) == 2
     assert not SHADE.findall(bare)
     for phase in recorded.phases:  # letters are outlines, the words beside them
         assert f"<!-- {phase.name} -->" in picture
@@ -421,10 +424,75 @@ def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
     recorded = of_selection(select(f"{tmp_path}/OUT:t01")).chosen(["disk vda busy"])
     _at, low, middle, high = bands.band(recorded.series)
     assert np.allclose(middle, 42)
-    # type 7: of five values 0.1 of the way between the extreme one and its neighbour
-    assert np.allclose(low, 40.1)
-    assert np.allclose(high, 90 - 0.1 * 47)
+    # of five runs all of them
+    assert np.allclose(low, 40)
+    assert np.allclose(high, 90)
     assert [s.run for s in bands.outliers(recorded.series)] == ["r005"]
+
+
+def replicates(lengths: Sequence[int]) -> list[Series]:
+    """Runs 1, 2, 3, … of so many points, with their number as value."""
+    return [
+        Series("m", np.arange(float(n)), np.full(n, k + 1.0), "s", "", "m", f"r{k}")
+        for k, n in enumerate(lengths)
+    ]
+
+
+def test_a_band_of_twenty_runs_has_the_central_ones() -> None:
+    for number, low_is, high_is in ((19, 1, 19), (20, 1.475, 19.525)):
+        _, low, _, high = bands.band(replicates([5] * number))
+        # type 7: 0.025 × 19 of the way from the first of twenty
+        assert np.allclose((low, high), [[low_is] * 5, [high_is] * 5])
+
+
+def test_a_band_ends_where_its_runs_end() -> None:
+    """Breaks where the longest run goes on alone, or a hole in the middle ends it."""
+    at, *_ = bands.band(replicates([10, 10, 30]))
+    assert at.tolist() == [float(k) for k in range(10)]
+    holes = replicates([10, 10, 10])
+    holes[0].y[3:6] = np.nan
+    assert bands.band(holes)[0].tolist() == [float(k) for k in range(10)]
+    # one of ten that ends early does not end it
+    assert len(bands.band(replicates([4, *[12] * 9]))[0]) == 12
+    recorded = Recorded([replace(s, unit="%") for s in replicates([10, 10, 300])])
+    (axes,) = draw(chart_of("bands", recorded), recorded).axes
+    assert axes.get_xlim()[1] < 12
+
+
+def test_many_series_are_named_by_their_largest() -> None:
+    several = [
+        Series(f"m c{k}", np.arange(5.0), np.full(5, float(k % 7 + k)), "%", f"c{k}", "m")
+        for k in range(16)
+    ]
+    recorded = Recorded(several)
+    stacked_names = legend(draw(chart_of("stacked", recorded), recorded))
+    assert stacked_names == [
+        f"c{k}" for k in sorted(sorted(range(16), key=lambda k: -(k % 7 + k))[:10])
+    ] + ["6 others"]
+    (axes,) = draw(chart_of("stacked", recorded), recorded).axes
+    areas = axes.collections[:11]
+    assert len({(tuple(a.get_facecolor()[0]), a.get_hatch()) for a in areas}) == 11
+    # nothing is lost of the sum
+    tops = max(float(p.vertices[:, 1].max()) for a in axes.collections for p in a.get_paths())
+    assert tops == pytest.approx(sum(k % 7 + k for k in range(16)))
+    for kind in ("lines", "cdf"):
+        assert legend(draw(chart_of(kind, recorded), recorded)) == stacked_names[:-1]
+
+
+def test_a_legend_has_the_units_of_its_axes() -> None:
+    recorded = Recorded(
+        [
+            Series("r vda", np.arange(5.0), np.full(5, 3e6), "B/s", "vda", "r"),
+            Series("b vda", np.arange(5.0), np.full(5, 30.0), "%", "vda", "b"),
+        ]
+    )
+    fig = draw(chart_of("multi-y", recorded), recorded)
+    assert legend(fig) == ["r vda (MB/s)", "b vda (%)"]
+    assert "MB/s" in fig.axes[0].get_ylabel()
+
+
+def legend(fig: Any) -> list[str]:
+    return [t.get_text() for one in fig.legends for t in one.get_texts()]
 
 
 def test_points_are_joined_by_time_and_never_by_position() -> None:

@@ -160,10 +160,11 @@ def _entitle(layout: Layout, title: str) -> None:
 
 
 def _shown(series: Series) -> Series:
-    names = (series.unit, series.node, series.quantity, series.run, series.group)
+    unit, node, quantity = (_text(t) for t in (series.unit, series.node, series.quantity))
     there = np.isfinite(series.x)
     y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, as what is not there
-    return Series(_text(series.name), series.x[there], y[there], *map(_text, names))
+    of = (_text(series.run), _text(series.group))
+    return Series(_text(series.name), series.x[there], y[there], unit, node, quantity, *of)
 
 
 def gaps_of(recorded: Recorded) -> list[str]:

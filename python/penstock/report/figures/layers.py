@@ -18,8 +18,10 @@ from penstock.archive.series import Array, Phase, Recorded, Series
 from penstock.report import style
 from penstock.report.figures import marks
 
-#: more series than this have no legend, but colours in their order and a bar that says so
+#: more series than this have colours in their order and a bar that says so
 MOST_NAMED = 12
+#: of these so many are named
+LARGEST = 10
 #: more points than this in a cloud are drawn as a raster of their density
 MOST_MARKS = 20_000
 #: more points than this of lines are drawn as a raster, at this resolution [dots per inch]
@@ -134,8 +136,8 @@ def looks_by_node(recorded: Recorded) -> list[Look]:
     ]
 
 
-def many(layout: Layout, axes: Sequence[Any], names: Sequence[str]) -> None:
-    """Says what the colours of more series than a legend can name stand for."""
+def many(layout: Layout, axes: Sequence[Any], names: Sequence[str], sizes: Sequence[float]) -> None:
+    """Says what the colours of more series than a legend can name stand for, and names the largest."""
     shades = colormaps["cividis"].resampled(256)
     from matplotlib.colors import ListedColormap
 
@@ -150,6 +152,17 @@ def many(layout: Layout, axes: Sequence[Any], names: Sequence[str]) -> None:
     high.set_verticalalignment("top")
     bar.set_label(f"{len(names)} series in order", labelpad=-layout.text * 0.4)
     bar.outline.set_visible(False)
+    look_of = looks(len(names))
+    largest = sorted(np.argsort(-np.nan_to_num(np.asarray(sizes, float)), kind="stable")[:LARGEST])
+    handles = [handle(look_of[i], bool(look_of[i].mark)) for i in largest]
+    layout.legend(handles, [names[i] for i in largest])
+
+
+def size_of(series: Sequence[Series]) -> float:
+    """The mean of the values of some series, by which the largest are named; 0 without a value."""
+    values = np.concatenate([s.y for s in series])
+    values = values[np.isfinite(values)]
+    return float(np.mean(values)) if len(values) else 0.0
 
 
 def lettered(recorded: Recorded) -> dict[str, list[Series]]:
@@ -203,11 +216,8 @@ def _plain_names(series: Sequence[Series]) -> list[str]:
     return names if cut < 4 or common[cut - 1] == "{" else [n[cut:] for n in names]
 
 
-def unit_axis(axis: Any, unit: str, what: str, largest: float) -> float:
-    """Labels a vertical or horizontal axis: quantity and unit, in the multiple that suits the largest value.
-
-    Returns what values are divided by to be shown.
-    """
+def multiple(unit: str, largest: float) -> tuple[float, str]:
+    """What values are divided by to be shown, and the unit then: the multiple that suits the largest."""
     per, shown = 1.0, unit
     for factor, name in _MULTIPLES.get(unit, ()):
         if largest >= factor * (1 if factor == 1 else 2):
@@ -216,6 +226,15 @@ def unit_axis(axis: Any, unit: str, what: str, largest: float) -> float:
         power = 3 * int(np.log10(largest) // 3)
         per = 10.0**power
         shown = f"$10^{power}$ {'' if unit in ('', '1') else unit}".strip()
+    return per, shown
+
+
+def unit_axis(axis: Any, unit: str, what: str, largest: float) -> float:
+    """Labels a vertical or horizontal axis: quantity and unit, in the multiple that suits the largest value.
+
+    Returns what values are divided by to be shown.
+    """
+    per, shown = multiple(unit, largest)
     axis.set_major_formatter(FuncFormatter(lambda v, _: style.plain_number(v / per)))
     shown = "" if shown == "1" else shown
     label = f"{what} ({shown})" if shown and what else what or shown or "value"
@@ -272,7 +291,7 @@ def span(series: Sequence[Series]) -> tuple[float, float]:
 def shaded(
     axes: Sequence[Any], phases: Sequence[Phase], low: float, high: float, text: float
 ) -> None:
-    """Phases behind the series: every other one shaded, inner ones darker, names above the first panel.
+    """Phases behind the series in two shades by turns, inner ones darker, names above the first panel.
 
     Phases that begin or end outside are cut; one that takes the whole axis, and slivers, are not drawn.
     """
@@ -292,8 +311,8 @@ def shaded(
     for number, (phase, level) in enumerate(zip(shown, depth, strict=True)):
         start, end = max(phase.start_s, low), min(phase.end_s, high)
         for ax in axes:
-            if (number - level) % 2 == 0 or level:
-                ax.axvspan(start, end, color=style.GRID, alpha=0.42, lw=0, zorder=0)
+            shade = 0.5 if (number - level) % 2 == 0 or level else 0.22
+            ax.axvspan(start, end, color=style.GRID, alpha=shade, lw=0, zorder=0)
             for edge in (start, end):
                 if low < edge < high:
                     ax.axvline(edge, color=style.MUTED, lw=0.5, ls=(0, (2, 2)), zorder=0.5)
@@ -435,7 +454,7 @@ def by_unit(
         y_axis(ax, series)
     over_time(layout, axes, recorded)
     if len(names) > MOST_NAMED:
-        many(layout, axes, list(names))
+        many(layout, axes, list(names), [size_of(mine) for mine in names.values()])
     elif len(names) > 1:
         layout.legend([handle(look_of[n], few) for n in names], list(names))
     elif recorded.series[0].name != quantity_of(recorded.series):

@@ -1,4 +1,8 @@
-"""Replicates aligned at their start: the median, the central 95 % of the runs, and runs that lie outside."""
+"""Replicates aligned at their start: the median, a band of the runs, and runs that lie outside.
+
+The band has the central 95 % of 20 runs or more, of fewer all of them. It ends where fewer than 90 % of the
+runs go on.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,15 @@ from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart
 from penstock.report.figures.kinds.heatmap import MOST_BINS, binned
 
-WHAT = "Replicates aligned at their start: median, central 95 %, outlying runs named."
+WHAT = "Replicates aligned at their start: median, central 95 % (of fewer than 20, all), outlying runs named."
 AXES = ("time", "index")
 #: as many MADs from the median make a run an outlier (ten standard deviations of a normal distribution)
 FAR = 14.826
 FEWEST_TO_JUDGE = 5
+#: of so many runs 2.5 % are half a run; of fewer the band has all
+FEWEST_OF_QUANTILES = 20
+#: share of the runs that still go on where the band ends
+_GOING_ON = 0.9
 
 
 def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
@@ -40,10 +48,11 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     units = list(dict.fromkeys(k[2] for k in several))
     panels = dict(zip(units, layout.panels(len(units)), strict=True))
     looks = layers.looks(len(several))
-    handles, names, outside = [], [], []
+    handles, names, outside, shown = [], [], [], []
     for look, ((group, name, unit), runs) in zip(looks, several.items(), strict=True):
         axes = panels[unit]
         at, low, middle, high = band(runs)
+        shown.append(Series(name, at, middle, unit))
         shade = axes.fill_between(at, low, high, color=look.colour, alpha=0.2, lw=0)
         (median,) = axes.plot(at, middle, color=look.colour, ls=look.line, lw=look.width)
         handles.append((shade, median))
@@ -61,10 +70,16 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
                 va="center",
             )
             outside.append(run.run)
+            shown.append(run)
     for unit, axes in panels.items():
         layers.y_axis(axes, [s for k, v in several.items() if k[2] == unit for s in v])
-    layers.over_time(layout, list(panels.values()), replace(recorded, series=aligned))
-    said = "line: median; band: central 95 % of the runs"
+    layers.over_time(layout, list(panels.values()), replace(recorded, series=shown))
+    fewest = min(map(len, several.values()))
+    most = max(map(len, several.values()))
+    central, every = "central 95 % of the runs", "smallest to largest of the runs"
+    of_few = f"{central}, of fewer than {FEWEST_OF_QUANTILES} {every}"
+    of_all = central if fewest >= FEWEST_OF_QUANTILES else of_few
+    said = f"line: median; band: {every if most < FEWEST_OF_QUANTILES else of_all}"
     if outside:
         said += f"; outlying: {', '.join(sorted(set(outside)))}"
     next(iter(panels.values())).set_title(
@@ -76,9 +91,11 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
 
 
 def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
-    """x, and of the runs at each x the 2.5 %, 50 % and 97.5 % quantile (linear, type 7).
+    """x, and of the runs at each x the 2.5 %, 50 % and 97.5 % quantile (linear, type 7), of fewer than 20 the
+    smallest and the largest beside the median.
 
-    Each run has its own start at 0, and is put into bins of a median step; a bin needs two runs.
+    Each run has its own start at 0, and is put into bins of a median step; a bin needs two runs. Only
+    where 90 % of the runs have begun and go on.
     """
     runs = [s for s in runs if len(s.x)]
     step = median_step(runs)
@@ -90,8 +107,14 @@ def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
     first = round(start / width)
     edges: Array = np.asarray(width * (first + np.arange(bins + 1) - 0.5), float)
     grid = np.vstack([binned(s, edges) for s in runs])
-    enough = np.isfinite(grid).sum(axis=0) > 1
-    low, middle, high = np.nanquantile(grid[:, enough], [0.025, 0.5, 0.975], axis=0)
+    # from the first to the last value of a run it goes on, whatever it lacks in between
+    there = np.isfinite(grid)
+    on = np.logical_or.accumulate(there, 1) & np.logical_or.accumulate(there[:, ::-1], 1)[:, ::-1]
+    enough = (there.sum(axis=0) > 1) & (on.sum(axis=0) >= _GOING_ON * len(runs))
+    if not enough.any():  # they have no time in common
+        enough = there.sum(axis=0) > 1
+    tail = 0.025 if len(runs) >= FEWEST_OF_QUANTILES else 0.0
+    low, middle, high = np.nanquantile(grid[:, enough], [tail, 0.5, 1 - tail], axis=0)
     return (width * (first + np.arange(bins)))[enough], low, middle, high
 
 

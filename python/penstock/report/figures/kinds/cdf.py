@@ -60,7 +60,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     axes.set_ylim(0, 1.02)
     style.grid(axes)
     if len(names) > layers.MOST_NAMED:
-        layers.many(layout, [axes], list(names))
+        layers.many(layout, [axes], list(names), [layers.size_of(s) for s in names.values()])
     elif len(names) > 1:
         layout.legend([layers.handle(looks[n]) for n in names], list(names))
 

@@ -37,7 +37,8 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
             layers.line(axes, s, look, raster)
             handles.append(layers.handle(look))
             named = f"{s.quantity.replace('_', ' ')} {s.node}" if s.node and s.quantity else s.name
-            names.append(f"{named} ({unit})" if unit and len(groups) > 1 else named)
+            shown = layers.multiple(unit, layers.largest_of(series))[1]
+            names.append(f"{named} ({shown})" if unit and len(groups) > 1 else named)
         layers.y_axis(axes, series, label=layers.quantity_of(series) or series[0].name)
         if number > 0:
             axes.grid(False)

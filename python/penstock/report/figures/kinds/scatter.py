@@ -54,7 +54,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     if n > layers.MOST_MARKS:
         axes.set_title(f"{n:,} points; darker: more of them in one place", fontweight="normal")
     if len(series) > layers.MOST_NAMED:
-        layers.many(layout, [axes], names)
+        layers.many(layout, [axes], names, [layers.size_of([s]) for s in series])
     elif len(series) > 1:
         dots = [Line2D([], [], ls="", marker=k.mark, color=k.colour, ms=4) for k in looks]
         layout.legend(dots, names)

@@ -23,6 +23,10 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         )
     (axes,) = layout.panels(1)
     at, parts = stack(recorded)
+    names = list(layers.names_of(recorded))
+    names = names if len(names) == len(parts) else [s.name for s in recorded.series]
+    if len(parts) > layers.MOST_NAMED:
+        parts, names = _largest(parts, names)
     looks = layers.looks(len(parts))
     layers_of = axes.stackplot(
         at,
@@ -33,18 +37,24 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         edgecolor=style.PAPER,
         alpha=0.85,
     )
-    if len(parts) <= layers.MOST_NAMED:
-        for number, area in enumerate(layers_of):
-            area.set_hatch(_HATCHES[number % len(_HATCHES)])
+    for number, area in enumerate(layers_of):
+        # another hatch where the colours begin anew
+        area.set_hatch(_HATCHES[(number + number // len(style.SERIES)) % len(_HATCHES)])
     total = Series("sum", at, np.sum(parts, axis=0), recorded.series[0].unit)
     what = layers.quantity_of(recorded.series)
     layers.y_axis(axes, [total], label=f"{what}, sum" if what else "sum")
     layers.over_time(layout, [axes], recorded)
-    names = list(layers.names_of(recorded))
-    if len(parts) > layers.MOST_NAMED:
-        layers.many(layout, [axes], names)
-    elif len(parts) > 1:
+    if len(parts) > 1:
         layout.legend(layers_of, names)
+
+
+def _largest(parts: list[Array], names: list[str]) -> tuple[list[Array], list[str]]:
+    """The ten largest of many areas, in their order, and the sum of the others above them."""
+    order = np.argsort([-float(np.mean(p)) for p in parts], kind="stable")
+    largest = sorted(order[: layers.LARGEST])
+    others = np.sum([parts[i] for i in order[layers.LARGEST :]], axis=0)
+    rest = f"{len(parts) - layers.LARGEST} others"
+    return [*(parts[i] for i in largest), others], [*(names[i] for i in largest), rest]
 
 
 def stack(recorded: Recorded) -> tuple[Array, list[Array]]:
