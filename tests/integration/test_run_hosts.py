@@ -114,6 +114,7 @@ def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) 
     out = ground.where / "out"
     done = ground.penstock("run", str(study(ground, net, "true")), "-o", str(out), "--json")
     assert done.returncode == 0, done.stderr
+    assert "distributed" not in done.stderr  # the log of Dask
     found = list(bundles(out))
     assert len(found) == 4
     by_block: dict[int, set[str]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -341,6 +342,8 @@ def test_the_example_is_what_its_page_shows(check: Run, monkeypatch: pytest.Monk
 def test_the_workflow_for_continuous_integration_asks_for_what_there_is() -> None:
     text = (EXAMPLES / "github-actions.yaml").read_text()
     workflow = yaml.safe_load(text)
+    # it is in no package index, where the name is anybody's
+    assert not re.search(r"pip install (-\S+ )*penstock\s", text)
     assert {"push", "schedule"} <= set(workflow[True])  # YAML 1.1 reads `on` so
     (line,) = [
         step["run"]

@@ -135,7 +135,13 @@ def test_treatments_of_a_study_are_compared_by_their_responses(
     wall = row(told(*names), "run", "wall_s")
     assert [len(g) for g in wall["groups"]] == [2, 1]
     assert penstock("compare", *names[:2], "--fail-on", "wall_s > 5%").exit_code == 0
-    assert penstock("compare", *names, "--fail-on", "wall_s > 5%").exit_code == 3
+    gated = penstock("compare", *names, "--fail-on", "wall_s > 5%")
+    assert gated.exit_code == 3
+    # the gate first, then its metric alone
+    said = gated.stdout.splitlines()
+    assert said[0].startswith("wall_s > 5%: ")
+    rows = [line.strip() for line in said if line.startswith("  ") and not line.startswith("   ")]
+    assert rows == ["wall s [s]"]
 
 
 def test_what_is_not_complete_is_compared_only_when_asked(store: Experiments) -> None:

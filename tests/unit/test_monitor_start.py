@@ -157,3 +157,38 @@ def test_a_name_that_runs_leaves_no_second_sampler(ground: Ground) -> None:
     ground.penstock("monitor", "start", "x", "--no-sample")
     assert "is running" in ground.penstock("monitor", "start", "x", status=1).stderr
     wait_for(ground.is_clean)
+
+
+def test_the_list_names_its_columns_tags_and_parameters(ground: Ground) -> None:
+    assert ground.penstock("monitor", "list").stdout == ""
+    ground.penstock("monitor", "start", "x", "--no-sample", "--tag", "nightly", "-p", "disk=fast")
+    head, row = ground.penstock("monitor", "list").stdout.splitlines()
+    assert head.split()[:4] == ["experiment", "state", "begun", "lasted"]
+    assert row.split()[:2] == ["x#1", "running"]
+    assert row.endswith("nightly disk=fast")
+
+
+def test_a_run_prints_what_was_used_by_the_names_that_plot_takes(ground: Ground) -> None:
+    line = ("monitor", "run", "--name", "x", "-i", "0.05", "--", "sh", "-c", "sleep 0.4")
+    said = ground.penstock(*line).stdout.splitlines()
+    rows = {line[: len(line) - 28].strip() for line in said[2:] if not line.startswith("Idle")}
+    assert "cpu_busy all" in rows
+    ground.penstock(
+        "plot", "x", "lines", "-s", "cpu_busy all", "-o", str(ground.state / "f.svg"), "--partial"
+    )
+
+
+def test_idle_devices_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from penstock.cli.monitor.command import _show
+
+    receipt = {"samples": 2, "expected": 2, "late_p99_ns": 1000}
+    used = {"kind": "disk", "entity": "vda", "metric": "write_rate", "unit": "B/s"}
+    idle = [
+        {"kind": "disk", "entity": f"loop{k}", "metric": m, "unit": "%", "mean": 0.0, "max": 0.0}
+        for k in range(3)
+        for m in ("busy", "queue_depth")
+    ]
+    _show(1.0, receipt, [{**used, "mean": 1.658e8, "max": 2e8}, *idle])
+    said = capsys.readouterr().out.splitlines()
+    assert said[2].split() == ["disk_write_rate", "vda", "158", "MiB/s", "191", "MiB/s"]
+    assert said[3:] == ["Idle: disk loop0, disk loop1 and disk loop2"]

@@ -178,6 +178,8 @@ def _phases(
     partial: bool,
     as_json: bool,
 ) -> None:
+    from dataclasses import replace
+
     from penstock.analyse.compared import Gate, compared, judge
     from penstock.observe.monitor.named import selected
 
@@ -194,8 +196,12 @@ def _phases(
     if as_json:
         print(json.dumps({**found.document(), "gates": [j.document() for j in judged]}))
     else:
-        _show(found)
         _show_gates(judged)
+        if judged:
+            print()
+        gated = {j.metric for j in judged}
+        rows = [r for r in found.rows if metrics or not gates or r.metric in gated]
+        _show(replace(found, rows=rows))
     raise typer.Exit(3 if any(j.failed for j in judged) else 0)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -212,7 +213,7 @@ class HostConductor:
                     protocol="tls://",
                     security=secure,
                     dashboard_address=None,
-                    silence_logs=True,
+                    silence_logs=logging.CRITICAL,  # True would be the level 1: all
                 )
             asking = Client(cluster, security=secure, set_as_default=False)  # type: ignore[no-untyped-call]
             with cluster, asking as client:

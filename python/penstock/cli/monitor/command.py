@@ -340,7 +340,17 @@ def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -
     if not means:
         print("Too short for a utilisation: ask for a shorter --interval.")
         return
-    print(f"{'':<38}{'mean':>14}{'most':>14}")
-    for row in means:
-        name = f"{row['kind']}_{row['metric']} {row['entity']}"
-        print(f"{name:<38}{row['mean']:>14.4g}{row['max']:>14.4g} {row['unit']}")
+    from penstock.text import listed, quantity
+
+    used = [row for row in means if row["max"]]
+    names = [f"{row['kind']}_{row['metric']} {row['entity']}" for row in used]
+    width = max(map(len, [*names, ""]))
+    if used:
+        print(f"{'':<{width}}{'mean':>14}{'most':>14}")
+    for name, row in zip(names, used, strict=True):
+        mean, most = (quantity(row[k], row["unit"]) for k in ("mean", "max"))
+        print(f"{name:<{width}}{mean:>14}{most:>14}")
+    idle = dict.fromkeys(f"{row['kind']} {row['entity']}" for row in means if not row["max"])
+    busy = {f"{row['kind']} {row['entity']}" for row in used}
+    if quiet := [name for name in idle if name not in busy]:
+        print(f"Idle: {listed(quiet)}")

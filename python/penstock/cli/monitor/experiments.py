@@ -145,11 +145,17 @@ def listed(
     if as_json:
         print(json.dumps({"experiments": found}))
         return
+    if found:
+        print(
+            f"{'experiment':<36} {'state':<10} {'begun':<21} {'lasted':>12} {'user':<10} tags, parameters"
+        )
     for one in found:
         lasted = "-" if one["end_ns"] is None else duration(one["end_ns"] - one["start_ns"])
         who = f"{one['name']}#{one['repeat']}"
         begun = iso_text(one["start_ns"] // 10**9 * 10**9)
-        print(f"{who:<36} {one['state']:<10} {begun:<21} {lasted:>12} {one['user']}")
+        about = [*one.get("tags", ()), *(f"{k}={v}" for k, v in one.get("params", {}).items())]
+        line = f"{who:<36} {one['state']:<10} {begun:<21} {lasted:>12} {one['user']:<10} "
+        print((line + " ".join(about)).rstrip())
 
 
 @app.command()
