@@ -340,6 +340,73 @@ def test_with_a_user_s_token_there_are_their_experiments_alone(
             monitor("rm", name)
 
 
+def test_a_line_of_few_samples_can_be_seen(desktop: Any) -> None:
+    """Fails where the first minutes are some pixels at the right edge."""
+    lines = "[...document.querySelectorAll('.spark polyline')].map((e) => e.getAttribute('points'))"
+    until(desktop, f"({lines}).some((points) => points.split(' ').length > 1)")
+    wide = [p.split(" ") for p in desktop.evaluate(lines) if len(p.split(" ")) > 1]
+    assert all(float(points[0].split(",")[0]) <= 12 for points in wide)
+    assert desktop.locator("nav a", has_text="Dashboards of experiments").count() == 1
+
+
+def test_dashboards_shade_phases_and_zoom(chromium: Any, served: Served, tmp_path: Path) -> None:
+    begin = 1_700_000_000
+    rows = [f"{(begin + k) * 10**9},{k + 1}" for k in range(60)]
+    (tmp_path / "load.csv").write_text("\n".join(["t,v", *rows]) + "\n")
+
+    def monitor(*words: str) -> None:
+        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        environment = {**served.environment, "PENSTOCK_SERVER": served.url}
+        commands.run(line, env=environment, check=True, capture_output=True, timeout=60)
+
+    monitor("start", "phased", "--at", str(begin))
+    for at, kind, phase in (
+        (5, "begin", "load"),
+        (20, "end", "load"),
+        (20, "begin", "read"),
+        (40, "end", "read"),
+    ):
+        monitor("mark", "phased", f"--{kind}", phase, "--at", str(begin + at))
+    monitor(
+        "push", "phased", str(tmp_path / "load.csv"), "-c", "v", "--time", "t", "-m", "node_load1"
+    )
+    monitor("stop", "phased", "--at", str(begin + 60))
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, timezone_id="UTC")
+    complaints: list[str] = []
+    try:
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{served.url}/dashboards?experiment=phased%231#token={TOKEN}")
+        until(page, "document.querySelectorAll('.plots svg').length > 0")
+        shades = (
+            "[...document.querySelector('.plots svg').querySelectorAll('.phase')]"
+            ".map((e) => [e.className.baseVal, +e.getAttribute('width')])"
+        )
+        (load, read) = page.evaluate(shades)
+        assert [load[0], read[0]] == ["phase", "phase other"]
+        assert load[1] / read[1] == pytest.approx(15 / 20)
+        # Network used is empty for want of a capacity
+        assert "link_bps" in page.locator(".plots .none", has_text="capacity").first.inner_text()
+        times = (
+            "[...document.querySelectorAll('.plots svg text')].slice(-2).map((e) => e.textContent)"
+        )
+        assert page.evaluate(times) == ["22:13:20", "22:14:20"]
+        box = page.locator(".plots svg").first.bounding_box()
+        left, wide = box["x"] + box["width"] * 40 / 320, box["width"] * 276 / 320
+        page.mouse.move(left + wide * 0.5, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(left + wide * 0.75, box["y"] + 20)
+        page.mouse.up()
+        until(page, f"({times})[0] !== '22:13:20'")
+        assert page.evaluate(times) == ["22:13:50", "22:14:05"]
+        page.locator(".plots svg").first.dblclick()
+        until(page, f"({times})[0] === '22:13:20'")
+        assert complaints == []
+    finally:
+        context.close()
+        monitor("rm", "phased")
+
+
 def test_nothing_goes_on_when_nobody_looks(chromium: Any, served: Served) -> None:
     """Fails where the sampler of a page that was closed is left behind."""
     place = Path(served.environment["PENSTOCK_RUNTIME"])

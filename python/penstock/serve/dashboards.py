@@ -228,7 +228,8 @@ def _ours(store: Store, kept: _Kept, turns: Turns) -> APIRouter:
 
 
 def _about(plot: Plot) -> dict[str, Any]:
-    return {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
+    told = {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
+    return told | ({"needs": plot.needs} if plot.needs else {})
 
 
 def _grafana(store: Store, kept: _Kept, turns: Turns) -> tuple[APIRouter, APIRouter]:

@@ -40,7 +40,7 @@ class Quantity:
 class Plot:
     """One plot of a row; `grafana` is the id that Grafana has for its unit.
 
-    One that is `extra` is shown only where there is something in it.
+    One that is `extra` is shown only where there is something in it. `needs`: why nothing may be in it.
     """
 
     key: str
@@ -50,6 +50,7 @@ class Plot:
     quantities: tuple[Quantity, ...]
     most: float | None = None
     extra: bool = False
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Line:
     value: npt.NDArray[np.float64]
 
 
+_LINK = "not recorded; it needs the links' capacity, monitor start -p link_bps=BYTES_PER_SECOND"
 _HOST = (
     Plot(
         "load",
@@ -94,6 +96,7 @@ _HOST = (
             Quantity("network", "used_out", "out"),
             Quantity("network", "used_in", "in"),
         ),
+        needs=_LINK,
     ),
     # of a second, by the clock: 100 % are 1000 ms
     Plot("io-time", "Disk I/O time", "ms/s", "ms", (Quantity("disk", "busy_of_time", "", 10),)),
@@ -153,7 +156,7 @@ _TENANT = (
     Plot(
         "allocated", "Virtual cores allocated", "cores", "short", (Quantity("tenant", "allocated"),)
     ),
-    Plot("network", "Network used", "%", "percent", (Quantity("tenant", "network"),)),
+    Plot("network", "Network used", "%", "percent", (Quantity("tenant", "network"),), needs=_LINK),
     Plot("disk", "Disks busy", "%", "percent", (Quantity("tenant", "disk"),), 100),
 )
 _CPU, _IO, _DISK = (next(p for p in _HOST if p.key == k) for k in ("cpu", "throughput", "disk"))

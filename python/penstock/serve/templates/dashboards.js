@@ -7,6 +7,8 @@ const byId = (id) => document.getElementById(id);
 // before the token behind the # is taken out of the address
 const wanted = new URLSearchParams(location.search);
 let timer = null;
+// the part of the experiment that is shown [ms since 1970], all of it where nothing was chosen
+let zoom = null;
 
 function make(tag, text, name) {
   const element = document.createElement(tag);
@@ -38,8 +40,9 @@ function above(value) {
   return [1, 2, 5, 10].map((k) => k * power).find((k) => k >= value * 0.999);
 }
 
+// Time of day of who looks, 24 hours.
 function time(ms, span) {
-  const shown = new Date(ms).toISOString();
+  const shown = new Date(ms - new Date(ms).getTimezoneOffset() * 60e3).toISOString();
   return span < 3600e3 ? shown.slice(11, 19) : span < 86400e3 ? shown.slice(11, 16) : shown.slice(5, 10);
 }
 
@@ -47,14 +50,54 @@ function colour(number) {
   return `var(${COLOURS[number % COLOURS.length]})`;
 }
 
-function chart(plot, start, end) {
+// Phases behind the lines, in two shades by turns.
+function shades(phases, start, end, x) {
+  const shown = phases.filter((p) => (p.end_ms ?? end) > start && p.start_ms < end);
+  return shown.map((phase, number) => {
+    const [from, to] = [Math.max(phase.start_ms, start), Math.min(phase.end_ms ?? end, end)];
+    const shade = drawn("rect", {
+      class: number % 2 ? "phase other" : "phase", x: x(from), y: TOP, width: Math.max(0.5, x(to) - x(from)), height: HIGH - TOP - BOTTOM,
+    });
+    shade.append(drawn("title", {}, `phase ${phase.name}`));
+    return shade;
+  });
+}
+
+// Dragging across a plot chooses what all of them show; a double click shows all again.
+function zoomable(svg, start, end, again) {
+  const at = (event) => {
+    const box = svg.getBoundingClientRect();
+    const part = (((event.clientX - box.left) / box.width) * WIDE - LEFT) / (WIDE - LEFT - RIGHT);
+    return start + Math.max(0, Math.min(1, part)) * (end - start);
+  };
+  let from = null;
+  svg.addEventListener("pointerdown", (event) => {
+    from = at(event);
+    clearTimeout(timer); // nothing is drawn anew meanwhile
+  });
+  svg.addEventListener("pointerup", (event) => {
+    if (from === null) return;
+    const both = [from, at(event)].sort((a, b) => a - b);
+    from = null;
+    if (both[1] - both[0] > 0.02 * (end - start)) zoom = both;
+    again();
+  });
+  svg.addEventListener("dblclick", () => {
+    zoom = null;
+    again();
+  });
+}
+
+function chart(plot, start, end, phases, again) {
   const lines = plot.lines.filter((line) => line.points.length);
-  const values = lines.flatMap((line) => line.points.map((p) => p[1])).filter((v) => v !== null);
+  const shown = lines.flatMap((line) => line.points.filter((p) => p[0] >= start && p[0] <= end));
+  const values = shown.map((p) => p[1]).filter((v) => v !== null);
   const top = plot.most && Math.max(0, ...values) <= plot.most ? plot.most : above(Math.max(0, ...values));
   const x = (ms) => LEFT + ((ms - start) / Math.max(1, end - start)) * (WIDE - LEFT - RIGHT);
   const y = (value) => HIGH - BOTTOM - (value / top) * (HIGH - TOP - BOTTOM);
   const svg = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" });
-  svg.append(drawn("title", {}, said(plot, lines)));
+  svg.append(drawn("title", {}, said(plot, lines)), ...shades(phases, start, end, x));
+  zoomable(svg, start, end, again);
   for (const part of [0, 0.5, 1]) {
     const at = y(top * part);
     svg.append(drawn("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: at, y2: at }));
@@ -91,13 +134,13 @@ function said(plot, lines) {
   return `${plot.title} in ${plot.unit || "processes"}: ${parts.join("; ") || "nothing recorded"}`;
 }
 
-function figure(plot, start, end) {
+function figure(plot, ...place) {
   const made = make("figure");
   const caption = make("figcaption", plot.title);
   caption.append(make("span", plot.unit));
   const lines = plot.lines.filter((line) => line.points.length);
   if (!lines.length) {
-    made.append(caption, make("p", "not recorded", "none"));
+    made.append(caption, make("p", plot.needs || "not recorded", "none"));
     return made;
   }
   const keys = make("ul", undefined, "keys");
@@ -106,16 +149,16 @@ function figure(plot, start, end) {
     key.style.setProperty("--line", colour(number));
     keys.append(key);
   });
-  made.append(caption, chart(plot, start, end));
+  made.append(caption, chart(plot, ...place));
   if (lines.length > 1 || lines[0].name !== plot.title) made.append(keys);
   return made;
 }
 
-function section(row, start, end) {
+function section(row, ...place) {
   const made = make("section");
   made.append(make("h2", row.row));
   const plots = make("div", undefined, "plots");
-  plots.append(...row.plots.map((plot) => figure(plot, start, end)));
+  plots.append(...row.plots.map((plot) => figure(plot, ...place)));
   made.append(plots);
   return made;
 }
@@ -134,7 +177,9 @@ async function show(token) {
     if (answer === null) return;
     const found = await answer.json();
     if (byId("dashboard").value !== dashboard || byId("experiment").value !== experiment) return;
-    const rows = found.rows.map((row) => section(row, found.start_ms, found.end_ms));
+    const phases = found.experiment.phases.map((p) => ({ name: p.name, start_ms: p.start_ns / 1e6, end_ms: p.end_ns === null ? null : p.end_ns / 1e6 }));
+    const shown = zoom || [found.start_ms, found.end_ms];
+    const rows = found.rows.map((row) => section(row, ...shown, phases, () => show(token)));
     byId("rows").replaceChildren(...(rows.length ? rows : [make("p", "Nothing of this was recorded.", "empty")]));
     const state = found.experiment.state;
     say(`${experiment}: ${state}, ${rows.length} ${rows.length === 1 ? "row" : "rows"}.`, "on");
@@ -160,7 +205,10 @@ withToken(async (token) => {
     const names = experiments.reverse().map((e) => [`${e.name}#${e.repeat}`, `${e.name}#${e.repeat} (${e.state})`]);
     fill(byId("experiment"), names, wanted.get("experiment"));
     byId("choose").hidden = false;
-    byId("choose").addEventListener("change", () => show(token));
+    byId("choose").addEventListener("change", () => {
+      zoom = null;
+      show(token);
+    });
     await show(token);
   } catch (error) {
     say(`The server does not answer (${error.message}).`, "off");

@@ -186,7 +186,7 @@ function lasted(seconds) {
 
 const count = (n) => (n === null || n === undefined ? "–" : Number(n).toLocaleString("en"));
 const since = (ms) => (ms ? lasted((Date.now() - ms) / 1e3) : "–");
-const clock = (ms) => new Date(ms).toLocaleTimeString();
+const clock = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60e3).toISOString().slice(11, 19);
 const levelsOf = (levels) => Object.entries(levels || {}).map(([name, level]) => `${name} ${level}`).join(", ");
 
 // --- what runs ------------------------------------------------------------------------------------
@@ -332,8 +332,9 @@ function drawSpark(line, points, metric, entity, limit) {
   const shown = [];
   values.forEach((value, n) => {
     if (value === undefined) return;
-    const x = HISTORY - values.length + n + 1;
-    shown.push(`${x},${(20 - 20 * Math.max(0, Math.min(1, value / most))).toFixed(2)}`);
+    // as wide as what there is, of ten samples at least
+    const x = (120 * (n + 1)) / Math.max(values.length, 10);
+    shown.push(`${x.toFixed(1)},${(20 - 20 * Math.max(0, Math.min(1, value / most))).toFixed(2)}`);
   });
   line.querySelector("polyline").setAttribute("points", shown.join(" "));
 }
