@@ -22,6 +22,7 @@ from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.manifest import draw_seed
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
+from penstock.campaign.progress import _short
 from penstock.campaign.run import _described, run_study
 from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
@@ -324,6 +325,19 @@ def evidence(**more: object) -> Evidence:
 def ended(status: int, signal: int | None = None, timed_out: bool = False) -> Finished:
     use = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
     return Finished(status, signal, timed_out, 0, 1, use, 1)
+
+
+def test_a_command_that_is_not_on_a_node_names_its_private_directories() -> None:
+    last = {"finished": ended(127), "last_line": "kv: not found"}
+    assert "a /tmp and a /run of their own" in judge(evidence(**last, on_nodes=True)).reason
+    assert "/tmp" not in judge(evidence(**last)).reason
+    failed = {"finished": ended(1), "on_nodes": True}
+    assert "/tmp" not in judge(evidence(**failed)).reason
+
+
+def test_a_run_s_line_has_its_first_reason() -> None:
+    assert _short("late; the tracer lost 1 of 9 events; cold") == "late (and 2 more)"
+    assert _short("late") == "late"
 
 
 def test_a_good_run_is_valid() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.campaign.speed import what_run_says
-from penstock.cli.doctor import _conclusion, runs_here, time_scales
+from penstock.cli.doctor import _conclusion, measured, runs_here, time_scales
 from penstock.design.plan import make_plan, treatments_of
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.disks import floor
@@ -87,7 +87,12 @@ def test_the_floors_of_a_busy_host_warn_of_nothing_and_are_measured_again(
     slow = replace(FLOOR, loaded_iops=1_000)
     monkeypatch.setattr(floor, "current_share", lambda: busy["now"])
     monkeypatch.setattr(floor, "_measure", lambda journal: slow if busy["now"] > 0.5 else FLOOR)
-    assert floor.host_floor().loaded_iops == 1_000
+    first = floor.host_floor()
+    assert first.loaded_iops == 1_000
+    assert measured(first).startswith("best of 1 measurement since boot, the last on 20")
+    again = floor.host_floor(refresh=True)
+    assert measured(again).startswith("best of 2 measurements ")
+    assert again.measured_s > first.measured_s > 0
     fast = [load_profile("sata-ssd").scaled(25)]
     assert refuse_too_fast(fast) == []
     assert said(tmp_path, 25) == []

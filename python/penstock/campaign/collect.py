@@ -65,6 +65,7 @@ def judgement_of(
             missed_samples=int(seen.losses.get("monitor", 0)),
             expected_samples=int(monitored.get("expected", 0)),
             alert=work.alert,
+            on_nodes=work.resolved.cluster is not None,
         )
     )
 

@@ -8,6 +8,11 @@ from penstock.host.launch import Finished
 
 #: a run is complete when the monitor took this share of its samples, or lacks no more than one
 COMPLETE_SHARE = 0.99
+#: a shell's status where there is no such command
+_NOT_FOUND = 127
+_PRIVATE = (
+    "it ran on virtual nodes, which have a /tmp and a /run of their own: keep the program elsewhere"
+)
 #: share of a run's events that may be faults whose mapping could not be looked up
 UNPLACED_SHARE = 0.001
 
@@ -33,6 +38,8 @@ class Evidence:
     expected_samples: int
     #: the alert that ended it
     alert: str = ""
+    #: run on virtual nodes, whose /tmp and /run are their own
+    on_nodes: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,4 +105,6 @@ def _ending(evidence: Evidence) -> Judgement | None:
         reason = f"the workload was ended by signal {finished.signal}{words}"
     else:
         reason = f"the workload ended with status {finished.exit_status}{words}"
+        if finished.exit_status == _NOT_FOUND and evidence.on_nodes:
+            reason += f" ({_PRIVATE})"
     return Judgement("failed", False, reason, False, ("failed",))

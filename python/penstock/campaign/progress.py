@@ -94,6 +94,12 @@ class RunProgress:
             word = "invalid" if outcome.state == "finished" else outcome.state
             word = "degraded" if outcome.degraded else word
             more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
-            self.say(f"{told}: {word}: {outcome.reason}{more}")
+            self.say(f"{told}: {word}: {_short(outcome.reason)}{more}")
         elif self._bar is None:
             self.say(f"{told} {duration(outcome.wall_s * 1e9)}, {self.left()}".rstrip(", "))
+
+
+def _short(reason: str) -> str:
+    """The first of several reasons, and how many more the run's manifest has."""
+    first, *rest = reason.split("; ")
+    return f"{first} (and {len(rest)} more)" if rest else first

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import textwrap
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -77,18 +78,28 @@ def command(
     if floor is None:
         print(f"  could not be measured: {trouble}")
     else:
-        print(f"  service time      {floor.service_floor_ns / 1e3:8.0f} us")
+        print(f"  service time      {floor.service_floor_ns / 1e3:8.0f} us, of the disk alone")
         print(f"  reading           {floor.read_bps / 2**20:8.0f} MiB/s")
         print(f"  writing           {floor.write_bps / 2**20:8.0f} MiB/s")
         print(f"  4 KiB requests    {floor.iops:8.0f} /s")
         print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
         print(f"  and that flush    {floor.flushed_iops:8.0f} writes/s, each flushed")
-        print(f"  one that waits    {floor.loop_service_ns / 1e3:8.0f} us service time")
+        waits = f"{floor.loop_service_ns / 1e3:8.0f} us service time, with the program's own"
+        print(f"  one that waits    {waits}")
+        print(f"  {measured(floor)}")
         if not floor.quiet:
             print(
                 f"  measured while other programs used {floor.busy_share:.0%} of the processors: "
                 "penstock doctor --refresh on a quiet host"
             )
+
+
+def measured(floor: HostFloor) -> str:
+    """How often the floors were measured, and when last."""
+    from penstock.text import counted
+
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(floor.measured_s))
+    return f"best of {counted(floor.measurements, 'measurement')} since boot, the last on {at}"
 
 
 def runs_here(features: list[Feature]) -> dict[str, bool]:

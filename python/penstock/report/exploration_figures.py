@@ -42,6 +42,8 @@ def fitting(found: Exploration, metric: str, values: Sequence[float]) -> Unit:
         steps = [("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)]
     else:
         money = found.record.evaluator.currency
+        if money in ("EUR", "USD") and 1e-4 <= largest < 1:
+            return Unit("ct", 1e-2)
         steps = [(money, 1.0), (f"{money}/1000", 1e-3), (f"{money}/10⁶", 1e-6)]
     return Unit(*next(((n, size) for n, size in steps if largest >= size), steps[-1]))
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ class HostFloor:
     disk promises; their own processor time and the disk server's are in it. `loop_service_ns`: shortest
     service time for one of them and for four; `loaded_iops`: most requests per second for sixteen;
     `flushed_iops`: most writes through the page cache per second, each flushed, for sixteen with a file each.
-    `busy_share`: share of the processors that other programs used just before.
+    `busy_share`: share of the processors that other programs used just before. They are the best of so many
+    `measurements`, the last at `measured_s` [s since 1970].
     """
 
     service_floor_ns: float
@@ -72,6 +73,8 @@ class HostFloor:
     loaded_iops: float
     flushed_iops: float
     busy_share: float = 0.0
+    measurements: float = field(default=1.0, compare=False)
+    measured_s: float = field(default=0.0, compare=False)
 
     @property
     def quiet(self) -> bool:
@@ -93,7 +96,8 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
     if found is not None and not refresh and (found.quiet or current_share() > QUIET):
         return found
     busy_share = current_share()
-    floor = replace(_measure(journal or Journal()), busy_share=busy_share)
+    made = {"busy_share": busy_share, "measured_s": time.time()}
+    floor = replace(_measure(journal or Journal()), **made)
     if found is not None:
         floor = HostFloor(
             service_floor_ns=min(floor.service_floor_ns, found.service_floor_ns),
@@ -104,6 +108,8 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
             loaded_iops=max(floor.loaded_iops, found.loaded_iops),
             flushed_iops=max(floor.flushed_iops, found.flushed_iops),
             busy_share=min(floor.busy_share, found.busy_share),
+            measurements=found.measurements + 1,
+            measured_s=floor.measured_s,
         )
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor

@@ -1,0 +1,39 @@
+"""Units and captions of an exploration's figures."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.report import page
+from penstock.report.exploration_figures import fitting
+
+
+@pytest.mark.parametrize(
+    ("currency", "largest", "unit"),
+    [
+        ("EUR", 12.0, ("EUR", 1.0)),
+        ("EUR", 0.3, ("ct", 1e-2)),
+        ("USD", 0.0005, ("ct", 1e-2)),
+        ("USD", 0.00002, ("USD/10⁶", 1e-6)),
+        ("CHF", 0.3, ("CHF/1000", 1e-3)),
+    ],
+)
+def test_costs_have_a_unit_that_is_read(
+    currency: str, largest: float, unit: tuple[str, float]
+) -> None:
+    found: Any = SimpleNamespace(
+        record=SimpleNamespace(evaluator=SimpleNamespace(currency=currency))
+    )
+    made = fitting(found, "cost", [largest / 3, largest])
+    assert (made.name, made.size) == unit
+
+
+def test_a_caption_names_the_diamond_only_where_there_is_one() -> None:
+    front = next(
+        t for t in page.text_of("exploration.html.j2").split("{% call") if 'plot("front")' in t
+    )
+    before = front.partition("orange diamond")[0]
+    assert before.rstrip("; ").endswith("{% if chosen %}")
