@@ -64,6 +64,9 @@ def test_a_browser_goes_from_the_list_to_a_report_and_a_trace(
         browser.open(f"{server.url}/#token={server.token}")
         browser.awaits("document.body.innerText.includes('1 study, 9 traces')")
         assert browser.value("document.querySelectorAll('#list tbody tr').length") == 7 + 3
+        # the others are listed with their studies; a table lies on paper, whose colour its edges have
+        assert browser.value("document.body.innerText.includes('9 traces, 6 of runs of studies')")
+        assert browser.value("document.querySelectorAll('#list > .scroll').length") == 0
         browser.click('a[href="/studies/0"]')
         browser.awaits("document.querySelector('h1')?.innerText === 'Which disk?'")
         assert not browser.value("window.planted")  # a script in the report is not ours

@@ -70,9 +70,13 @@ withToken(async (token) => {
         trace.command.slice(0, 200),
         trace.closing || "",
       ]);
-      list.append(make("h2", "Traces"), table(["trace", "command", "what it says"], rows));
+      const section = make("section");
+      section.append(make("h2", "Traces"), table(["trace", "command", "what it says"], rows));
+      list.append(section);
     }
-    say(`${counted(studies, "study", "studies")}, ${counted(traces, "trace", "traces")}.`, "on");
+    const ofRuns = traces.length - others.length;
+    const beside = ofRuns ? `, ${ofRuns} of runs of studies` : "";
+    say(`${counted(studies, "study", "studies")}, ${counted(traces, "trace", "traces")}${beside}.`, "on");
   } catch (error) {
     say(`The server does not answer (${error.message}).`, "off");
   }
