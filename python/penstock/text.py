@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import textwrap
@@ -250,6 +251,14 @@ def named_unit(name: str, unit: str) -> str:
 def counted(number: float, what: str, several: str | None = None) -> str:
     """`1 task`, `2 tasks`, `1,234 tasks`."""
     return f"{number:,.0f} {what if number == 1 else several or f'{what}s'}"
+
+
+def like(name: str, known: Sequence[str], most: int = 3) -> list[str]:
+    """Names that are spelled like one, or have all of its words, the most alike first."""
+    words = [w for w in re.split(r"[^A-Za-z0-9]+", name.casefold()) if w]
+    spelled = difflib.get_close_matches(name, known, n=most, cutoff=0.6)
+    having = [k for k in known if words and all(w in k.casefold() for w in words)]
+    return list(dict.fromkeys([*spelled, *having]))[:most]
 
 
 def shortened(name: str, most: int = 60) -> str:

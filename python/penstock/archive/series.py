@@ -28,7 +28,7 @@ from penstock.archive.entities import entity_labels
 from penstock.archive.selection import Selection
 from penstock.archive.selector import selector
 from penstock.errors import BadInput, printable
-from penstock.spec.names import like
+from penstock.text import like
 
 Array = npt.NDArray[np.float64]
 Axis = Literal["time", "index", "value"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Sequence
+from penstock.text import like
 
 #: columns of penstock's own tables; no factor, response or disk takes one
 RESERVED = frozenset(
@@ -37,14 +35,6 @@ def suggestion(name: str, known: list[str]) -> str:
     """` (did you mean 'x'?)`, or nothing."""
     near = like(name, known)
     return f" (did you mean '{near[0]}'?)" if near else ""
-
-
-def like(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Names that are spelled like one, or have all of its words, the most alike first."""
-    words = [w for w in re.split(r"[^A-Za-z0-9]+", name.casefold()) if w]
-    spelled = difflib.get_close_matches(name, known, n=most, cutoff=0.6)
-    having = [k for k in known if words and all(w in k.casefold() for w in words)]
-    return list(dict.fromkeys([*spelled, *having]))[:most]
 
 
 def listed(names: list[str]) -> str:
