@@ -120,7 +120,9 @@ def test_the_runs_of_a_study_have_collectors(
         }
         text = re.sub(r"\b[A-Z]{3,}\b", lambda m: words.get(m[0], m[0]), STUDY)
         (tmp_path / "s.study.yaml").write_text(text)
-        done = ran(["run", str(tmp_path / "s.study.yaml"), "-o", str(out), "--json"], env)
+        done = ran(
+            ["run", "--no-report", str(tmp_path / "s.study.yaml"), "-o", str(out), "--json"], env
+        )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["planned_runs"], result["valid_runs"]) == (2, 2), result["left_out"]
@@ -192,7 +194,8 @@ def test_nodes_push_to_a_receiver_by_the_network_of_the_host(ground: Ground) -> 
     (ground.where / "n.study.yaml").write_text(NODE_STUDY)
     out = ground.where / "out"
     done = ran(
-        ["run", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"], ground.environment
+        ["run", "--no-report", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"],
+        ground.environment,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

@@ -81,7 +81,7 @@ def test_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
     study = tmp_path / "job.study.yaml"
     study.write_text(STUDY.format(blocks=BLOCKS, block_bytes=BLOCK_BYTES))
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "penstock", "run", str(study), "-o", str(out)]
+    words = [sys.executable, "-m", "penstock", "run", "--no-report", str(study), "-o", str(out)]
     done = commands.run(words, capture_output=True, text=True, timeout=200)
     assert (out / "runs.parquet").exists(), done.stderr
     sums = set()

@@ -59,7 +59,7 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     path = ground.where / "toys.study.yaml"
     path.write_text(STUDY)
     out = ground.where / "out"
-    done = with_toys(ground, "run", str(path), "-o", str(out), "--json")
+    done = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["planned_runs"], result["valid_runs"]) == (4, 4), result["left_out"]

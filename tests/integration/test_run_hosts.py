@@ -112,7 +112,9 @@ def study(ground: Ground, net: str, sleep: str) -> Path:
 @needs_root
 def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) -> None:
     out = ground.where / "out"
-    done = ground.penstock("run", str(study(ground, net, "true")), "-o", str(out), "--json")
+    done = ground.penstock(
+        "run", "--no-report", str(study(ground, net, "true")), "-o", str(out), "--json"
+    )
     assert done.returncode == 0, done.stderr
     assert "distributed" not in done.stderr  # the log of Dask
     found = list(bundles(out))
@@ -141,7 +143,17 @@ def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) 
 def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> None:
     out = ground.where / "out"
     path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
-    line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out), "--json"]
+    line = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "run",
+        "--no-report",
+        str(path),
+        "-o",
+        str(out),
+        "--json",
+    ]
     process: Any = commands.popen(
         line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

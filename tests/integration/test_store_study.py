@@ -44,7 +44,7 @@ observers: {monitor: null}
 def test_a_study_writes_into_its_store_and_leaves_nothing(ground: Ground) -> None:
     path = study(ground, STUDY)
     out = ground.where / "out"
-    done = ground.penstock("run", str(path), "-o", str(out), "--json")
+    done = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
     assert done.returncode in (0, 3), done.stderr
     copies = {}
     for run in Path(out, "runs").iterdir():
@@ -60,7 +60,7 @@ def test_a_command_that_is_ended_leaves_the_store_its_daemons(ground: Ground) ->
     command = text[text.index("  command: >-") : text.index("  on: head")]
     path = study(ground, text.replace(command, "  command: sleep 60\n"))
     out = ground.where / "out"
-    done = ground.penstock("run", str(path), "-o", str(out), "--json")
+    done = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
     assert done.returncode == 1, done.stderr
     assert "took longer than 2 s" in done.stderr, done.stderr
     assert "unmounting" not in done.stderr
