@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from penstock.observe.monitor import sampling
 from tests.support import commands
 
 
@@ -192,3 +194,18 @@ def test_idle_devices_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.splitlines()
     assert said[2].split() == ["disk_write_rate", "vda", "158", "MiB/s", "191", "MiB/s"]
     assert said[3:] == ["Idle: disk loop0, disk loop1 and disk loop2"]
+
+
+def test_sampling_ends_before_the_disk_of_its_spool_is_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    daemon = sampling._Daemon.__new__(sampling._Daemon)
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    free = 2 << 30
+    monkeypatch.setattr(sampling, "disk_usage", lambda _: SimpleNamespace(free=free))
+    daemon._recording = None
+    assert not daemon._full()
+    daemon._recording = cast(Any, object())
+    assert not daemon._full()
+    free = 1 << 29
+    assert daemon._full()

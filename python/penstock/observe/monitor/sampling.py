@@ -4,8 +4,9 @@
     sampling.begin("x#1", None)                # records from now on
     ended = finish(None, "x")                  # by another command: what was not sent yet, then it ends
 
-The process also ends with its experiment, however that ends, and after the experiment's `timeout`. Its spool
-is a directory of the undo journal, owned by the process and planned for the experiment: so `finish` finds it.
+The process also ends with its experiment, however that ends, after the experiment's `timeout` or a day, and
+before the disk of its spool is full: the samples until then are stored. Its spool is a directory of the undo
+journal, owned by the process and planned for the experiment: so `finish` finds it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
@@ -52,6 +54,10 @@ _KIND = "record"
 _FINISH_S = 900.0
 #: how often the process looks whether its experiment has ended [s]
 _LOOK_EVERY_S = 0.5
+#: an experiment that nobody stops is sampled for so long [s]
+_MOST_S = 86_400.0
+#: free space of the disk of the spool below which sampling ends [bytes]
+_LEAST_FREE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -204,13 +210,16 @@ class _Daemon:
             while not self._ending.wait(_LOOK_EVERY_S):
                 if self._recording is not None and self._recording.over.is_set():
                     break
-                if time.monotonic() > self._until:
+                if time.monotonic() > self._until or self._full():
                     self._finish()
                     break
             listener.close()
             with self._one:
                 if self._recording is not None:
                     self._recording.close()
+
+    def _full(self) -> bool:
+        return self._recording is not None and disk_usage(state_dir()).free < _LEAST_FREE
 
     def _finish(self) -> Finished:
         with self._one:
@@ -227,8 +236,8 @@ class _Daemon:
                     self._recording = _Recording(
                         self._monitor, self._door, self._journal, key, name
                     )
-                if request["most_s"] is not None:
-                    self._until = time.monotonic() + float(request["most_s"])
+                most_s = request["most_s"]
+                self._until = time.monotonic() + (_MOST_S if most_s is None else float(most_s))
                 return {"ok": True}
             if asked == "finish":
                 return {"ok": True, **vars(self._finish())}
