@@ -238,6 +238,7 @@ STUDY_FINDINGS = Table(
         "few-runs": "penstock.analyse.few_runs:in_few_runs",
         "drift": "penstock.analyse.order_effects:or_drift",
         "aliased": "penstock.analyse.aliased:aliased",
+        "screening": "penstock.analyse.screening:screening",
         "stages": "penstock.analyse.aliased:stages",
         "confirmed": "penstock.analyse.ledger:confirmed",
         "slowed": "penstock.analyse.time_scale:slowed",

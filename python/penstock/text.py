@@ -306,6 +306,19 @@ COLUMNS = 100
 _NUMBER_UNIT = re.compile(r"(\d) (?=[%A-Za-zµ])")
 
 
+def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table; headings with a leading `#` are over numbers, which end in one column."""
+    shown = [[h.lstrip("#") for h in heads], *rows]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(heads))]
+    return [
+        "  ".join(
+            cell.rjust(width) if head.startswith("#") else cell.ljust(width)
+            for cell, width, head in zip(row, widths, heads, strict=True)
+        ).rstrip()
+        for row in shown
+    ]
+
+
 def labelled(label: str, text: str, width: int = COLUMNS) -> list[str]:
     """A point as lines: its label, then the text in a column."""
     return wrapped(text, width, f"  {label:<12} ")

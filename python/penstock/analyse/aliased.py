@@ -379,11 +379,18 @@ def active_terms(outcome: Outcome, response: str, most: int | None = None) -> li
     return [str(t) for t in table.loc[judged.reindex(table.index) < ACTIVE, "term"]]
 
 
-def aliased(outcome: Outcome) -> Iterator[Finding]:
+def aliased(outcome: Outcome) -> list[Finding]:
     """Effects that may be those of something else, with the cheapest step that would tell.
 
     Guard: every term is alone in its contrast, or no effect shows; then nothing is said.
     """
+    if "aliased" not in outcome.memory:
+        outcome.memory["aliased"] = list(_aliased(outcome))
+    found: list[Finding] = outcome.memory["aliased"]
+    return found
+
+
+def _aliased(outcome: Outcome) -> Iterator[Finding]:
     if not outcome.plan.get("aliases") and outcome.plan.get("model") is None:
         return
     for response in outcome.responses:
@@ -451,6 +458,10 @@ def _doubt(found: Open, unit: str) -> Finding:
             term_of(q.term, names): [term_of(w, names) for w in (*q.plausible, *q.other)]
             for q in found.doubted
         },
+        "plausible": {
+            term_of(q.term, names): [term_of(w, names) for w in q.plausible] for q in found.doubted
+        },
+        "explained": [sorted(one) for one in found.explained.sets],
     }
     return Finding(
         "effect-aliased",
@@ -581,4 +592,6 @@ def _cleared(found: Open) -> Finding:
 
 def _hours(hours: float) -> str:
     seconds = 3600 * hours
-    return f"about {seconds:.0f} s" if seconds < 120 else f"about {hours:.2g} h"
+    if seconds < 7200:
+        return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
+    return f"about {hours:.2g} h"

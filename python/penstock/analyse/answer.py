@@ -28,13 +28,14 @@ LABELS = {
     "Main factor": ("effect-dominant", "effect-interaction"),
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
-    "No effect": ("tie",),
+    "No effect": ("tie", "screened-out"),
     "Host": ("run-degraded",),
     "Unknown": (
         "effect-few-runs",
         "time-scales-differ",
         "effect-or-drift",
         "effect-aliased",
+        "screening-open",
         "effect-untold",
         "tie-open",
         "not-known",
@@ -46,6 +47,7 @@ _CAUTIONS = (
     "time-scales-differ",
     "effect-or-drift",
     "effect-aliased",
+    "screening-open",
     "effect-untold",
 )
 #: labels by what the question asks, the most important first
@@ -128,6 +130,14 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
 
     if nothing := of("nothing-valid", most=1):
         return nothing
+    if which_matter := of("screening", most=1):
+        return [
+            *which_matter,
+            *of("effect-few-runs", "time-scales-differ", most=2),
+            *of_main("effect-or-drift"),
+            *of("screening-open", "screened-out"),
+            *of("run-degraded"),
+        ]
     which = kind(outcome.question) == "which"
     effect = [] if which else of("cost", "remedy", most=2)
     best = of(

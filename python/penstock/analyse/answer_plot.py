@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from penstock.analyse.costs import factor_cost, focal_factor
 from penstock.analyse.dot_plot import Dot, dot_plot
-from penstock.analyse.means import ranking
+from penstock.analyse.means import ranked_lines, ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.question import kind
+from penstock.analyse.question import is_screening, kind
+from penstock.analyse.screening import effect_lines, effect_plot, screened
 from penstock.text import fitting, named_unit, short, times
 
 #: lines of a plot, at most
@@ -18,6 +19,8 @@ def plot_lines(outcome: Outcome) -> list[str]:
     if not outcome.responses:
         return []
     response = outcome.responses[0]
+    if is_screening(outcome) and (result := screened(outcome, response)) is not None:
+        return effect_plot(result)
     if kind(outcome.question) != "which":
         focal = focal_factor(outcome, response.name)
         cost = factor_cost(outcome, response, focal) if focal else None
@@ -37,3 +40,12 @@ def plot_lines(outcome: Outcome) -> list[str]:
         Dot(outcome.phrase(m.levels), m.mean * scale, m.low * scale, m.high * scale) for m in means
     ]
     return dot_plot(named_unit(response.name, unit), dots, short)
+
+
+def table_lines(outcome: Outcome) -> list[str]:
+    """The table below the plot: of a screening the effects, else the treatments by rank."""
+    if outcome.responses and is_screening(outcome):
+        result = screened(outcome, outcome.responses[0])
+        if result is not None:
+            return effect_lines(outcome, result)
+    return ranked_lines(outcome)

@@ -373,7 +373,7 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
         tested = terms_of(outcome, response.name)
         if tested is None or "variation_share" not in tested.table:
             continue
-        terms = _rows(tested)
+        terms = term_rows(tested)
         if not terms:
             continue
         pure = any(not math.isnan(row[key]) for row in terms for key in ("ci_low", "p_value"))
@@ -402,7 +402,7 @@ Row = dict[str, Any]
 _NUMBERS = ("effect", "ci_low", "effect_ci_low", "effect_ci_high", "variation_share", "p_value")
 
 
-def _rows(terms: Terms) -> list[Row]:
+def term_rows(terms: Terms) -> list[Row]:
     """The terms with an estimate, those that explain most first, without shares the surest."""
     columns = {name: terms.column(name) for name in _NUMBERS}
     columns |= {"term": terms.names, "p": terms.p, "margin": margins(terms.table).tolist()}

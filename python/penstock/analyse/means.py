@@ -29,7 +29,7 @@ from penstock.analyse.differences import Differences, blocks_of, settings_of
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.spread import Error, Spread
 from penstock.archive.schemas import TABLES, described
-from penstock.text import COLUMNS, fitting, named_unit, number, span, times
+from penstock.text import COLUMNS, fitting, named_unit, number, span, table_lines, times
 
 Numbers = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
@@ -435,17 +435,9 @@ def ranked_lines(outcome: Outcome, most: int = 12, columns: int = COLUMNS) -> li
         heads, rows = ranked_columns(outcome, brief=brief)
         if len(rows) < 2:
             return []
-        shown = [[h.lstrip("#") for h in heads], *rows[:most]]
-        widths = [max(len(row[i]) for row in shown) for i in range(len(heads))]
-        if sum(widths) + 2 * len(widths) - 2 <= columns:
+        lines = table_lines(heads, rows[:most])
+        if max(map(len, lines)) <= columns:
             break
-    lines = [
-        "  ".join(
-            cell.rjust(width) if head.startswith("#") else cell.ljust(width)
-            for cell, width, head in zip(row, widths, heads, strict=True)
-        ).rstrip()
-        for row in shown
-    ]
     if len(rows) > most:
         lines.append(f"… and {len(rows) - most} more, in means.parquet")
     return lines

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.analyse.outcome import Outcome
 
 _HOW_MUCH = re.compile(
     r"\b(how (much|long|far|fast|slow|large|big|strong\w*)|by how|what (does|do|would|is the)\b.*\b"
@@ -25,6 +29,14 @@ _HELPS = re.compile(
 _MATTERS = re.compile(
     r"\b(matters?|differ|differs|difference|depends?|affects?|changes?|influences?|effects?)\b"
 )
+
+
+#: designs that are made for screening
+_SCREENS = ("plackett-burman", "definitive-screening")
+#: factors of a screening without that purpose, at least
+_LEAST_SCREENED = 3
+#: a setting to choose
+_PICK = re.compile(r"\b(best|fastest|cheapest|should|choose|most|least|optimal|highest|lowest)\b")
 
 
 def kind(question: str) -> str:
@@ -53,3 +65,16 @@ def named(word: str, question: str) -> bool:
     asked = question.lower()
     spelt = re.escape(word.lower()).replace("_", "[ _-]")
     return not word[:1].isdigit() and bool(re.search(rf"(?<!\w){spelt}s?(?!\w)", asked))
+
+
+def is_screening(outcome: Outcome) -> bool:
+    """True for a study that asks which factors matter, by its purpose, its question or its design."""
+    design = outcome.study.get("design")
+    purpose = design.get("purpose") if isinstance(design, dict) else None
+    if purpose or len(outcome.factors) < _LEAST_SCREENED:
+        return bool(purpose == "screen")
+    asked = outcome.question
+    if kind(asked) != "which":
+        return False
+    screens = outcome.plan.get("kind") in _SCREENS or bool(outcome.plan.get("fraction"))
+    return direction(asked) == "matters" or (screens and not _PICK.search(asked.lower()))

@@ -15,8 +15,8 @@ from penstock.analyse.estimability import size_sentence
 from penstock.analyse.finding import Finding
 from penstock.analyse.means import AS_GOOD, CONFIDENCE, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.question import kind, named
-from penstock.analyse.significance import sure_terms
+from penstock.analyse.question import is_screening, kind, named
+from penstock.analyse.significance import sure_terms, terms_of
 from penstock.text import (
     concise,
     difference,
@@ -47,10 +47,11 @@ _FACTOR = 1.995
 def best(outcome: Outcome) -> Iterator[Finding]:
     """The treatment to choose by the first response, the ones that equal it, and its cost in the others.
 
-    For a question *which*, ties are decided by the next response that can. Nothing without a valid run.
+    For a question *which*, ties are decided by the next response that can. Nothing without a valid run, and
+    nothing for a screening, which chooses factors.
     """
     ranked = _main(outcome)
-    if ranked is None:
+    if ranked is None or (is_screening(outcome) and terms_of(outcome, ranked.response.name)):
         return
     if len(ranked.treatments) < 2:
         yield _alone(ranked)

@@ -337,14 +337,13 @@ def _predictions(result: Analysis, study: Study) -> None:
 
 def _findings(result: Analysis, outcome: Outcome) -> None:
     from penstock.analyse.answer import answer
-    from penstock.analyse.answer_plot import plot_lines
+    from penstock.analyse.answer_plot import plot_lines, table_lines
     from penstock.analyse.findings import write_findings
-    from penstock.analyse.means import ranked_lines
 
     result.findings, result.outcome = write_findings(outcome), outcome
     result.conclusion = answer(outcome, result.findings)
     result.plot = plot_lines(outcome)
-    result.ranked = ranked_lines(outcome)
+    result.ranked = table_lines(outcome)
 
 
 def _report(result: Analysis) -> None:

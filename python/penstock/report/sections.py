@@ -14,8 +14,9 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.question import kind
+from penstock.analyse.question import is_screening, kind
 from penstock.analyse.scale import LINEAR
+from penstock.analyse.screening import Screened, effect_columns, screened
 from penstock.analyse.significance import is_sure
 from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.report.figures.effects import of_levels
@@ -177,19 +178,26 @@ def findings_in_two(found: list[Finding]) -> tuple[list[Finding], list[Finding]]
 
 
 def beside(outcome: Outcome) -> str:
-    """The kind of figure to show beside the answer: `costs` of the level asked about, else `responses`."""
+    """The kind of figure beside the answer: `effects` of a screening, `costs` of the level asked about, else
+    `responses`."""
+    if is_screening(outcome):
+        return "effects"
     several = len(outcome.factors) > 1 and kind(outcome.question) != "which"
     return "costs" if several and cost_of_main(outcome) is not None else "responses"
 
 
 def ranked(outcome: Outcome) -> Table | None:
-    """Treatments by the study's first response, the best first, with their means of every response."""
+    """Treatments by the study's first response, the best first, with their means of every response; of a
+    screening its effects."""
+    if is_screening(outcome) and outcome.responses:
+        result = screened(outcome, outcome.responses[0])
+        if result is not None:
+            return _screened(outcome, result)
     heads, cells = ranked_columns(outcome, by_factor=True)
     if len(cells) < 2:
         return None
     rows = [_row(*c, mark="best" if i == 0 else "") for i, c in enumerate(cells)]
-    found = _table(heads, rows[:_SHOWN])
-    found["more"] = rows[_SHOWN:]
+    found = _table(heads, rows[:_SHOWN], title="Treatments, the best first", more=rows[_SHOWN:])
     main = ranking(outcome, outcome.responses[0])
     sure = (
         " with 95 % intervals (Student t, of each by its own runs; of fewer than three by all)"
@@ -202,6 +210,19 @@ def ranked(outcome: Outcome) -> Table | None:
         "Numbers: means.parquet."
     )
     return found
+
+
+def _screened(outcome: Outcome, result: Screened) -> Table:
+    """The effects of a screening with the verdict on each, the largest first."""
+    heads, cells = effect_columns(outcome, result)
+    rows = [_row(*c, mark="" if "matters" in c else "quiet") for c in cells]
+    note = (
+        "Difference of the means at the ends of each factor, with the 95 % interval of each by itself. "
+        "Verdicts judge all terms together: “no effect” is smaller than the smallest effect that matters. "
+        "Numbers: effects.parquet."
+    )
+    title = "Effects, the largest first"
+    return _table(heads, rows[:_SHOWN], title=title, more=rows[_SHOWN:], note=note)
 
 
 def level_means(outcome: Outcome) -> Table | None:

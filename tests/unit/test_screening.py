@@ -1,0 +1,144 @@
+"""The answer of a screening: which factors matter, which do not, what is open; no treatment to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from penstock.campaign.analysis import Analysis, analyse
+from tests.unit.planted_study import Planted
+
+SEVEN = {name: ["off", "on"] for name in "ABCDEFG"}
+QUESTION = "Which of seven options matter?"
+
+
+def high(levels: Mapping[str, str], name: str) -> int:
+    return 1 if levels[name] == "on" else -1
+
+
+def truth(levels: Mapping[str, str]) -> dict[str, float]:
+    a, b, c = (high(levels, name) for name in "ABC")
+    return {"time": 100.0 + 10 * a - 6 * b + 2.5 * c + 5 * a * b}
+
+
+class Designed(Planted):
+    """A planted study of another kind of design."""
+
+    kind = "plackett-burman"
+
+    def text(self) -> str:
+        return super().text().replace("kind: full", f"kind: {self.kind}")
+
+
+def screened(
+    out: Path, of: type[Planted] = Planted, report: bool = False, **more: object
+) -> Analysis:
+    options: dict[str, object] = {
+        "question": QUESTION,
+        "factors": SEVEN,
+        "truth": truth,
+        "responses": {"time": ("s", "lower")},
+        "noise": 0.005,
+        "replicates": 2,
+        "fraction": 3 if of is Planted else 0,
+        **more,
+    }
+    return analyse(of(**options).write(out), report=report)  # type: ignore[arg-type]
+
+
+def test_factors_that_matter_and_those_that_do_not(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out")
+    assert result.conclusion is not None
+    assert result.conclusion.headline.startswith("3 of 7 factors matter for time: A on (+19.")
+    assert "C on (+5.0" in result.conclusion.headline
+    assert result.conclusion.headline.endswith("also A × B or an alias (+9.98 s). Clear.")
+    points = dict(result.conclusion.points)
+    assert points["No effect"].startswith("D, E, F and G: each less than 0.8")
+    assert points["Unknown"] == "A × B cannot be separated from C × E or D × F."
+    assert "--augment" in points["Next step"]
+    assert not any("Choose" in line for line in result.lines())
+    assert not [f for f in result.findings if f.code == "recommendation"]
+
+
+def test_plot_and_table_of_effects_are_on_the_terminal(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out")
+    assert result.plot[0] == "effect on time (s)"
+    assert [line.split("  ")[0] for line in result.plot[2:5]] == ["A", "B", "A × B"]
+    head, first, *rest = (line.split() for line in result.ranked)
+    assert head[:4] == ["effect", "of", "from", "to"]
+    assert first == ["A", "off", "on", "+19.9", "19.6–20.2", "matters"]
+    assert [row[-2:] for row in rest if row[0] in "DEFG"] == [["no", "effect"]] * 4
+    assert rest[1][-6:] == "matters C × E or D × F".split()[-6:]
+
+
+def test_an_effect_that_may_be_large_is_open(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out", noise=0.08)
+    assert result.conclusion is not None
+    points = dict(result.conclusion.points)
+    assert points["No effect"].startswith("D, F and G: each less than ")
+    assert "C and E may matter as well (up to 13.9 s)" in points["Unknown"]
+
+
+def test_where_nothing_is_shown_no_factor_is_without_effect(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out", noise=0.5, truth=lambda _: {"time": 100.0})
+    assert result.conclusion is not None
+    assert result.conclusion.headline == (
+        "Open: none of 7 factors is shown to matter for time; effects of up to 69.7 s are possible."
+    )
+    assert [label for label, _ in result.conclusion.points] == ["Next step"]
+
+
+def test_a_main_effect_that_an_interaction_explains_is_not_claimed(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out", of=Designed, replicates=3)
+    assert result.conclusion is not None
+    assert result.conclusion.headline.startswith("3 of 7 factors matter for time: A on (")
+    assert "C on (" in result.conclusion.headline
+    points = dict(result.conclusion.points)
+    assert "may be parts of A × B" in points["Unknown"]
+    assert "No effect" not in points
+    assert sum("may be A × B" in line for line in result.ranked) == 4
+
+
+def test_a_curved_factor_of_a_definitive_screening_matters(tmp_path: Path) -> None:
+    class Definitive(Designed):
+        kind = "definitive-screening"
+
+    names = ("alpha", "beta", "gamma", "delta", "eps", "zeta")
+
+    def curved(levels: Mapping[str, str]) -> dict[str, float]:
+        alpha, gamma = int(levels["alpha"]), int(levels["gamma"])
+        return {"time": 50.0 + 10 * alpha + 6 * (gamma - 2) ** 2}
+
+    factors = {name: [1, 2, 3] for name in names}
+    result = screened(tmp_path / "out", of=Definitive, factors=factors, truth=curved)
+    assert result.conclusion is not None
+    assert result.conclusion.headline.startswith("2 of 6 factors matter for time: alpha 3 (+")
+    assert result.conclusion.headline.endswith("also gamma². Clear.")
+    assert dict(result.conclusion.points)["No effect"].startswith("beta, delta, eps and zeta: each")
+
+
+@pytest.mark.parametrize(
+    ("question", "screens"),
+    [
+        (QUESTION, True),
+        ("What affects the time?", True),
+        ("Which combination is fastest?", False),
+        ("Does A cost anything?", False),
+    ],
+)
+def test_a_question_for_the_best_setting_gets_one(
+    tmp_path: Path, question: str, screens: bool
+) -> None:
+    result = screened(tmp_path / "out", question=question)
+    assert result.conclusion is not None
+    assert (result.conclusion.first.code == "screening") is screens
+
+
+def test_the_report_ranks_effects(tmp_path: Path) -> None:
+    result = screened(tmp_path / "out", report=True)
+    assert result.report is not None
+    page = result.report.read_text()
+    assert "Effects, the largest first" in page
+    assert "Treatments, the best first" not in page
