@@ -1,4 +1,4 @@
-"""How slowed disks are told: `sata-ssd at ¼ speed`, in answers, tables, figures; and the caution."""
+"""How the speed of slowed disks is stated: once where all share it, else in labels; and the caution."""
 
 from __future__ import annotations
 
@@ -66,17 +66,46 @@ def said(result: Analysis, code: str) -> str:
     return " ".join(f.statement for f in result.findings if f.code == code)
 
 
-def test_answer_and_tables_name_the_speed(tmp_path: Path) -> None:
+def test_a_speed_that_all_disks_share_is_stated_once(tmp_path: Path) -> None:
     result = analysed(three(), tmp_path)
+    assert result.answer[0].startswith("Choose sata-ssd: throughput ")
+    lines = result.lines()
+    assert [line for line in lines if "¼ speed" in line] == [lines[-1]]
+    outcome = Outcome.read(result.out)
+    ranked = sections.ranked(outcome)
+    assert ranked is not None
+    assert ranked["title"] == "Treatments, the best first, disks at ¼ speed"
+    assert "speed" not in str(ranked["rows"])
+    axes = effect_bars(outcome, outcome.responses[0], 7.6).axes[0]
+    assert [t.get_text() for t in axes.get_xticklabels()] == list(DISKS)
+    assert axes.get_ylabel().endswith("disks at ¼ speed")
+
+
+def test_answer_and_tables_name_speeds_that_differ(tmp_path: Path) -> None:
+    result = analysed(three(hdd=1), tmp_path)
     assert result.answer[0].startswith("Choose sata-ssd at ¼ speed: throughput ")
-    assert "network-volume at ¼ speed" in result.answer[0]
-    assert any("hdd-7200 at ¼ speed" in line for line in result.ranked)
+    assert any("network-volume at ¼ speed" in line for line in result.ranked)
     outcome = Outcome.read(result.out)
     table = sections.all_runs(outcome)
     assert table is not None
-    assert table["rows"][0]["cells"][3].endswith(" at ¼ speed")
+    assert {row["cells"][3] for row in table["rows"]} == {
+        "hdd-7200",
+        "network-volume at ¼ speed",
+        "sata-ssd at ¼ speed",
+    }
     axes = effect_bars(outcome, outcome.responses[0], 7.6).axes[0]
-    assert [t.get_text() for t in axes.get_xticklabels()] == [f"{d} at ¼ speed" for d in DISKS]
+    assert [t.get_text() for t in axes.get_xticklabels()][1] == "network-volume at ¼ speed"
+    assert "speed" not in axes.get_ylabel()
+
+
+def test_a_speed_is_in_labels_where_other_levels_have_no_emulated_disk() -> None:
+    document = {
+        "platform": {"nodes": [{"name": "n", "disks": [{"name": "d", "profile": "{disk}"}]}]}
+    }
+    rows = [({"disk": "a"}, {"n.d": {"profile": "a", "time_scale": 4}}), ({"disk": "b"}, {})]
+    found = disk_speeds(document, rows)
+    assert (found.label("disk", "a"), found.common) == (4, "")
+    assert disk_speeds(document, rows[:1]).label("disk", "a") == 1
 
 
 def test_levels_keep_their_names_in_tables(tmp_path: Path) -> None:

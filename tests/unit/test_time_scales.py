@@ -238,28 +238,28 @@ def test_a_plan_says_what_auto_chooses(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(planned(tmp_path, "--json"))["time_scales"] == {"together": SSD, "own": {}}
 
 
-def test_a_plan_names_levels_by_their_speed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_states_the_speed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     keep(tmp_path / "state", replace(FLOOR, loaded_iops=FLOOR.loaded_iops / 100))
     study(tmp_path, "4")
     text = planned(tmp_path)
     assert "Warning: " in text
-    assert "slow (hdd-7200) at ¼ speed, fast (sata-ssd) at ¼ speed" in text
+    assert "slow (hdd-7200), fast (sata-ssd)\n" in text
+    assert text.count("speed\n") == 1
+    assert "Note: disks emulated at ¼ speed" in text
     assert max(map(len, text.splitlines())) <= 100
     study(tmp_path, "1")
     assert "speed" not in planned(tmp_path).partition("Warning")[0]
 
 
-def test_predictions_name_levels_by_their_speed(tmp_path: Path) -> None:
+def test_predictions_state_the_speed_once(tmp_path: Path) -> None:
     study(tmp_path, "4")
     app = typer.Typer()
     app.command()(predict_command)
     done = CliRunner().invoke(app, [str(tmp_path / "s.study.yaml")])
     assert done.exit_code == 0, done.output
-    assert "slow at ¼ speed" in done.stdout
-    assert "fast at ¼ speed" in done.stdout
+    assert "at ¼ speed" not in done.stdout.partition("Response: ")[0]
+    assert "\nResponse: wall in s; disks at ¼ speed.\n" in done.stdout
 
 
 def test_levels_that_share_no_time_scale_are_warned_of(tmp_path: Path) -> None:

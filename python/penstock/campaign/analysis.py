@@ -32,7 +32,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import needs_cluster
-from penstock.text import counted, listed, speed, wrapped
+from penstock.text import counted, wrapped
 from penstock.workload.responses import measure
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ class Analysis:
     def lines(self) -> list[str]:
         """Answer, plot, ranked table and the number of valid runs, for a terminal."""
         parts = [[] if self.conclusion is None else self.conclusion.lines(), self.plot, self.ranked]
-        speeds = [] if self.outcome is None else self.outcome.speeds.scales
         runs = f"{self.valid_runs} of {len(self.runs)} runs valid"
         degraded = int(self.runs["validity"].eq(DEGRADED).sum()) if "validity" in self.runs else 0
         runs += f", {degraded} of them degraded" if degraded else ""
-        slowed = f"disks emulated at {listed([speed(s) for s in speeds])}"
+        slowed = "" if self.outcome is None else self.outcome.speeds.stated
         size = "" if self.outcome is None else size_sentence(self.outcome).strip()
-        parts.append([" · ".join([runs, slowed] if speeds not in ([], [1.0]) else [runs])])
+        parts.append([" · ".join(filter(None, [runs, slowed]))])
         parts[-1] += wrapped(size)
         return [line for part in parts if part for line in ["", *part]][1:]
 

@@ -92,6 +92,7 @@ def command(
         return
     treatments = resolvable(loaded, treatments_of(plan))
     speeds = speeds_of(loaded, treatments)
+    notes = [*notes, *filter(None, [speeds.stated])]
     warnings = [
         *unused_disks(loaded),
         *idle_hosts(loaded, len({row.block for row in plan.rows})),

@@ -372,7 +372,7 @@ def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -
             cells.append("basis" if row["is_basis"] else "")
         table.add_row(*cells)
     Console(width=100).print(table)
-    print(f"Response: {', '.join(responses)}.")
+    print("; ".join(filter(None, [f"Response: {', '.join(responses)}", speeds.common])) + ".")
     for note in sorted({str(row["note"]) for row in rows} - {""}):
         print(f"Note: {note}.")
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
 from penstock.analyse.finding import Finding
+from penstock.analyse.findings import SEVERITIES
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
@@ -26,7 +27,6 @@ from penstock.text import (
     at_speed,
     counted,
     fitting,
-    listed,
     named_unit,
     quantities,
     quantity,
@@ -172,7 +172,8 @@ _SHOWN_FINDINGS = 4
 
 
 def findings_in_two(found: list[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """What is shown and what is folded away: every warning and error is shown, in the order given."""
+    """What is shown and what is folded away: errors first, then warnings, then some of the others."""
+    found = sorted(found, key=lambda f: -SEVERITIES.index(f.severity))
     calm = [f for f in found if f.severity == "info"][_SHOWN_FINDINGS:]
     return [f for f in found if f not in calm], calm
 
@@ -197,7 +198,12 @@ def ranked(outcome: Outcome) -> Table | None:
     if len(cells) < 2:
         return None
     rows = [_row(*c, mark="best" if i == 0 else "") for i, c in enumerate(cells)]
-    found = _table(heads, rows[:_SHOWN], title="Treatments, the best first", more=rows[_SHOWN:])
+    found = _table(
+        heads,
+        rows[:_SHOWN],
+        title=_title("Treatments, the best first", outcome),
+        more=rows[_SHOWN:],
+    )
     main = ranking(outcome, outcome.responses[0])
     sure = (
         " with 95 % intervals (Student t, of each by its own runs; of fewer than three by all)"
@@ -212,6 +218,10 @@ def ranked(outcome: Outcome) -> Table | None:
     return found
 
 
+def _title(title: str, outcome: Outcome) -> str:
+    return ", ".join(filter(None, [title, outcome.speeds.common]))
+
+
 def _screened(outcome: Outcome, result: Screened) -> Table:
     """The effects of a screening with the verdict on each, the largest first."""
     heads, cells = effect_columns(outcome, result)
@@ -221,7 +231,7 @@ def _screened(outcome: Outcome, result: Screened) -> Table:
         "Verdicts judge all terms together: “no effect” is smaller than the smallest effect that matters. "
         "Numbers: effects.parquet."
     )
-    title = "Effects, the largest first"
+    title = _title("Effects, the largest first", outcome)
     return _table(heads, rows[:_SHOWN], title=title, more=rows[_SHOWN:], note=note)
 
 
@@ -617,7 +627,11 @@ def aliases(outcome: Outcome) -> Table:
         )
     elif rows:
         relation = outcome.plan.get("defining_relation") or []
-        words = listed([str(r) for r in relation]) if isinstance(relation, list) else str(relation)
+        words = (
+            " = ".join(str(r).replace("*", " × ") for r in relation)
+            if isinstance(relation, list)
+            else str(relation)
+        )
         sentence = (
             f"This design is a fraction (defining relation {words}): these cannot be told apart."
         )

@@ -1,5 +1,4 @@
-"""At which speed the disks of a study run, by the level that says their profile, and whether what is compared
-shares one."""
+"""At which speed the disks of a study run, by the level that says their profile."""
 
 from __future__ import annotations
 
@@ -22,13 +21,18 @@ _MOST_NAMED = 4
 @dataclass(frozen=True)
 class DiskSpeeds:
     """`by_level`: factor → level → time scales of the disks whose profile the factor says; `runs`: of each
-    kind of run the disk, the profile and the time scale of all its emulated disks."""
+    kind of run the disk, the profile and the time scale of all its emulated disks; `everywhere`: no run is
+    without one."""
 
     by_level: dict[str, dict[str, set[float]]] = field(default_factory=dict)
     runs: list[tuple[tuple[str, str, float], ...]] = field(default_factory=list)
+    everywhere: bool = True
 
     def label(self, factor: str, level: str) -> float:
-        """The time scale that a level's name goes with; 1 where it says no profile, or one of several."""
+        """The time scale that a level's name goes with; 1 where it says no profile or one of several, and
+        where all disks share one, which is stated once."""
+        if self.shared != 1:
+            return 1.0
         scales = self.by_level.get(factor, {}).get(level, set())
         return next(iter(scales)) if len(scales) == 1 else 1.0
 
@@ -38,16 +42,30 @@ class DiskSpeeds:
         return sorted({scale for run in self.runs for _, _, scale in run})
 
     @property
+    def shared(self) -> float:
+        """The time scale that the disks of all runs share; 1 where they share none."""
+        return self.scales[0] if self.everywhere and len(self.scales) == 1 else 1.0
+
+    @property
     def several(self) -> bool:
         """Whether a run has more than one emulated disk."""
         return any(len(run) > 1 for run in self.runs)
 
     @property
-    def beside_axis(self) -> str:
-        """What an axis says beside its unit, where every disk ran at one speed and no level tells it."""
-        if self.by_level or len(self.scales) != 1 or self.scales == [1.0]:
+    def common(self) -> str:
+        """The speed that all disks share, as axes, tables and answers state it: `disks at ¼ speed`, or
+        empty."""
+        if self.shared == 1:
             return ""
-        return f"disk{'s' * self.several} at {speed(self.scales[0])}"
+        disks = {disk for run in self.runs for disk in run}
+        return f"disk{'s' * (len(disks) > 1)} at {speed(self.shared)}"
+
+    @property
+    def stated(self) -> str:
+        """All speeds of the disks: `disks emulated at ¼ speed`; empty at full speed alone."""
+        if self.scales in ([], [1.0]):
+            return ""
+        return f"disks emulated at {listed([speed(s) for s in self.scales])}"
 
     def unequal(self) -> list[str]:
         """One text for each factor whose levels do not share one time scale, and for disks of one run."""
@@ -107,7 +125,7 @@ def disk_speeds(document: Mapping[str, Any], rows: Iterable[Row]) -> DiskSpeeds:
                     of_factor.setdefault(str(levels[factor]), set()).add(scale)
         runs.setdefault(tuple(run))
     met = {f: {v: s for v, s in levels.items() if s} for f, levels in by_level.items()}
-    return DiskSpeeds(met, [run for run in runs if run])
+    return DiskSpeeds(met, [run for run in runs if run], () not in runs)
 
 
 def scale_of(disk: Any) -> float | None:

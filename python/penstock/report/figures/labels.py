@@ -12,4 +12,4 @@ def response_axis(
     two lines where the axis stands upright."""
     name = words.format(response.name)
     said = f"{name} ({response.unit})" if response.unit else name
-    return (",\n" if upright else ", ").join(filter(None, [said, outcome.speeds.beside_axis]))
+    return (",\n" if upright else ", ").join(filter(None, [said, outcome.speeds.common]))
