@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -207,12 +208,12 @@ def test_aliases_of_table_6_2():
     (free,) = [a for a in plan.aliases if a.term.count(":") == 1]
     assert {short(free.term), *(short(t) for t in free.with_terms)} >= {"AF", "BE", "CD", "ABC"}
     storage = next(a for a in plan.aliases if a.term == "Storage")
-    assert "(Synchronicity x Latency)" in storage.words
+    assert "+ Synchronicity × Latency" in storage.words
     cautions = " ".join(plan.cautions)
     assert "Resolution III" in cautions
-    assert "Storage with Synchronicity:Latency" in cautions
-    assert "Synchronicity with Storage:Latency" in cautions
-    assert "Storage:Synchronicity:Latency" in cautions
+    assert "Storage with Synchronicity × Latency" in cautions
+    assert "Synchronicity with Storage × Latency" in cautions
+    assert "Storage × Synchronicity × Latency" in cautions
     # intervals of t with 28 and 252 degrees of freedom, passes being blocks; 32 and 256 where they are not
     assert "2.942 times as wide as the full design's" in cautions
     assert "2.926 times without blocks" in cautions
@@ -347,3 +348,12 @@ def test_text_fits_the_terminal():
     text = plan_text(make_plan(loaded), loaded)
     assert max(map(len, text.splitlines())) <= 100
     assert "resolution IV" in text
+
+
+def test_aliases_are_in_one_notation_and_stated_once():
+    loaded = study(list("ABCDEFG"), "{fraction: 3}")
+    text = plan_text(make_plan(loaded), loaded)
+    assert "\n  A × B + C × E + D × F + 5 of higher order\n" in text
+    assert "defining relation: I = A × B × C × E = " in text
+    assert text.count("C × E + D × F") == 1
+    assert not re.search(r"\b[A-G]( x |:|\*)[A-G]\b", text)

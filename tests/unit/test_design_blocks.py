@@ -175,7 +175,8 @@ def test_what_one_pass_gives_to_blocks_another_tells() -> None:
     said = " ".join(plan.cautions)
     for number, groups in enumerate(plan.between_blocks, start=1):
         for term in groups:
-            assert f"{term} is the difference between blocks in pass {number}" in said
+            name = term.replace(":", " × ")
+            assert f"{name} is the difference between blocks in pass {number}" in said
 
 
 def test_without_replicates_the_others_are_judged_against_each_other() -> None:
@@ -210,7 +211,7 @@ def test_a_fraction_gives_blocks_a_set_of_aliases() -> None:
 def test_the_plan_says_it() -> None:
     study = study_of(3, 4)
     text = " ".join(plan_text(make_plan(study), study).split())
-    assert "pass 1: block = A:B:C" in text
+    assert "pass 1: block = A × B × C" in text
     assert "the difference between blocks holds it" in text
 
 
@@ -237,7 +238,7 @@ def test_more_passes_are_blocks_of_their_own() -> None:
     orders = [r.standard_order for r in added]
     assert sorted(orders) == list(range(1, 9))
     assert orders != sorted(orders)
-    assert any("block = A:B:C" in said for said in whole.cautions)
+    assert any("block = A × B × C" in said for said in whole.cautions)
     # the pass that was added is one block, and tells what the others do not
     table = effects(drifted(whole, 7.0), whole, "y").set_index("term")
     assert table.loc["A", "coefficient"] == pytest.approx(5)

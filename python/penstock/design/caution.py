@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.design.claims import NEAR, Mixed, correlation, mixed
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
-from penstock.text import listed, tenths
+from penstock.text import listed, tenths, term_text
 
 if TYPE_CHECKING:
     from penstock.design.plan import Alias
@@ -37,6 +37,8 @@ ROMAN = (
 MOST_MIXED = 6
 #: aliased pairs that are listed in one sentence
 MOST_PAIRS = 30
+#: how the sentence begins that lists aliased pairs
+ALIASED = "Aliased, not separable by these runs: "
 
 
 def roman(resolution: int | None) -> str:
@@ -184,15 +186,17 @@ def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
 def _partial(held: Sequence[Mixed]) -> list[str]:
     """What terms of a design that is no regular fraction hold of others."""
     found = []
-    exact = [f"{one.term} with {rival}" for one in held for rival in one.exact]
+    exact = [
+        f"{term_text(one.term)} with {term_text(rival)}" for one in held for rival in one.exact
+    ]
     if exact:
         more = f"; {len(exact) - MOST_PAIRS} more" if len(exact) > MOST_PAIRS else ""
         shown = "; ".join(exact[:MOST_PAIRS])
-        found.append(f"Aliased, not to be told apart by these runs: {shown}{more}.")
+        found.append(f"{ALIASED}{shown}{more}.")
     parts = [one for one in held if len(one.pairs) > len(one.exact)]
     if parts:
         shown = ", ".join(
-            f"{one.term} up to {one.share:.2g} of {len(one.pairs) - len(one.exact)}"
+            f"{term_text(one.term)} up to {one.share:.2g} of {len(one.pairs) - len(one.exact)}"
             for one in parts[:MOST_MIXED]
         )
         more = f", {len(parts) - MOST_MIXED} more terms alike" if len(parts) > MOST_MIXED else ""
@@ -203,7 +207,7 @@ def _partial(held: Sequence[Mixed]) -> list[str]:
 def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
     found: list[str] = []
     pairs = [
-        f"{a.term} with {t[1:]}"
+        f"{term_text(a.term)} with {term_text(t[1:])}"
         for a in aliases
         if a.term != "mean"
         for t in a.with_terms
@@ -213,10 +217,12 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
         shown = "; ".join(pairs[:MOST_PAIRS])
         if len(pairs) > MOST_PAIRS:
             shown += f"; {len(pairs) - MOST_PAIRS} more"
-        found.append(f"Aliased, not to be told apart by these runs: {shown}.")
+        found.append(f"{ALIASED}{shown}.")
     mean = next((a for a in aliases if a.term == "mean"), None)
     if mean is not None and mean.with_terms:
-        found.append(f"The mean holds {', '.join(t[1:] for t in mean.with_terms)} as well.")
+        found.append(
+            f"The mean holds {', '.join(term_text(t[1:]) for t in mean.with_terms)} as well."
+        )
     if resolution == 3:
         found.append("Resolution III: main effects are not free of two-factor interactions.")
     elif resolution == 4:
@@ -238,7 +244,7 @@ def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
     found = []
     if always:
         found.append(
-            f"block = {', '.join(always)}: the difference between blocks holds "
+            f"block = {', '.join(map(term_text, always))}: the difference between blocks holds "
             f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
             "reported."
         )
@@ -246,7 +252,7 @@ def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
         if term not in always:
             others = [str(n) for n in range(1, len(between) + 1) if n not in where]
             found.append(
-                f"{term} is the difference between blocks in pass {listed([str(n) for n in where])}: it is "
-                f"told by pass {listed(others)} alone."
+                f"{term_text(term)} is the difference between blocks in pass "
+                f"{listed([str(n) for n in where])}: it is told by pass {listed(others)} alone."
             )
     return found

@@ -37,6 +37,7 @@ from penstock.design.orders import (
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
+from penstock.text import term_text
 
 #: aliases are listed up to this many factors
 ALIAS_ORDER = 3
@@ -410,14 +411,14 @@ def partial_aliases(
     for term, shares in of_treatments(factors, model, numbers).items():
         if not shares:
             continue
-        said = [s.text for s in shares[:MOST_WRITTEN]]
+        said = [term_text(s.text) for s in shares[:MOST_WRITTEN]]
         rest = shares[MOST_WRITTEN:]
         more = f" and up to {abs(rest[0].share):.2g} of {len(rest)} more" if rest else ""
         found.append(
             Alias(
                 term=term,
                 with_terms=[s.text for s in shares[:most]],
-                words=f"What is reported as {term} holds, beside {term}: {', '.join(said)}{more}.",
+                words=f"{term_text(term)} {' '.join(said)}{more}",
                 longer=len(shares) - len(shares[:most]),
             )
         )
@@ -425,17 +426,11 @@ def partial_aliases(
 
 
 def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: list[str]) -> str:
-    def product(word: int) -> str:
-        text = " x ".join(names[i] for i in members(word))
-        return f"({text})" if length(word) > 1 else text
-
-    what = "the mean" if first == 0 else " x ".join(names[i] for i in members(first))
-    parts = "".join(f" {'+' if s > 0 else '-'} {product(w)}" for w, s in others)
+    """A contrast as a sum: `A × B + C × E − D × F + 2 of higher order`."""
+    parts = [f"{'+' if sign > 0 else '−'} {term_text(term_of(w, names))}" for w, sign in others]
     if longer:
-        parts += f" + {longer} of higher order"
-    if not parts:
-        return f"What is reported as {what} is {what} alone."
-    return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
+        parts.append(f"+ {longer} of higher order")
+    return " ".join([term_text(term_of(first, names)) if first else "mean", *parts])
 
 
 def _first_places(levels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

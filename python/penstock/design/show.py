@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.design.caution import roman
+from penstock.design.caution import ALIASED, roman
 from penstock.design.changes import Step
 from penstock.design.plan import Plan
 from penstock.spec import describe
 from penstock.spec.study import Level, Study
-from penstock.text import COLUMNS, at_speed, tenths
+from penstock.text import COLUMNS, at_speed, tenths, term_text
 
 #: what the models of `penstock.design.kinds.base` estimate
 MODEL_WORDS = {
@@ -58,7 +58,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield from _platform(study.document)
     if plan.aliases:
         yield ""
-        yield "Aliases"
+        yield "Aliases: what is reported as each effect; these runs cannot separate the parts"
         for alias in plan.aliases:
             yield from _wrapped(alias.words)
     yield ""
@@ -67,6 +67,8 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield ""
     yield "What this design cannot tell"
     for sentence in plan.cautions:
+        if plan.aliases and sentence.startswith(ALIASED):
+            continue  # listed above
         yield from _wrapped(sentence, "- ")
 
 
@@ -188,17 +190,23 @@ def _design(plan: Plan) -> Iterator[str]:
             kind = "full but for forbidden combinations"
     yield f"  {kind}: {runs}"
     if plan.generators:
-        yield from _wrapped("generators: " + ", ".join(plan.generators))
-        yield from _wrapped("defining relation: " + " = ".join(plan.defining_relation))
+        yield from _wrapped("generators: " + ", ".join(map(_product, plan.generators)))
+        yield from _wrapped(
+            "defining relation: " + " = ".join(map(_product, plan.defining_relation))
+        )
         words = ", ".join(f"{n} of length {k}" for k, n in plan.word_lengths.items())
         yield from _wrapped("words: " + words)
     for number, terms in enumerate(plan.between_blocks, start=1):
-        yield from _wrapped(f"pass {number}: block = {', '.join(terms)}")
+        yield from _wrapped(f"pass {number}: block = {', '.join(map(term_text, terms))}")
     yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
     if plan.orders:
         yield ""
         yield from _orders(plan)
+
+
+def _product(word: str) -> str:
+    return word.replace("*", " × ").replace("-", "−")
 
 
 def _orders(plan: Plan) -> Iterator[str]:
