@@ -185,6 +185,15 @@ def test_broken_rivals_are_told_apart_by_least_squares(kind: str) -> None:
         assert rank == 1 + np.linalg.matrix_rank(columns(words - {rival}))
 
 
+@pytest.mark.parametrize("kind", ["foldover", "semifold:C", "optimal:8"])
+def test_shares_of_the_variation_are_of_their_sum_after_an_augmentation(kind: str) -> None:
+    before = effects(runs_of(made := make_plan(study_of())), made, "y").set_index("term")
+    plan, _ = augmented(study_of(), kind)
+    table = effects(runs_of(plan), plan, "y").set_index("term")
+    assert before["variation_share"].sum() == pytest.approx(100)
+    assert table["variation_share"].sum() == pytest.approx(100)
+
+
 def test_the_recommended_step_breaks_all_rivals_of_two_factors() -> None:
     matrix = coded_matrix(make_plan(study_of()))
     asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])

@@ -209,12 +209,13 @@ def judge_together(rows: list[dict[str, Any]]) -> None:
 
 
 def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
-    """Adds the per cent of the variation of `y`; of the sum of all parts where that is more, because parts
-    overlap."""
-    total = float(np.sum((y - y.mean()) ** 2))
-    scale = max(total, float(np.nansum([row["sum_of_squares"] for row in rows])))
+    """Adds the per cent of the sum of all parts, which is the variation of `y` where they are orthogonal.
+
+    Parts of unbalanced runs overlap, so that they come to more or less than the variation.
+    """
+    total = float(np.nansum([row["sum_of_squares"] for row in rows])) if np.ptp(y) > 0 else 0.0
     for row in rows:
-        row["variation_share"] = 100 * row["sum_of_squares"] / scale if total > 0 else 0.0
+        row["variation_share"] = 100 * row["sum_of_squares"] / total if total > 0 else 0.0
 
 
 def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:

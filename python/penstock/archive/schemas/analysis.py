@@ -21,7 +21,7 @@ TABLES = (
             ci_high | f64 | response's | high end
             effect_ci_low | f64 | response's | 95 % interval of the effect, low end
             effect_ci_high | f64 | response's | high end
-            variation_share | f64 | % | share of the total variation; null where a treatment has no valid run
+            variation_share | f64 | % | share of the sum of squares of all rows (the variation, where they are orthogonal); null where a treatment has no valid run
             p_value | f64 | | two-sided, Student t
             aliases | text | | terms that this design cannot tell from it
             df | i64 | | degrees of freedom
