@@ -150,13 +150,13 @@ def percent(share: float) -> str:
 
 
 def waited(share: float) -> str:
-    """Time that threads spend per time: `65 %`; of several at once `2.65 thread-seconds per second`."""
-    return percent(share) if share <= 1 else f"{share:.3g} thread-seconds per second"
+    """Time that threads spend per time: `65 %`; of several side by side `the time of 2.65 threads`."""
+    return percent(share) if share <= 1 else f"the time of {share:.3g} threads"
 
 
 def of_run(share: float) -> str:
-    """The same of the run: `65 % of the run`, `2.65 thread-seconds per second of the run`."""
-    return f"{waited(share)} of the run"
+    """The same of the run: `65 % of the run`, `the time of 2.65 threads`."""
+    return f"{waited(share)}{' of the run' * (share <= 1)}"
 
 
 def tenths(share: float) -> str:

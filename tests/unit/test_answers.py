@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -13,18 +14,19 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from penstock.analyse.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
+from penstock.analyse.finding import Finding
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.question import direction, kind
 from penstock.analyse.why import reasons
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
-from penstock.report import figures, style
+from penstock.report import figures, sections, style
 from penstock.text import HEADLINE
 from tests.examples.report import write_page
 from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
 from tests.unit.answered_studies import told as golden
-from tests.unit.planted_study import Planted
+from tests.unit.planted_study import Doings, Planted
 
 DISKS = {"hdd-7200": 130.0, "network-volume": 900.0, "sata-ssd": 5200.0}
 
@@ -310,3 +312,56 @@ def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
 )
 def test_levels_in_words(factor: str, level: str, words: str) -> None:
     assert FactorLevels(factor, [level]).phrase(level) == words
+
+
+def test_threads_side_by_side_are_counted(tmp_path: Path) -> None:
+    def doings(levels: Mapping[str, str]) -> Doings:
+        seconds = 124.0 if levels["disk"] == "hdd-7200" else 1.0
+        return Doings(10, 1.0, calls=(("f", "read", "random", 40, 4096, seconds),))
+
+    rate = {"hdd-7200": 10.0, "sata-ssd": 50.0}
+    planted = Planted(
+        "Which disk is the fastest?",
+        {"disk": list(rate)},
+        lambda levels: {"throughput": rate[levels["disk"]]},
+        doings=doings,
+    )
+    said = " ".join(analyse(planted.write(tmp_path / "out"), report=False).answer)
+    assert "the program has on average 12.4 threads that are in 40 reads" in said
+    assert "1240 %" not in said
+
+
+@pytest.mark.parametrize(("processor_s", "explains"), [(2.1, False), (8.0, True)])
+def test_a_cause_and_an_unknown_cause_are_never_stated_together(
+    tmp_path: Path, processor_s: float, explains: bool
+) -> None:
+    planted = three_disks(doings=lambda _: Doings(10, processor_s, traced=False))
+    codes = {f.code for f in analyse(planted.write(tmp_path / "out"), report=False).findings}
+    assert ("why" in codes, "not-known" in codes) == (explains, not explains)
+
+
+def test_an_open_treatment_is_ranked_above_one_that_is_worse(tmp_path: Path) -> None:
+    levels = {"f": ["a", "b", "c"]}
+    planted = Planted("Which?", levels, lambda _: {"throughput": 1.0}, noise=0.0)
+    out = planted.write(tmp_path / "out")
+    rates = {"a": [99.0, 100.0, 101.0], "b": [95.5, 96.5, 97.5], "c": [96.3, None, None]}
+    for path in sorted(out.glob("runs/*/manifest.json")):
+        manifest = json.loads(path.read_text())
+        rate = rates[manifest["levels"]["f"]].pop(0)
+        manifest["valid"] = rate is not None
+        manifest["responses"]["throughput"]["value"] = rate or 1.0
+        path.write_text(json.dumps(manifest | {"reason": "" if rate else "the host was busy"}))
+    outcome = analyse(out, report=False).outcome
+    assert outcome is not None
+    treatments = ranking(outcome, outcome.responses[0]).treatments
+    verdicts = [(t.levels["f"], t.verdict) for t in treatments]
+    assert verdicts == [("a", "best"), ("c", "undecided"), ("b", "worse")]
+    assert treatments[1].mean < treatments[2].mean
+
+
+def test_warnings_are_the_first_findings_of_a_report() -> None:
+    given = [Finding("a", "info", "1."), Finding("b", "warning", "2."), Finding("c", "error", "3.")]
+    given += [Finding(f"d{i}", "info", "4.") for i in range(6)]
+    shown, more = sections.findings_in_two(given)
+    assert [f.code for f in shown] == ["c", "b", "a", "d0", "d1", "d2"]
+    assert [f.code for f in more] == ["d3", "d4", "d5"]

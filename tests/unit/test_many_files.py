@@ -45,7 +45,9 @@ def test_many_small_files_are_told_together() -> None:
     said = closing_sentence(
         once_each(FILES), paths(FILES), WALL_NS, sizes=dict.fromkeys(paths(FILES), 10_000)
     )
-    assert said.startswith("Reads of 400 small files below /data/set take 2.32 thread-seconds per")
+    assert said.startswith(
+        "Reads of 400 small files below /data/set take the time of 2.32 threads: "
+    )
     assert "9.77 KiB and 290 µs each, read once" in said
     assert (
         "pack the files (one archive or larger records), or read ahead with more processes" in said
@@ -136,7 +138,7 @@ def test_a_finding_tells_many_small_files(tmp_path: Path) -> None:
     many = found["trace-many-files"]
     assert many.severity == "warning"
     assert many.evidence["files"] == FILES
-    assert "thread-seconds per second of the run" in many.statement
+    assert "take the time of " in many.statement
     assert "trace-many-files" not in {f.code for f in bundle(tmp_path / "few", 50).findings}
 
 

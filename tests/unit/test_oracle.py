@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,12 @@ def test_what_more_trials_would_do_is_said() -> None:
     assert "about 97 trials would do" in judge(ROW, noisy).note
     assert "make 45 trials more of at most 60" in judge(ROW, noisy, at_most=60).note
     assert "after 15 trials" in judge(ROW, noisy, at_most=15).note
+
+
+def test_no_message_asks_for_thousands_of_trials() -> None:
+    note = judge(ROW, sample(10.9, 12.0)).note
+    assert "trials would do" not in note
+    assert re.search(r"; 200 trials would still leave 1\d %: make each trial longer", note)
 
 
 def test_a_tolerance_of_its_own() -> None:

@@ -151,6 +151,8 @@ def test_student_interval_of_the_mean() -> None:
     low, high = mean_interval([8.5, 9.5, 10.5, 11.5], 0.9) or (0.0, 0.0)
     assert (low, high) == pytest.approx((10 - 2.35336 * 1.290994 / 2, 10 + 2.35336 * 1.290994 / 2))
     assert mean_interval([8.5], 0.9) is None
+    assert (mean_interval([0.1, 1.5], 0.9) or (1.0,))[0] == 0.0, "no time is below zero"
+    assert (mean_interval([-0.1, 1.5], 0.9) or (1.0,))[0] < 0
 
 
 def stage(name: str, predicted: float, measured: float, half: float | None = None) -> Any:

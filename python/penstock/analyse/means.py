@@ -146,7 +146,8 @@ class Ranking:
 
     @cached_property
     def treatments(self) -> list[Mean]:
-        """All treatments with a valid run, the best first."""
+        """All treatments with a valid run, the best first; one that may equal the best before those that are
+        worse, although of few runs its mean may be lower."""
         order = sorted(self._values, key=lambda t: self._worse(float(self._values[t].mean())))
         if not order:
             return []
@@ -177,6 +178,7 @@ class Ranking:
                     off=mean - float(best.mean()),
                 )
             )
+        found.sort(key=lambda mean: mean.verdict == "worse")
         return found
 
     @cached_property

@@ -31,6 +31,8 @@ VERDICTS = (SLOW, TOO_FAST, NOISY, UNSTABLE, OK)
 CONFIDENCE = 0.95
 #: the widest half of an interval, as a share of the mean, that is no noise
 WIDEST = 0.05
+#: trials that a message asks for, at most
+_MOST_TRIALS = 200
 #: how many times the predicted variance is stable
 MOST_VARIANCE = 4.0
 #: measured rows that a message names
@@ -159,6 +161,12 @@ def _wide(found: Judged, at_most: int | None) -> str:
     share = found.half * found.row.predicted / abs(found.mean)
     said = f"its mean is known to {100 * share:.1f} % only"
     needed = math.ceil(found.n * (share / WIDEST) ** 2)
+    if at_most is None and needed > _MOST_TRIALS:
+        rest = 100 * share * math.sqrt(found.n / _MOST_TRIALS)
+        return (
+            f"{said}; {_MOST_TRIALS} trials would still leave {rest:.2g} %: make each trial longer, or quiet "
+            "the host"
+        )
     if at_most is None:
         return f"{said}; about {needed} trials would do"
     if found.n >= at_most:

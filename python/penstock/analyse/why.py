@@ -30,6 +30,8 @@ from penstock.text import duration, listed, of_run, percent, size, waited
 LITTLE = 0.05
 #: a cause that is told first takes this share of a run at least
 MUCH = 0.2
+#: of a run that was not traced, from this share on
+_MOST = 0.5
 #: time that no table explains is told from this share on
 _REST = 0.1
 #: shares that differ by less are called alike
@@ -226,8 +228,9 @@ def _calls(calls: int, row: Verdict) -> str:
 
 def reasons(outcome: Outcome) -> Iterator[Finding]:
     """Where the time of the compared treatments goes, and what the runs leave unknown."""
-    yield from _why(outcome)
-    unknown = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome)]
+    why = list(_why(outcome))
+    yield from why
+    unknown = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome, bool(why))]
     if unknown:
         yield Finding("not-known", "info", f"{'; '.join(unknown)}.", {"table": "runs"})
 
@@ -241,7 +244,9 @@ def _why(outcome: Outcome) -> Iterator[Finding]:
     a, b = accounts(outcome, slow), accounts(outcome, fast)
     if a is None or b is None:
         return
-    causes = _by_weight([c for c in _CAUSES if _told(a, c) >= MUCH], a, b)
+    # without a trace only what takes most of the run says why
+    least = MUCH if a.traced else _MOST
+    causes = _by_weight([c for c in _CAUSES if _told(a, c) >= least], a, b)
     evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
     if not causes:
         yield from _idle(outcome, slow, fast, a, b, evidence)
@@ -303,6 +308,9 @@ def _spends(account: Account, cause: str) -> str:
         return f"computes for {percent(share)} of the run"
     if cause == "network":
         return f"uses {percent(share)} of {what}"
+    if share > 1:
+        waiting = f"wait for {what}" if cause == "flushes" else f"are in {what}"
+        return f"has on average {share:.3g} threads that {waiting}"
     return f"spends {of_run(share)} {f'waiting for {what}' if cause == 'flushes' else f'in {what}'}"
 
 
@@ -322,7 +330,7 @@ def _idle(
     outcome: Outcome, slow: str, fast: str, a: Account, b: Account, evidence: dict[str, Any]
 ) -> Iterator[Finding]:
     """The disks' busy time, where nothing that was recorded takes much of the slower one's time."""
-    if "disk" in a.shares and "disk" in b.shares and not a.traced:
+    if a.share("disk") >= _MOST and "disk" in b.shares and not a.traced:
         with_slow, with_fast = (
             f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
         )
@@ -427,14 +435,14 @@ def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
     return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'})"
 
 
-def _not_seen(outcome: Outcome) -> Iterator[str]:
-    """Time of the compared treatments that no table explains."""
+def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
+    """Time of the compared treatments that no table explains; `explained`: a cause was named."""
     pair = _compared(outcome)
     slow, fast = (accounts(outcome, t) for t in pair) if pair is not None else (None, None)
     if pair is None or slow is None:
         return
     if not slow.traced:
-        if _is_of_time(outcome.responses[0]) and _differ(outcome):
+        if not explained and _is_of_time(outcome.responses[0]) and _differ(outcome):
             if "guest" in outcome.study:
                 yield "why: calls inside a guest are not traced"
                 return

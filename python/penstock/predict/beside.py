@@ -71,12 +71,13 @@ def beside(made: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] =
 
 
 def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
-    """Student's t interval of the mean; None of fewer than two values."""
+    """Student's t interval of the mean, of times not below 0; None of fewer than two values."""
     n = len(values)
     if n < 2:
         return None
     half = float(stdtrit(n - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(n)
-    return fmean(values) - half, fmean(values) + half
+    low = fmean(values) - half
+    return max(low, 0.0) if min(values) >= 0 else low, fmean(values) + half
 
 
 def _row(predicted: Row, measured: Sequence[float], level: float) -> Row:
