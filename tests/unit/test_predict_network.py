@@ -394,7 +394,7 @@ def test_command_prints_the_answer(
         "crossed the network",
     ):
         assert told in out, told
-    for told in ("The model applies", "Measure next: hosts.nodes.storage", "2.3 GHz", "Interval:"):
+    for told in ("The model applies", "measure hosts.nodes.storage", "2.3 GHz", "Interval:"):
         assert told in out, told
     assert sorted(p.name for p in place.iterdir()) == ["p.yaml", "state", "w.json"]
 

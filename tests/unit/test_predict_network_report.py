@@ -16,11 +16,12 @@ from penstock.errors import PenstockError
 from penstock.predict import quantities
 from penstock.predict.intervals import calibrate, order_statistics
 from penstock.predict.prediction import find_bottleneck
-from penstock.predict.queue_network.applies import Applies
+from penstock.predict.queue_network.applies import Applies, Reason
 from penstock.predict.queue_network.perfetto import slots_of, trace_events, write_trace
 from penstock.report import prediction_text, style
 from penstock.report.prediction import page, write_figures
 from penstock.report.prediction_figures import FIGURES, draw, timeline
+from penstock.text import HEADLINE
 from tests.examples.prediction import prediction, station
 
 
@@ -29,27 +30,44 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
         prediction(), makespan_s=4.8, interval=order_statistics([4.6 + i / 76 for i in range(39)])
     )
     assert p.energy is not None
-    sentence = prediction_text.answer(p)
+    conclusion = prediction_text.answer(p)
+    sentence = conclusion.headline
+    assert len(sentence.split()) <= HEADLINE
     assert sentence.startswith(
         "montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is the "
     )
-    assert "in-queue of nodes-0, 97 % busy; 0.31 EUR, " in sentence
-    assert sentence.endswith("kJ.")
+    assert sentence.endswith("in-queue of nodes-0, 97 % busy.")
+    points = dict(conclusion.points)
+    assert re.fullmatch(r"0\.31 EUR, [\d.]+ kJ\.", points["Cost"])
+    assert points["Model"].startswith("applies")
     one = replace(p, interval=order_statistics([4.8]), cost=None, energy=None)
-    assert prediction_text.answer(one).endswith(
+    assert "Cost" not in dict(prediction_text.answer(one).points)
+    assert prediction_text.answer(one).headline.endswith(
         "(one run simulated, no interval); the bottleneck is the in-queue of nodes-0, 97 % busy."
     )
 
 
+def test_nothing_is_predicted_outside_of_the_model() -> None:
+    p = replace(
+        prediction(),
+        applies=Applies.of([Reason("clients", "outside", "four clients write at once")]),
+    )
+    conclusion = prediction_text.answer(p)
+    assert conclusion.headline == "Not predicted: four clients write at once."
+    assert conclusion.points[0][0] == "Unknown"
+    assert "decides nothing: montage takes " in conclusion.points[0][1]
+    assert "Model" not in dict(conclusion.points)
+
+
 def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
     p = replace(prediction(), interval=order_statistics([4.0, 5.0, 6.0]))
-    assert "(50 % between 4 and 6 s)" in prediction_text.answer(p)
+    assert "(50 % between 4 and 6 s)" in prediction_text.answer(p).headline
     few = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 8, False))
-    assert "(50 % between 4 and 6 s)" in prediction_text.answer(few), (
+    assert "(50 % between 4 and 6 s)" in prediction_text.answer(few).headline, (
         "too few pairs calibrate nothing"
     )
     enough = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 9, False))
-    assert "(90 % between 4.5 and 5.5 s)" in prediction_text.answer(enough)
+    assert "(90 % between 4.5 and 5.5 s)" in prediction_text.answer(enough).headline
 
 
 def test_alike_stations_are_one_bottleneck() -> None:

@@ -241,8 +241,7 @@ def _answer(p: Prediction) -> None:
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
 
-    say(prediction_text.answer(p))
-    print()
+    print("\n".join([*prediction_text.answer(p).lines(_WIDTH), ""]))
     _table(console, prediction_text.stage_table(p))
     _table(console, prediction_text.station_table(p))
     say(prediction_text.bytes_sentence(p))
@@ -262,8 +261,6 @@ def _answer(p: Prediction) -> None:
     )
     for reason in p.applies.reasons:
         say(f"  {reason.severity}: {reason.text}.")
-    if prediction_text.measure_sentence(p):
-        say(prediction_text.measure_sentence(p))
     say(f"Interval: {p.interval.method}.")
     say(f"Simulated: {prediction_text.effort(p)}.")
     if p.measured is not None:

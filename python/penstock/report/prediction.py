@@ -29,9 +29,9 @@ def page(prediction: Prediction) -> str:
     return template("prediction.html.j2").render(
         p=p,
         answer=prediction_text.answer(p),
+        measure=prediction_text.measure_sentence(p),
         beside=measured_text.tables(p),
         besides=measured_text.sentences(p),
-        measure=prediction_text.measure_sentence(p),
         tiles=_tiles(p),
         figures={
             name: drawings.in_page(partial(draw, p, name), name, f"{name} of {p.workload}")
