@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
 
+#: characters of a response beside which no speed fits
+_LONG = 16
+
 
 def response_axis(
     outcome: Outcome, response: ResponseUnit, words: str = "{}", upright: bool = False
 ) -> str:
     """`bandwidth (MiB/s), disk at ¼ speed`: the response in `words` with its unit, and the disks' speed, in
-    two lines where the axis stands upright."""
+    two lines where the axis stands upright or the name is long."""
     name = words.format(response.name)
     said = f"{name} ({response.unit})" if response.unit else name
-    return (",\n" if upright else ", ").join(filter(None, [said, outcome.speeds.common]))
+    return (",\n" if upright or len(said) > _LONG else ", ").join(
+        filter(None, [said, outcome.speeds.common])
+    )
