@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.analyse.answer import MOST_POINTS
 from penstock.errors import BadInput
 from penstock.predict.explore.describe import describe
 from penstock.predict.explore.document import document
@@ -14,6 +15,8 @@ from penstock.predict.explore.expression import parse_constraint, parse_objectiv
 from penstock.predict.explore.recommend import Recommendation, recommend
 from penstock.predict.explore.record import Record
 from penstock.predict.explore.run import Exploration, Question, Settings, explore
+from penstock.report.exploration_text import answer, further_notes
+from penstock.text import HEADLINE
 from tests.examples.explore import BLAST, Known, Quiet, blast_like, space_of
 
 
@@ -124,6 +127,9 @@ def test_the_sentence_of_the_source() -> None:
     # 7 and 11 hosts with the manager: 103 x 7 against 100 x 11
     assert rec.text == "6 application hosts: 3 % slower than the fastest, 34 % cheaper."
     assert rec.candidate == (1,)
+    conclusion = answer(found, rec)
+    assert conclusion.headline == f"{rec.text} Clear."
+    assert dict(conclusion.points)["Details"].startswith("The same on each of 5 seeds")
     assert [found.space.labels(c)["hosts.app.count"] for c in found.front] == ["10", "6", "3"]
 
 
@@ -154,12 +160,20 @@ def test_constraints_are_kept() -> None:
 
 
 def test_undecided_names_up_to_three() -> None:
-    _, rec = asked(common=0.05, own=0.05)
+    found, rec = asked(common=0.05, own=0.05)
     assert rec.state == "undecided"
     assert rec.candidate is None
     assert len(rec.run) == 3
     assert rec.text.startswith("Undecided (cannot tell the ")
     assert "run these 3: " in rec.text
+    conclusion = answer(found, rec)
+    assert conclusion.headline.startswith("Open: cannot tell the ")
+    assert len(conclusion.headline.split()) <= HEADLINE
+    assert conclusion.points[-1][0] == "Next step"
+    assert conclusion.points[-1][1].startswith("run these 3: ")
+    assert len(conclusion.points) <= MOST_POINTS
+    stated = " ".join(conclusion.sentences)
+    assert all(note in stated or note in further_notes(conclusion, rec) for note in rec.notes)
 
 
 def test_two_that_cannot_be_told_apart() -> None:

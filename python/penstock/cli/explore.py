@@ -232,10 +232,8 @@ def _show(found: Exploration, recommendation: Recommendation) -> None:
     def say(text: str) -> None:
         console.print(text)
 
-    say(recommendation.text)
-    for note in recommendation.notes:
-        say(f"  {note}")
-    say("")
+    answer = exploration_text.answer(found, recommendation)
+    print("\n".join([*answer.lines(_WIDTH), ""]))
     if len(found.front) > 1:
         _table(console, exploration_text.front_table(found, recommendation.candidate, 12))
     if found.selection is not None and len(found.selection.contenders) > 1:
@@ -246,6 +244,8 @@ def _show(found: Exploration, recommendation: Recommendation) -> None:
             _table(console, table)
     if recommendation.candidate is not None and recommendation.rule:
         say(f"Rule: {recommendation.rule}.")
+    for note in exploration_text.further_notes(answer, recommendation):
+        say(note)
     say(f"Looked at: {exploration_text.effort(found)}.")
 
 

@@ -36,13 +36,14 @@ def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path
 
 def page(found: Exploration, rec: Recommendation, named: Named) -> str:
     """The page's text."""
+    answer = exploration_text.answer(found, rec)
     front = exploration_text.front_table(found, rec.candidate, 40, wide=True)
     metrics = [exploration_text.metric_word(m) for m in found.metrics]
     return template("exploration.html.j2").render(
         workload=named.workload,
         platform=named.platform,
-        text=rec.text,
-        notes=rec.notes,
+        answer=answer,
+        notes=exploration_text.further_notes(answer, rec),
         tiles=_tiles(found, rec),
         figures={
             name: drawings.in_page(_drawing(found, rec, name), name, f"{name} of {named.workload}")

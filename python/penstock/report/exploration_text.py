@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from penstock.analyse.answer import MOST_POINTS, NEXT_STEP, Answer
+from penstock.analyse.finding import Finding
 from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
+from penstock.predict.explore.recommend import Recommendation
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
 from penstock.report.prediction_text import Table
 
 _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
 _VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}
+
+
+#: labels of points, those first that may change the choice
+_ORDER = ("Unknown", "Model", "Cost", "No effect", "Details")
+
+
+def answer(found: Exploration, recommendation: Recommendation) -> Answer:
+    """What to choose, or why that is open, in one sentence; then all else as points."""
+    text, confidence = recommendation.text, "clear" if recommendation.candidate else ""
+    points: dict[str, str] = {}
+    for label, said in recommendation.points:
+        points[label] = f"{points[label]} {said}" if label in points else said
+    step = []
+    if recommendation.run:
+        text, confidence = f"Open: {recommendation.why}.", "open"
+        named = "; ".join(describe(found.space, c) for c in recommendation.run)
+        step = [(NEXT_STEP, f"run these {len(recommendation.run)}: {named}.")]
+    kept = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
+    first = Finding("recommendation", "info", text, confidence=confidence)
+    return Answer(first, [*((k, points[k]) for k in points if k in kept), *step], [])
+
+
+def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:
+    """The notes that the answer leaves out."""
+    stated = " ".join(answer.sentences)
+    return [note for note in recommendation.notes if note not in stated]
 
 
 def metric_word(metric: str) -> str:

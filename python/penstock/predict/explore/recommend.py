@@ -36,6 +36,8 @@ RULE = (
     "the configuration nearest to the best time, cost and energy at once (Euclidean distance of the "
     "logarithms of the ratios)"
 )
+#: a label of `penstock.analyse.answer` and a sentence
+Point = tuple[str, str]
 #: how many runs are asked for where the simulation does not decide
 _RUNS = 3
 
@@ -81,19 +83,25 @@ _WORDS = {
 class Recommendation:
     """What to do. `state`: `decided`, `undecided`, `none`; `text` is the sentence.
 
-    `candidate` is the recommended one (None unless decided), `run` those to be run where it is undecided,
-    `notes` what else there is to say, one sentence each, `ratios` the numbers of the sentence.
+    `candidate` is the recommended one (None unless decided), `run` those to be run where it is undecided, for
+    the reason `why`, `points` labels and sentences of all else, `ratios` the numbers of the sentence.
     """
 
     state: str
     text: str
     candidate: Candidate | None = None
     run: tuple[Candidate, ...] = ()
-    notes: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     beside: Candidate | None = None
     rule: str = ""
+    why: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences of the points."""
+        return [text for _, text in self.points]
 
     def to_dict(self, found: Exploration) -> dict[str, Any]:
         """As in `penstock/exploration/1`."""
@@ -109,7 +117,7 @@ class Recommendation:
             "run": [named(c) for c in self.run],
             "beside": None if self.beside is None else named(self.beside),
             "ratios": [vars(r) | {"words": r.words} for r in self.ratios],
-            "notes": list(self.notes),
+            "notes": self.notes,
         }
 
 
@@ -163,7 +171,7 @@ def _nothing(found: Exploration) -> str:
 
 
 def _undecided(
-    found: Exploration, candidates: list[Candidate], notes: list[str], why: str = ""
+    found: Exploration, candidates: list[Candidate], notes: list[Point], why: str = ""
 ) -> Recommendation:
     run = tuple(candidates[:_RUNS])
     named = [describe(found.space, c) for c in run]
@@ -178,8 +186,8 @@ def _undecided(
     if rivals and np.isfinite(most):
         of = "" if found.question.objective is not None else f" ({_metrics(found, 'and')} together)"
         loses = f"The first of them loses at most {_share(most)}{of} against any of those compared."
-        notes = [loses, *notes]
-    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found))
+        notes = [("Unknown", loses), *notes]
+    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found), why=why)
 
 
 def _overlapping(
@@ -187,21 +195,19 @@ def _overlapping(
     calibration: Calibration,
     overlap: Overlap,
     best: Candidate,
-    notes: list[str],
+    notes: list[Point],
 ) -> Recommendation:
     """What to run where measured runs say that predictions are off by more than these differ."""
     run = (best, *overlap.candidates)[:_RUNS]
     named = [describe(found.space, c) for c in run]
     count = 1 + len(overlap.candidates)
     several = "two" if count == 2 else f"{count:,}"
-    text = (
-        f"Undecided (the calibrated intervals of {several} configurations overlap, {calibration.words}): "
-        f"run these {len(run)}: {'; '.join(named)}."
-    )
+    why = f"the calibrated intervals of {several} configurations overlap, {calibration.words}"
+    text = f"Undecided ({why}): run these {len(run)}: {'; '.join(named)}."
     if overlap.relative:
         loses = f"The first of them can be {_share(overlap.most_lost)} worse than another that overlaps."
-        notes = [loses, *notes]
-    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found))
+        notes = [("Unknown", loses), *notes]
+    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found), why=why)
 
 
 def _rule(found: Exploration) -> str:
@@ -209,7 +215,7 @@ def _rule(found: Exploration) -> str:
     return RULE if objective is None else f"the best {objective.name}"
 
 
-def _knee(found: Exploration, best: Candidate, notes: list[str]) -> Recommendation:
+def _knee(found: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
     fastest = found.front[0]
     name = describe(found.space, best)
     if len(found.front) == 1:
@@ -228,11 +234,11 @@ def _knee(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
         told = [r.words for r in ratios if abs(r.ratio - 1) >= 0.0005]
         link = "as" if ratios[0].ratio >= 2 else "than"
         text = f"{name}: {told[0]} {link} the fastest" + "".join(f", {t}" for t in told[1:]) + "."
-    notes = [_intervals(found, ratios, best, beside), *notes]
+    notes = [("Details", _intervals(found, ratios, best, beside)), *notes]
     return Recommendation("decided", text, best, (), tuple(notes), tuple(ratios), beside, RULE)
 
 
-def _best(found: Exploration, best: Candidate, notes: list[str]) -> Recommendation:
+def _best(found: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
     objective = found.question.objective
     selection = found.selection
     assert objective is not None
@@ -259,7 +265,7 @@ def _best(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
         beside = cheaper
         ratios = _ratios(found, cheaper, best)
         told = listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
-        notes = [f"{describe(found.space, cheaper)} is {told}.", *notes]
+        notes = [("Cost", f"{describe(found.space, cheaper)} is {told}."), *notes]
     return Recommendation(
         "decided", text + ".", best, (), tuple(notes), tuple(ratios), beside, _rule(found)
     )
@@ -319,56 +325,57 @@ def _intervals(found: Exploration, ratios: list[Ratio], of: Candidate, beside: C
     return f"{_whole(found.settings.level)} intervals over {n} common seeds: {told}."
 
 
-def _notes(found: Exploration) -> list[str]:
+def _notes(found: Exploration) -> list[Point]:
     """What is as good, what makes no difference, what is not known."""
     selection = found.selection
     assert selection is not None
-    notes = []
+    notes: list[Point] = []
     same = selection.of("same")
     if same:
         shown = "; ".join(describe(found.space, c.candidate) for c in same[:2])
         more = f" (and {len(same) - 2} more)" if len(same) > 2 else ""
-        notes.append(f"As good within {_whole(INDIFFERENCE)}: {shown}{more}.")
+        notes.append(("No effect", f"As good within {_whole(INDIFFERENCE)}: {shown}{more}."))
     if found.indifferent:
-        notes.append(_indifferent(found, selection.best.candidate))
+        notes.append(("No effect", _indifferent(found, selection.best.candidate)))
     if found.uncompared:
-        notes.append(
-            f"{found.uncompared} more lie as near on the first seed and were not compared."
-        )
+        near = f"{found.uncompared} more lie as near on the first seed and were not compared."
+        notes.append(("Unknown", near))
     robust = found.robust
     if robust is not None:
         best = selection.best.candidate
         good = round(robust.share_good(best) * robust.draws)
-        notes.append(
+        stays = (
             f"With the values that are not certain drawn within their ranges it stays within "
             f"{_whole(TOLERATED)} of the best in {good} of {robust.draws} draws "
             f"(of {len(robust.candidates)} configurations; regret {_share(robust.mean_regret(best))} "
             f"on average, {_share(robust.worst_regret(best))} at worst)."
         )
+        notes.append(("Model", stays))
     notes += _calibration_notes(found, selection.best.candidate)
     judgement = found.judgement or {}
     if judgement.get("verdict") == "caution":
-        notes.append(f"Caution: {'; '.join(judgement.get('reasons', []))}.")
+        notes.append(("Model", f"Caution: {'; '.join(judgement.get('reasons', []))}."))
     return notes
 
 
-def _calibration_notes(found: Exploration, best: Candidate) -> list[str]:
+def _calibration_notes(found: Exploration, best: Candidate) -> list[Point]:
     calibration = found.calibration
     if calibration is None:
         return []
     half = calibration.half_width
     if half is None:
         words = f"{calibration.words[0].upper()}{calibration.words[1:]}"
-        return [f"{words}: what is told apart here is told apart in the model alone."]
+        return [("Model", f"{words}: what is told apart here is told apart in the model alone.")]
     told = found.overlap is not None and found.overlap.candidates  # by the sentence itself
-    notes = [] if told else [f"Calibrated: {calibration.words}."]
+    notes = [] if told else [("Model", f"Calibrated: {calibration.words}.")]
     if calibration.verdict == "caution":
-        notes = [f"Caution: {calibration.words}: {width_words(half)}."]
+        notes = [("Model", f"Caution: {calibration.words}: {width_words(half)}.")]
     mean = found.record.mean(best)
     late = mean | {m: mean[m] * (1 + half) for m in METRICS} | found.record.known(best)
     broken = [c.text for c in found.question.constraints if not c.holds(late)]
     if broken:
-        notes.append(f"A run of the best may break {listed(broken)}, by its calibrated interval.")
+        may = f"A run of the best may break {listed(broken)}, by its calibrated interval."
+        notes.append(("Unknown", may))
     return notes
 
 
