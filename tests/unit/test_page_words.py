@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
 
+from penstock.analyse.findings import findings
 from penstock.analyse.study_findings import _causes
+from penstock.report import sections
 from penstock.report.page import coded, template
 from penstock.text import times
+from tests.examples.report import write_example
 
 
 def test_what_stands_between_backticks_is_code() -> None:
@@ -44,3 +50,19 @@ def test_causes_are_whole_without_their_numbers(reason: str, causes: list[str] |
 )
 def test_small_ratios_keep_two_digits(ratio: float, words: str) -> None:
     assert times(ratio) == words
+
+
+def test_a_table_of_runs_names_the_first_reason() -> None:
+    assert sections._first_reason("a 1 ms; b; a 1 ms; c") == "a 1 ms (and 2 more)"
+    assert sections._first_reason("a 1 ms") == "a 1 ms"
+
+
+def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=10, invalid=())
+    runs = pd.read_parquet(out / "runs.parquet")
+    runs["valid"] = [False, False, *[True] * (len(runs) - 2)]
+    reasons = ["reads took 4.1 ms, 5.2 ms by the log", "reads took 4.3 ms, 5 ms by the log"]
+    runs["reason"] = [*reasons, *[""] * (len(runs) - 2)]
+    runs.to_parquet(out / "runs.parquet")
+    (found,) = (f for f in findings(out) if f.code == "run-invalid")
+    assert found.statement.endswith(": reads took 4.1 ms, 5.2 ms by the log (2 runs alike).")

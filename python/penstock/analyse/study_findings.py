@@ -161,11 +161,15 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     ):
         if rows.empty:
             continue
-        reasons = Counter(
-            w for r in rows["reason"].fillna("") for w in dict.fromkeys(_causes(str(r)))
-        )
+        reasons: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for reason in rows["reason"].fillna("").astype(str):
+            alike = {cause: text for text in reason.split(";") for cause in _causes(text)}
+            reasons.update(list(alike))
+            examples = {**alike, **examples}
         why = "; ".join(
-            f"{w} ({n} runs)" if n > 1 else w for w, n in reasons.most_common(_MOST_CAUSES)
+            f"{examples[w].strip()}{f' ({n} runs alike)' * (n > 1)}"
+            for w, n in reasons.most_common(_MOST_CAUSES)
         )
         names = list(rows["run_id"].astype(str))
         verb = "was" if len(names) == 1 and told.startswith("not") else "were"

@@ -280,6 +280,13 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     }
 
 
+def _first_reason(reason: str) -> str:
+    """The first of several reasons and how many more there are; the run's mark has all of them."""
+    reasons = list(dict.fromkeys(part.strip() for part in reason.split(";")))
+    more = len(reasons) - 1
+    return f"{reasons[0]} (and {more} more)" if more else reasons[0]
+
+
 def validity(outcome: Outcome) -> Table | None:
     """Runs made, valid, left out and why."""
     runs = outcome.runs
@@ -302,7 +309,7 @@ def validity(outcome: Outcome) -> Table | None:
             reason = str(run.get("reason") or "")
             tip = f"{run_id}: degraded, {reason} ({levels})"
             strip.append({"mark": "warn", "symbol": "◐", "tip": tip})
-            rows.append(_row(run_id, levels, "degraded", reason, mark="warn"))
+            rows.append(_row(run_id, levels, "degraded", _first_reason(reason), mark="warn"))
             continue
         if run.get("valid") is True or run.get("valid") == 1:
             valid += 1
@@ -318,7 +325,7 @@ def validity(outcome: Outcome) -> Table | None:
                 "tip": f"{run_id}: {reason} ({levels})",
             }
         )
-        rows.append(_row(run_id, levels, state, reason, mark="warn"))
+        rows.append(_row(run_id, levels, state, _first_reason(reason), mark="warn"))
     left = len(runs) - valid
     delayed = int(runs["validity"].eq("degraded").sum()) if "validity" in runs else 0
     bounded = f" ({delayed} of them degraded, with a bound on their bias)" if delayed else ""

@@ -246,6 +246,8 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             va="center",
             fontsize=8,
             color=style.MUTED,
+            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
+            zorder=4,
         )
     more: list[Any] = []
     if math.isfinite(limit) and not by_share:
