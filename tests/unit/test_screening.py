@@ -142,3 +142,8 @@ def test_the_report_ranks_effects(tmp_path: Path) -> None:
     page = result.report.read_text()
     assert "Effects, the largest first" in page
     assert "Treatments, the best first" not in page
+    # what a study without traces has not is one line
+    for name in ("prediction", "patterns", "utilisation"):
+        assert f'id="{name}"' not in page
+        assert f'href="#{name}"' not in page
+    assert page.count("Not shown: predictions (") == 1

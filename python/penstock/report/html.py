@@ -36,6 +36,7 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
     stated = [] if conclusion is None else conclusion.findings
     rest = [f for f in found if f.code != "design-caution" and f not in stated]
     shown, more = sections.findings_in_two(rest)
+    figures = plates(outcome, outcome.path / "figures")
     page = template("report.html.j2").render(
         title=outcome.name,
         study_id=outcome.study_id,
@@ -47,7 +48,8 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
         findings=shown,
         more_findings=more,
         main=main,
-        figures=plates(outcome, outcome.path / "figures"),
+        figures=figures,
+        absent=sections.absent(outcome, figures),
         levels=sections.level_means(outcome),
         costs=sections.costs_table(outcome, cost),
         captions={

@@ -651,6 +651,19 @@ def aliases(outcome: Outcome) -> Table:
     return _table(["term", "what is reported as it"], rows, sentence=sentence)
 
 
+def absent(outcome: Outcome, figures: Mapping[Any, Any]) -> dict[str, str]:
+    """Sections of the report that have nothing to show, and why; one line at its end names them."""
+    found = {}
+    if prediction(outcome) is None:
+        found["prediction"] = "predictions (`penstock predict` makes them from a trace)"
+    offsets, utilisation = figures[("offsets", None)], figures[("utilisation", None)]
+    if not offsets.drawn and patterns(outcome) is None:
+        found["patterns"] = f"access patterns ({offsets.reason or 'no run was traced'})"
+    if not utilisation.drawn:
+        found["utilisation"] = f"utilisation ({utilisation.reason or 'nothing was recorded'})"
+    return found
+
+
 def repeat(outcome: Outcome) -> dict[str, Any]:
     """Exact commands, versions, host facts, seed, hashes, tables."""
     manifest = next((m for r in outcome.run_ids if (m := outcome.manifest(r))), {})
