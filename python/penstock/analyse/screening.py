@@ -215,8 +215,9 @@ def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -
     effect, low, high = _shown_values(row)
     if not math.isfinite(effect):
         apart = _size(outcome, response, row)
-        known = math.isfinite(apart)
-        return f"{name} (up to {_amount(response, apart, row)} apart)" if known else name
+        if not math.isfinite(apart):
+            return name
+        return f"{name} (up to {_amount(response, apart, row)} apart)"
     if row["scale"] == LOG:
         amount, digits = times(effect), 2
     else:
@@ -274,9 +275,9 @@ def _unclear(result: Screened) -> list[str]:
         return []
     most = max(_bound(r) for r in rows)
     bound = f" (up to {_amount(result.response, most, rows[0])})" if math.isfinite(most) else ""
-    words = [term_text(r["term"]) for r in rows]
-    more = [f"{len(words) - 6} more"] if len(words) > 6 else []
-    return [f"{listed([*words[:6], *more])} may matter as well{bound}"]
+    names = [term_text(r["term"]) for r in rows]
+    more = [f"{len(names) - 6} more"] if len(names) > 6 else []
+    return [f"{listed([*names[:6], *more])} may matter as well{bound}"]
 
 
 def _listed_rows(result: Screened) -> list[Row]:

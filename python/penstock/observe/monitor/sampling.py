@@ -93,24 +93,24 @@ class Sampling:
 
 def finish(server: str | None, name: str) -> Finished:
     """Ends the sampling of an experiment that is about to end, once all samples are stored."""
-    journal, found = Journal(), Finished()
+    journal, finished = Journal(), Finished()
     for spool in _spools(journal, server, name):
         token = spool.target.rpartition("-")[2]
         if not spool.owner.alive:
             for entry in journal.open_entries():
                 if entry.owner == spool.owner:
                     put_back(entry, journal)
-            found.messages.append("its sampler ended before it; later samples are missing")
+            finished.messages.append("its sampler ended before it; later samples are missing")
             continue
         daemon = connect(_KIND, spool.owner.pid, runtime_dir() / f"{_KIND}-{token}.sock")
         try:
-            told = daemon.call("finish", timeout_s=_FINISH_S)
-            found.receipts.update(told["receipts"])
-            found.messages.extend(told["messages"])
+            reply = daemon.call("finish", timeout_s=_FINISH_S)
+            finished.receipts.update(reply["receipts"])
+            finished.messages.extend(reply["messages"])
         except PenstockError as error:
-            found.messages.append(str(error))
+            finished.messages.append(str(error))
         stop_entirely(daemon, journal)
-    return found
+    return finished
 
 
 def _url(server: str | None) -> str | None:
@@ -125,14 +125,14 @@ def _spools(journal: Journal, server: str | None, name: str) -> list[Entry]:
     """Journal entries of the spools of an experiment; of a bare name the one that runs."""
     name, repeat = name_and_repeat(name)
     begin, end = f"{name}#", _key(server, "")
-    found = []
+    spools = []
     for entry in journal.open_entries():
         run = entry.run or ""
         if entry.kind == "directory" and run.startswith(begin) and run.endswith(end):
             number = run.removesuffix(end).removeprefix(begin)
             if number.isdigit() and repeat in (None, int(number)):
-                found.append(entry)
-    return found
+                spools.append(entry)
+    return spools
 
 
 class _Recording:
@@ -227,9 +227,9 @@ class _Daemon:
             return Finished() if recording is None else recording.finish()
 
     def _answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = request.get("cmd")
+        command = request.get("cmd")
         try:
-            if asked == "begin":
+            if command == "begin":
                 name = str(request["experiment"])
                 key = _key(self._server, name)
                 with self._one:
@@ -239,26 +239,26 @@ class _Daemon:
                 most_s = request["most_s"]
                 self._until = time.monotonic() + (_MOST_S if most_s is None else float(most_s))
                 return {"ok": True}
-            if asked == "finish":
+            if command == "finish":
                 return {"ok": True, **vars(self._finish())}
         except (PenstockError, OSError) as error:
             return {"ok": False, "error": str(error)}
-        if asked == "ping":
+        if command == "ping":
             return {"ok": True, "pid": os.getpid()}
-        if asked == "shutdown":
+        if command == "shutdown":
             self._ending.set()
             return {"ok": True}
         return {"ok": False, "error": "no such command", "bad_input": True}
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Entry point: `python -m penstock.observe.monitor.sampling record CONFIG.json`."""
 
     def serve(config: dict[str, Any]) -> None:
         _Daemon(config).serve(config.get("ready_fd"))
         leave_no_trace()
 
-    return run_daemon(words, serve)
+    return run_daemon(arguments, serve)
 
 
 if __name__ == "__main__":
