@@ -244,6 +244,7 @@ STUDY_FINDINGS = Table(
         "slowed": "penstock.analyse.time_scale:slowed",
         "devices": "penstock.analyse.device_start:devices",
         "degraded": "penstock.analyse.degraded:degraded",
+        "crowded": "penstock.analyse.degraded:crowded",
         "tails": "penstock.analyse.tails:tails",
         "collected": "penstock.analyse.collected:collected",
         "reasons": "penstock.analyse.why:reasons",

@@ -13,8 +13,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from penstock.analyse.degraded import crowded as beside_others
 from penstock.analyse.degraded import degraded
 from penstock.analyse.fidelity import fidelity
+from penstock.analyse.finding import Finding
+from penstock.analyse.findings import findings
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.second_source import doubts
 from penstock.analyse.validity import Delay, delay_of, graded
@@ -222,6 +225,44 @@ def test_a_finding_says_how_many_runs_are_degraded_and_by_what() -> None:
     outcome.runs = runs.assign(validity="valid")
     del outcome.measured
     assert list(degraded(outcome)) == []
+
+
+def test_a_valid_run_without_an_emulated_disk_records_what_others_used(tmp_path: Path) -> None:
+    """Half of two processors, of which the run had 0.1 s in 10.8."""
+    made = crowded(tmp_path, valid=True, reason="")
+    (made.path / "fidelity.parquet").unlink()
+    shares = {"kind": "cpu", "entity": "all", "metric": "busy", "value": 50.0}
+    made.write_table("utilisation", pa.Table.from_pylist([shares]))
+    manifest = graded(made, [WALL]).manifest
+    assert (manifest["validity"], manifest["valid"]) == ("valid", True)
+    assert manifest["delay"] == {"others_cpus": pytest.approx(10.7 / 10.8), "cpus": 2}
+    row = runs_table([graded(made, [WALL])], [], []).to_pandas().iloc[0]
+    assert row["others_cpus"] == pytest.approx(10.7 / 10.8)
+    assert np.isnan(row["delay_share"])
+
+
+@pytest.mark.parametrize(("used", "named"), [(0.4, 0), (1.2, 2)])
+def test_programs_beside_runs_without_a_bound_are_named(
+    used: float, named: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = pd.DataFrame({"run_id": ["r001", "r002", "r003"], "valid": True})
+    runs = runs.assign(validity="valid", delay_share=np.nan, others_cpus=[used, used, np.nan])
+    outcome = Outcome(Path("/nowhere"), {}, {}, runs, None, None, None)
+    outcome._manifests |= {run: {"host": {"cpus": 2}} for run in ("r001", "r002")}
+    stated = list(beside_others(outcome))
+    assert [len(f.evidence["run_id"]) for f in stated] == [named] * bool(named)
+    clear = Finding("cost", "info", "It costs twice.", {}, "", "", "clear")
+    rules = {"cost": lambda _: [clear], "crowded": beside_others}
+    monkeypatch.setattr("penstock.analyse.findings.STUDY_FINDINGS", Rules(rules))
+    assert findings(outcome)[0].confidence == ("likely" if named else "clear")
+
+
+class Rules(dict[str, Any]):
+    """The rules of findings by name."""
+
+    def load(self, name: str) -> Any:
+        """A rule."""
+        return self[name]
 
 
 def test_waiting_of_a_group_is_read_from_its_pressure(tmp_path: Path) -> None:

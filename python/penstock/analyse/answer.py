@@ -29,7 +29,7 @@ LABELS = {
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "screened-out"),
-    "Host": ("run-degraded",),
+    "Host": ("run-degraded", "host-busy"),
     "Unknown": (
         "effect-few-runs",
         "time-scales-differ",
@@ -136,7 +136,7 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
             *of("effect-few-runs", "time-scales-differ", most=2),
             *of_main("effect-or-drift"),
             *of("screening-open", "screened-out"),
-            *of("run-degraded"),
+            *of("run-degraded", "host-busy"),
         ]
     which = kind(outcome.question) == "which"
     effect = [] if which else of("cost", "remedy", most=2)
@@ -158,7 +158,7 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
         *of("why", "fewer-flushes"),
         *of("effect-untold", most=1),
         *of("not-known"),
-        *of("run-degraded"),
+        *of("run-degraded", "host-busy"),
     ]
 
 

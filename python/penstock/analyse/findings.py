@@ -7,7 +7,7 @@ meaning; `CODES` lists them. Everything is computed from the published tables of
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ CODES = {
     "nothing-valid": "no run is valid: why, and what to do",
     "run-invalid": "runs left out because what was asked of the host was not delivered",
     "run-degraded": "runs that are used although the host delayed them, with a bound on that",
+    "host-busy": "other programs ran beside runs whose disks are not emulated, so that no bound is known",
     "run-failed": "runs whose workload failed or timed out",
     "run-missing": "planned runs that were not made",
     "fidelity-honoured": "emulated disks delivered what their profile asks",
@@ -94,7 +95,11 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     rules = [STUDY_FINDINGS.load(name) for name in STUDY_FINDINGS]
-    return [finding for rule in rules for finding in rule(outcome)]
+    found = [finding for rule in rules for finding in rule(outcome)]
+    if not any(finding.code == "host-busy" for finding in found):
+        return found
+    # no interval includes what other programs did to runs without a bound
+    return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in found]
 
 
 def findings_table(found: list[Finding]) -> pa.Table:

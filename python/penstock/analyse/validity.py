@@ -119,15 +119,16 @@ def graded(
     bundle: Bundle, responses: Iterable[Response], fidelity: pa.Table | None = None
 ) -> Bundle:
     """The bundle with `validity` in its manifest; of a degraded run also `delay`, and `low` and `high` of
-    each response that has a bound. `valid` says that the run is used: valid or degraded.
+    each response that has a bound; of a valid one without emulated disks what other programs used meanwhile.
+    `valid` says that the run is used: valid or degraded.
 
     `fidelity`: its certificates, if they are not those of the bundle.
     """
     manifest = bundle.manifest
-    if manifest["valid"] and manifest.get("validity") != DEGRADED:
-        return _with(bundle, VALID)
     if fidelity is None and "fidelity" in bundle.tables:
         fidelity = bundle.table("fidelity")
+    if manifest["valid"] and manifest.get("validity") != DEGRADED:
+        return _with(bundle, VALID, **({} if fidelity is not None else _occupied(bundle)))
     if fidelity is None or not _delays_alone(bundle, fidelity):
         return _with(bundle, INVALID)
     delay = delay_of(bundle)
@@ -146,6 +147,16 @@ def graded(
     if delay is None or not bounded:
         return _with(bundle, INVALID)
     return _with(bundle, DEGRADED, responses=measured, delay=asdict(delay))
+
+
+def _occupied(bundle: Bundle) -> dict[str, Any]:
+    """`delay` of a run that no disk's log can bound: the processors that others used, where recorded."""
+    wall_s = float(bundle.manifest.get("times", {}).get("wall_s") or 0.0)
+    own_s = float(bundle.manifest.get("cpu_ns") or 0.0) * 1e-9
+    if wall_s <= 0:
+        return {}
+    _, others_cpus, cpus = _others(bundle, {}, own_s, wall_s)
+    return {"delay": {"others_cpus": others_cpus, "cpus": cpus}} if others_cpus >= 0 else {}
 
 
 def _with(bundle: Bundle, validity: str, **more: Any) -> Bundle:

@@ -142,7 +142,7 @@ def validity_of(manifest: Mapping[str, Any]) -> str:
 
 def _delay_share(manifest: Mapping[str, Any]) -> float | None:
     delay = manifest.get("delay")
-    return delay["late_s"] / delay["wall_s"] if delay else None
+    return delay["late_s"] / delay["wall_s"] if delay and "late_s" in delay else None
 
 
 def _is_bounded(rows: Sequence[Mapping[str, Any]], response: str) -> bool:

@@ -51,7 +51,7 @@ TABLES = (
             valid | bool | | the analysis uses it
             validity | text | | `valid`; `degraded`: used, with a bound on what the host and the request path changed; `invalid`
             delay_share | f64 | | of a degraded run: largest share of its time by which they may have delayed it
-            others_cpus | f64 | | of a degraded run: processors that other programs used meanwhile
+            others_cpus | f64 | | of a degraded run, and of one without emulated disks: processors that other programs used meanwhile
             reason | text | | why it is degraded or invalid, empty if valid
             start_realtime_ns | i64 | ns | when the run began, since 1970-01-01 UTC
             wall_s | f64 | s | how long the workload ran
