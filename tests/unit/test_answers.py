@@ -327,7 +327,7 @@ def test_threads_side_by_side_are_counted(tmp_path: Path) -> None:
         doings=doings,
     )
     said = " ".join(analyse(planted.write(tmp_path / "out"), report=False).answer)
-    assert "the program has on average 12.4 threads that are in 40 reads" in said
+    assert "the program has on average 12.4 threads in 40 reads" in said
     assert "1240 %" not in said
 
 

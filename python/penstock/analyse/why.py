@@ -308,10 +308,10 @@ def _spends(account: Account, cause: str) -> str:
         return f"computes for {percent(share)} of the run"
     if cause == "network":
         return f"uses {percent(share)} of {what}"
+    where = f"waiting for {what}" if cause == "flushes" else f"in {what}"
     if share > 1:
-        waiting = f"wait for {what}" if cause == "flushes" else f"are in {what}"
-        return f"has on average {share:.3g} threads that {waiting}"
-    return f"spends {of_run(share)} {f'waiting for {what}' if cause == 'flushes' else f'in {what}'}"
+        return f"has on average {share:.3g} threads {where}"
+    return f"spends {of_run(share)} {where}"
 
 
 def _as_well(account: Account, cause: str, other: Account) -> str:
