@@ -84,7 +84,7 @@ class Server(test_experiment_server.Server):
         message = native.remote_write_message([(f"{name}_remote", {})], [[(now_ns // 10**6, 1.0)]])
         assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
         for end in (".line", ".pickle", "_influx", "_remote"):
-            until(lambda end=end: len(self.stored(name + end)) == 1, 10)  # type: ignore[misc]
+            until(lambda end=end: len(self.stored(name + end)) == 1)  # type: ignore[misc]
         said = (self.place / "log").read_text()
         assert "Traceback" not in said, said
         assert "xception" not in said, said
