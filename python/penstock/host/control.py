@@ -52,6 +52,16 @@ def lines(connection: socket.socket) -> Iterator[bytes]:
             yield line
 
 
+def usual_answer(command: Any, ending: threading.Event) -> dict[str, Any]:
+    """Answer to the commands that every such process has, `ping` and `shutdown`; an error to others."""
+    if command == "ping":
+        return {"ok": True, "pid": os.getpid()}
+    if command == "shutdown":
+        ending.set()
+        return {"ok": True}
+    return {"ok": False, "error": "no such command", "bad_input": True}
+
+
 def answering(
     listener: socket.socket, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> threading.Thread:

@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.host.control import answering, listen
+from penstock.host.control import answering, listen, usual_answer
 from penstock.host.daemon import (
     connect,
     leave_no_trace,
@@ -257,15 +257,9 @@ class _Daemon:
         self._watch.close()
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        asked = request.get("cmd")
-        if asked == "ping":
-            return {"ok": True, "pid": os.getpid()}
-        if asked == "told":
+        if request.get("cmd") == "told":
             return {"ok": True, **self._watch.told()}
-        if asked == "shutdown":
-            self._ending.set()
-            return {"ok": True}
-        return {"ok": False, "error": "no such command", "bad_input": True}
+        return usual_answer(request.get("cmd"), self._ending)
 
 
 def main(words: list[str]) -> int:

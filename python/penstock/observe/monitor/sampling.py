@@ -24,7 +24,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clock_offset import Offset
-from penstock.host.control import answering, listen
+from penstock.host.control import answering, listen, usual_answer
 from penstock.host.daemon import (
     Daemon,
     connect,
@@ -243,12 +243,7 @@ class _Daemon:
                 return {"ok": True, **vars(self._finish())}
         except (PenstockError, OSError) as error:
             return {"ok": False, "error": str(error)}
-        if command == "ping":
-            return {"ok": True, "pid": os.getpid()}
-        if command == "shutdown":
-            self._ending.set()
-            return {"ok": True}
-        return {"ok": False, "error": "no such command", "bad_input": True}
+        return usual_answer(command, self._ending)
 
 
 def main(arguments: list[str]) -> int:

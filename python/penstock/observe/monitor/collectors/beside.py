@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.control import answering, listen
+from penstock.host.control import answering, listen, usual_answer
 from penstock.host.daemon import run_daemon, say_ready
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Full
@@ -207,12 +207,7 @@ class _Daemon:
             return {"ok": False, "error": str(error)}
         except (KeyError, TypeError, ValueError) as error:
             return {"ok": False, "error": f"no such request: {error}", "bad_input": True}
-        if asked == "ping":
-            return {"ok": True, "pid": os.getpid()}
-        if asked == "shutdown":
-            self._ending.set()
-            return {"ok": True}
-        return {"ok": False, "error": "no such command", "bad_input": True}
+        return usual_answer(asked, self._ending)
 
 
 def main(words: list[str]) -> int:
