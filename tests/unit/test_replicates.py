@@ -151,7 +151,7 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
     first, second, *rest = found.conclusion
     assert first.startswith("loaded is 3.5 times higher (3.4")
     assert first.endswith("in B: 1010 against 3530 1/s.")
-    assert second.startswith("Not told apart by so many runs: lookups, −0.")
+    assert second.startswith("No difference shown by these runs: lookups, −0.")
     assert rest[0] == "wall time is equal as far as it is printed (2.5 s)."
     assert rest[1].startswith("Compared run by run")
     # planted: the same treatment on both sides
@@ -212,7 +212,7 @@ def test_treatments_of_an_archive(tmp_path: Path) -> None:
     out = Path(__file__).parents[1] / "golden" / "postgres-later"
     first, second, third = compared(out).conclusion
     assert first == ("tps is 3.58 times higher (2.36 to 5.43) in B: 6.192 against 22.2 1/s.")
-    assert second.startswith("Not told apart by so many runs: scan_rate, ")
+    assert second.startswith("No difference shown by these runs: scan_rate, ")
     assert third.startswith("Compared run by run"), "two passes leave one degree of freedom"
 
 
@@ -253,7 +253,7 @@ def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
     # and it is said, once, beside that nothing tells them apart
     alike = Measured("rate", "1/s", a, b)
     (said,) = _conclusion(Replicated("a", "b", ({}, {}), ([], []), [alike]))
-    assert said.startswith("Not told apart by so many runs: rate, ")
+    assert said.startswith("No difference shown by these runs: rate, ")
     within = f"rate within {100 * (margin - 1):.2g} %."
     assert said.endswith(f"The same at 95 % (two one-sided tests): {within}")
 

@@ -344,7 +344,7 @@ def _conclusion(found: Replicated) -> list[str]:
     same = [r for r in found.responses if r.interval is not None and not (r.differs or r.equal)]
     if same:
         parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
-        said.append(f"Not told apart by so many runs: {parts}.{_alike(same)}")
+        said.append(f"No difference shown by these runs: {parts}.{_alike(same)}")
     equal = [r for r in found.responses if r.equal]
     said += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
     alone = [r for r in found.responses if r.interval is None and r.ratio is not None]

@@ -420,7 +420,7 @@ def fraction(outcome: Outcome) -> Iterator[Finding]:
             f"{response.name}: with half the runs {len(wrong)} of {len(compared['rows'])} conclusions would "
             "have been wrong.",
             {"table": "effects", "response": response.name, "terms": [r["term"] for r in wrong]},
-            "Where interactions are to be told apart, keep the full design.",
+            "To separate interactions, keep the full design.",
             f"The half fraction {relation}: {words}.",
         )
 

@@ -105,7 +105,7 @@ def command(
     """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
 
     Evaluates the whole grid while it is cheap, searches beyond, compares what is near the best on the same
-    seeds until told apart, and recommends one configuration, or says which to run.
+    seeds until they differ significantly, and recommends one configuration, or says which to run.
     """
     from penstock.platform.hosts import load_platform
     from penstock.predict.calibration import pairs_for

@@ -182,7 +182,7 @@ def _filling(asked: Asked, purpose: str) -> Iterator[Candidate]:
     least, most = models.coefficients(asked.factors, "quadratic"), max(asked.levels)
     runs = -(-3 * least // (2 * most)) * most
     for _ in range(3):
-        told = "levels are not told apart one by one: numbers have a line, a curvature and products"
+        told = "levels are not separated one by one: numbers have a line, a curvature and products"
         found = list(_of_kind(asked, "latin-hypercube", {"runs": runs}, told, ""))
         if any(one.coefficients == least for one in found):
             yield from found

@@ -640,7 +640,7 @@ def aliases(outcome: Outcome) -> Table:
             else str(relation)
         )
         sentence = (
-            f"This design is a fraction (defining relation {words}): these cannot be told apart."
+            f"This design is a fraction (defining relation {words}): these cannot be separated."
         )
     elif outcome.plan.get("model"):
         sentence = "No term of the model holds a part of a term just beyond it."

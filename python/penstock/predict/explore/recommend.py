@@ -257,7 +257,7 @@ def _best(found: Exploration, best: Candidate, notes: list[Point]) -> Recommenda
     if rest:
         after = rest[0]
         text += (
-            f"; the next that is told apart ({describe(found.space, after.candidate)}) is "
+            f"; the next that differs significantly ({describe(found.space, after.candidate)}) is "
             f"{_share(after.low)} to {_share(after.high)} worse"
         )
     cheaper = _cheaper(found, best)

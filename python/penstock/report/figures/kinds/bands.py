@@ -43,7 +43,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         )
     if len(several) > layers.MOST_NAMED:
         raise style.NotDrawn(
-            f"{len(several)} series have replicates; at most 12 bands can be told apart"
+            f"{len(several)} series have replicates; at most 12 bands can be distinguished"
         )
     units = list(dict.fromkeys(k[2] for k in several))
     panels = dict(zip(units, layout.panels(len(units)), strict=True))
