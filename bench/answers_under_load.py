@@ -149,14 +149,14 @@ def equal(place: Path, share: float, studies: int, replicates: int, cpus: int) -
         for r in plan.rows
     )
     counted = Counted()
-    made = pd.read_parquet(out / "runs.parquet")
-    counted.runs, counted.invalid = len(made), int((~made["valid"]).sum())
-    counted.degraded = int(made["validity"].eq("degraded").sum())
+    runs = pd.read_parquet(out / "runs.parquet")
+    counted.runs, counted.invalid = len(runs), int((~runs["valid"]).sum())
+    counted.degraded = int(runs["validity"].eq("degraded").sum())
     columns = ["treatment_id", "label", "valid", "validity", "state"]
-    columns += [c for c in ("y", "y:low", "y:high") if c in made]
+    columns += [c for c in ("y", "y:low", "y:high") if c in runs]
     for number in range(studies):
         first = number * replicates
-        part = made[made["replicate"].between(first + 1, first + replicates)]
+        part = runs[runs["replicate"].between(first + 1, first + replicates)]
         part = part.assign(replicate=part["replicate"] - first)
         part = rows.merge(part[["replicate", *columns]], on=["treatment_id", "replicate"])
         part = part[part["valid"]]

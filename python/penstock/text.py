@@ -253,6 +253,13 @@ def counted(number: float, what: str, several: str | None = None) -> str:
     return f"{number:,.0f} {what if number == 1 else several or f'{what}s'}"
 
 
+def first_reason(reason: str) -> str:
+    """The first of several reasons, and how many more there are: `it took too long (and 2 more)`."""
+    reasons = list(dict.fromkeys(part.strip() for part in reason.split(";")))
+    more = len(reasons) - 1
+    return f"{reasons[0]} (and {more} more)" if more else reasons[0]
+
+
 def like(name: str, known: Sequence[str], most: int = 3) -> list[str]:
     """Names that are spelled like one, or have all of its words, the most alike first."""
     words = [w for w in re.split(r"[^A-Za-z0-9]+", name.casefold()) if w]

@@ -22,7 +22,6 @@ from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.manifest import draw_seed
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
-from penstock.campaign.progress import _short
 from penstock.campaign.run import _described, run_study
 from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
@@ -33,6 +32,7 @@ from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec
 from penstock.spec.study import Retry
 from penstock.study.load import load_study
 from penstock.study.resolve import resolved_treatments
+from penstock.text import first_reason
 
 STUDY = """
 penstock: 1
@@ -336,8 +336,8 @@ def test_a_command_that_is_not_on_a_node_names_its_private_directories() -> None
 
 
 def test_a_run_s_line_has_its_first_reason() -> None:
-    assert _short("late; the tracer lost 1 of 9 events; cold") == "late (and 2 more)"
-    assert _short("late") == "late"
+    assert first_reason("late; the tracer lost 1 of 9 events; cold") == "late (and 2 more)"
+    assert first_reason("late") == "late"
 
 
 def test_a_good_run_is_valid() -> None:

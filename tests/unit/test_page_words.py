@@ -9,9 +9,8 @@ import pytest
 
 from penstock.analyse.findings import findings
 from penstock.analyse.study_findings import _causes
-from penstock.report import sections
 from penstock.report.page import coded, template
-from penstock.text import times
+from penstock.text import first_reason, times
 from tests.examples.report import write_example
 
 
@@ -53,8 +52,8 @@ def test_small_ratios_keep_two_digits(ratio: float, words: str) -> None:
 
 
 def test_a_table_of_runs_names_the_first_reason() -> None:
-    assert sections._first_reason("a 1 ms; b; a 1 ms; c") == "a 1 ms (and 2 more)"
-    assert sections._first_reason("a 1 ms") == "a 1 ms"
+    assert first_reason("a 1 ms; b; a 1 ms; c") == "a 1 ms (and 2 more)"
+    assert first_reason("a 1 ms") == "a 1 ms"
 
 
 def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:

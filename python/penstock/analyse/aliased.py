@@ -386,8 +386,8 @@ def aliased(outcome: Outcome) -> list[Finding]:
     """
     if "aliased" not in outcome.memory:
         outcome.memory["aliased"] = list(_aliased(outcome))
-    found: list[Finding] = outcome.memory["aliased"]
-    return found
+    stated: list[Finding] = outcome.memory["aliased"]
+    return stated
 
 
 def _aliased(outcome: Outcome) -> Iterator[Finding]:

@@ -95,11 +95,11 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     rules = [STUDY_FINDINGS.load(name) for name in STUDY_FINDINGS]
-    found = [finding for rule in rules for finding in rule(outcome)]
-    if not any(finding.code == "host-busy" for finding in found):
-        return found
+    stated = [finding for rule in rules for finding in rule(outcome)]
+    if not any(finding.code == "host-busy" for finding in stated):
+        return stated
     # no interval includes what other programs did to runs without a bound
-    return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in found]
+    return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in stated]
 
 
 def findings_table(found: list[Finding]) -> pa.Table:

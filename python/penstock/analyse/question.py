@@ -73,8 +73,8 @@ def is_screening(outcome: Outcome) -> bool:
     purpose = design.get("purpose") if isinstance(design, dict) else None
     if purpose or len(outcome.factors) < _LEAST_SCREENED:
         return bool(purpose == "screen")
-    asked = outcome.question
-    if kind(asked) != "which":
+    question = outcome.question
+    if kind(question) != "which":
         return False
     screens = outcome.plan.get("kind") in _SCREENS or bool(outcome.plan.get("fraction"))
-    return direction(asked) == "matters" or (screens and not _PICK.search(asked.lower()))
+    return direction(question) == "matters" or (screens and not _PICK.search(question.lower()))

@@ -111,8 +111,8 @@ class Delay:
         return min(ends), max(ends)
 
     def _late(self, seconds: float) -> float:
-        """How much of a duration with all requests may have been delay [s]."""
-        return min(self.late_s, max(seconds - self.served_s, 0.0)) if self.served_s else self.late_s
+        """Largest delay in a duration that includes all requests [s]."""
+        return min(self.late_s, max(seconds - self.served_s, 0.0))
 
 
 def graded(

@@ -143,7 +143,7 @@ def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
 
 
 def _refusing(bundle: Bundle, sources: Iterable[str]) -> list[str]:
-    """Which of some sources refused points or messages, which may have been of any of their series."""
+    """Sources that refused points or messages, which may be of any of their series, as clauses."""
     if "gaps" not in bundle.tables:
         return []
     rows = bundle.table("gaps", ["source", "kind", "detail"]).to_pylist()
@@ -169,8 +169,10 @@ def _of_collectors(receipt: Any, sources: Iterable[str] | None = None) -> tuple[
         and one.get("verdict") not in TAKEN
         and (sources is None or name in sources)
     ]
-    told = str(receipt.get("complete", "complete")) if bad or sources is None else "complete"
-    return told, f": {', '.join(bad[:5])}" if bad else ""
+    judged = bad or sources is None
+    return str(
+        receipt.get("complete", "complete")
+    ) if judged else "complete", f": {', '.join(bad[:5])}" if bad else ""
 
 
 def unknown_words(manifest: Mapping[str, Any]) -> str:

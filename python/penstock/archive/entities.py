@@ -11,14 +11,14 @@ _SOURCE = re.compile(r"source=(?P<source>[a-z_]+)")
 
 def bucket_of(entity: str) -> tuple[str, str] | None:
     """Device and edge of the entity of a bucket; None of anything else."""
-    found = _BUCKET.fullmatch(entity)
-    return None if found is None else (found["entity"], found["le"])
+    bucket = _BUCKET.fullmatch(entity)
+    return None if bucket is None else (bucket["entity"], bucket["le"])
 
 
 def entity_labels(entity: str) -> dict[str, str]:
     """A bucket's edge, a process's number, name and node, and a source of the sampler are labels of their
     own; all else is the label `entity`. Sorted by name."""
     for pattern in (_BUCKET, PROCESS, _SOURCE):
-        if found := pattern.fullmatch(entity):
-            return {k: v for k, v in sorted(found.groupdict().items()) if v is not None}
+        if match := pattern.fullmatch(entity):
+            return {k: v for k, v in sorted(match.groupdict().items()) if v is not None}
     return {"entity": entity}

@@ -197,19 +197,21 @@ class _Reader:
             if following is not None and following.kind == "node":
                 braces = following.text
                 self._next += 1
-            found = _chosen(self._series, token.text, braces)
-            self.used += found
-            return found
+            return self._select(token.text, braces)
         if token.kind == "node":
-            found = _chosen(self._series, "", token.text)
-            self.used += found
-            return found
+            return self._select("", token.text)
         self._next -= 1
         raise self._wrong("a number, a series or a function")
 
     def _close(self) -> None:
         if not self._take(")"):
             raise self._wrong("a )")
+
+    def _select(self, name: str, braces: str) -> list[Series]:
+        """The series of a name and of what is in braces after it."""
+        selected = _chosen(self._series, name, braces)
+        self.used += selected
+        return selected
 
     def _labels(self) -> list[str] | None:
         """The labels of `by (mode, cpu)`; None where there is no `by`."""

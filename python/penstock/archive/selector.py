@@ -7,6 +7,7 @@ them: `=`, `!=`, `=~`, `!~`, with the value in quotation marks unless it is one 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Selector:
         )
 
 
+@functools.lru_cache
 def selector(text: str) -> Selector:
     """Reads a selector. Raises BadInput for braces that hold neither a node nor matchers."""
     found = _WHOLE.fullmatch(text.strip())

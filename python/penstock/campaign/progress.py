@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from penstock.campaign.conductor import Outcome
 from penstock.console import Console, TextColumn
-from penstock.text import duration
+from penstock.text import duration, first_reason
 
 if TYPE_CHECKING:
     from penstock.design.plan import PlannedRun
@@ -94,12 +94,6 @@ class RunProgress:
             word = "invalid" if outcome.state == "finished" else outcome.state
             word = "degraded" if outcome.degraded else word
             more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
-            self.say(f"{told}: {word}: {_short(outcome.reason)}{more}")
+            self.say(f"{told}: {word}: {first_reason(outcome.reason)}{more}")
         elif self._bar is None:
             self.say(f"{told} {duration(outcome.wall_s * 1e9)}, {self.left()}".rstrip(", "))
-
-
-def _short(reason: str) -> str:
-    """The first of several reasons, and how many more the run's manifest has."""
-    first, *rest = reason.split("; ")
-    return f"{first} (and {len(rest)} more)" if rest else first

@@ -254,13 +254,9 @@ def _across(x: str, recorded: Recorded) -> str:
     alike = [s for s in recorded.series if s.quantity in quantities]
     if len(names) == 1:
         return names.pop()
-    return (
-        quantities.pop()
-        if len(quantities) == 1 and len(alike) == len(found)
-        else x
-        if found
-        else ""
-    )
+    if len(quantities) == 1 and len(alike) == len(found):
+        return quantities.pop()
+    return x if found else ""
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from penstock.study.disk_speeds import scale_of
 from penstock.text import (
     at_speed,
     counted,
+    first_reason,
     fitting,
     named_unit,
     quantities,
@@ -280,13 +281,6 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _first_reason(reason: str) -> str:
-    """The first of several reasons and how many more there are; the run's mark has all of them."""
-    reasons = list(dict.fromkeys(part.strip() for part in reason.split(";")))
-    more = len(reasons) - 1
-    return f"{reasons[0]} (and {more} more)" if more else reasons[0]
-
-
 def validity(outcome: Outcome) -> Table | None:
     """Runs made, valid, left out and why."""
     runs = outcome.runs
@@ -309,7 +303,7 @@ def validity(outcome: Outcome) -> Table | None:
             reason = str(run.get("reason") or "")
             tip = f"{run_id}: degraded, {reason} ({levels})"
             strip.append({"mark": "warn", "symbol": "◐", "tip": tip})
-            rows.append(_row(run_id, levels, "degraded", _first_reason(reason), mark="warn"))
+            rows.append(_row(run_id, levels, "degraded", first_reason(reason), mark="warn"))
             continue
         if run.get("valid") is True or run.get("valid") == 1:
             valid += 1
@@ -325,7 +319,7 @@ def validity(outcome: Outcome) -> Table | None:
                 "tip": f"{run_id}: {reason} ({levels})",
             }
         )
-        rows.append(_row(run_id, levels, state, _first_reason(reason), mark="warn"))
+        rows.append(_row(run_id, levels, state, first_reason(reason), mark="warn"))
     left = len(runs) - valid
     delayed = int(runs["validity"].eq("degraded").sum()) if "validity" in runs else 0
     bounded = f" ({delayed} of them degraded, with a bound on their bias)" if delayed else ""

@@ -319,9 +319,8 @@ def _observer(
 
 
 def _layers(journal: Journal) -> Layers:
-    from penstock.observe.trace.layers.tables import (
-        Layers,
-    )  # pandas: 0.3 s before the command starts
+    # loads pandas, which takes 0.3 s
+    from penstock.observe.trace.layers.tables import Layers
 
     return Layers(journal, state_dir())
 
