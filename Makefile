@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VENV    := .venv
 PY      := $(VENV)/bin/python
 STAMPS  := $(VENV)/.stamps
-RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
+RUST    := $(shell find crates vendor -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
 # a wheel in place of a build: that of PENSTOCK_WHEEL; or, in a clone that was not built, that of dist
 PREBUILT := $(or $(PENSTOCK_WHEEL),$(if $(wildcard $(STAMPS)/native),,$(lastword $(sort $(wildcard dist/penstock-*.whl)))))

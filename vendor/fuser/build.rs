@@ -1,0 +1,3 @@
+fn main() {
+    println!("cargo::rustc-cfg=fuser_mount_impl=\"pure-rust\"");
+}
