@@ -74,6 +74,12 @@ pub use crate::reply::ReplyStatfs;
 pub use crate::reply::ReplyWrite;
 pub use crate::reply::ReplyXattr;
 pub use crate::request_param::Request;
+pub use crate::ring::NoWork;
+pub use crate::ring::Pacer;
+pub use crate::ring::Pause;
+pub use crate::ring::Rings;
+pub use crate::ring::Waker;
+pub use crate::ring::rings_possible;
 pub use crate::session::BackgroundSession;
 use crate::session::MAX_WRITE_SIZE;
 pub use crate::session::Session;
@@ -97,6 +103,7 @@ mod rename_flags;
 mod reply;
 mod request;
 mod request_param;
+mod ring;
 mod session;
 mod time;
 
@@ -381,6 +388,12 @@ impl KernelConfig {
             None => (u32::from(self.max_background) * 3 / 4) as u16,
             Some(value) => min(value, self.max_background),
         }
+    }
+
+    /// Payload of the largest request or reply, in bytes.
+    pub(crate) fn largest_payload(&self) -> usize {
+        let pages = usize::from(self.max_pages()) * page_size::get();
+        pages.max(self.max_write as usize).max(8192)
     }
 
     fn max_pages(&self) -> u16 {

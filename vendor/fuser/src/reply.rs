@@ -33,11 +33,14 @@ use crate::ll::reply::DirEntryPlus;
 use crate::ll::reply::Response;
 use crate::ll::{self};
 use crate::passthrough::BackingId;
+use crate::ring::RingSender;
 
 /// Generic reply callback to send data
 #[derive(Debug)]
 pub(crate) enum ReplySender {
     Channel(ChannelSender),
+    /// The channel, for backing files, and the ring that gets the reply.
+    Ring(ChannelSender, RingSender),
     #[cfg(test)]
     Assert(AssertSender),
     #[cfg(test)]
@@ -49,6 +52,7 @@ impl ReplySender {
     pub(crate) fn send(&self, data: &[IoSlice<'_>]) -> std::io::Result<()> {
         match self {
             ReplySender::Channel(sender) => sender.send(data),
+            ReplySender::Ring(_, ring) => ring.send(data),
             #[cfg(test)]
             ReplySender::Assert(sender) => sender.send(data),
             #[cfg(test)]
@@ -62,7 +66,7 @@ impl ReplySender {
     /// Open a backing file
     pub(crate) fn open_backing(&self, fd: BorrowedFd<'_>) -> std::io::Result<BackingId> {
         match self {
-            ReplySender::Channel(sender) => sender.open_backing(fd),
+            ReplySender::Channel(sender) | ReplySender::Ring(sender, _) => sender.open_backing(fd),
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -73,7 +77,9 @@ impl ReplySender {
     /// Wraps a raw backing file ID
     pub(crate) unsafe fn wrap_backing(&self, id: u32) -> BackingId {
         match self {
-            ReplySender::Channel(sender) => unsafe { sender.wrap_backing(id) },
+            ReplySender::Channel(sender) | ReplySender::Ring(sender, _) => unsafe {
+                sender.wrap_backing(id)
+            },
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -207,6 +213,27 @@ impl ReplyData {
     /// Reply to a request with the given data
     pub fn data(self, data: &[u8]) {
         self.reply.send_ll(&ll::ResponseSlice(data));
+    }
+
+    /// The memory from which the kernel takes the data, if the request came over a ring. Data put there needs
+    /// no copy: reply with [`ReplyData::in_place`].
+    pub fn space(&mut self) -> Option<&mut [u8]> {
+        match &mut self.reply.sender {
+            Some(ReplySender::Ring(_, ring)) => Some(ring.space()),
+            _ => None,
+        }
+    }
+
+    /// Reply to a request with the first `length` bytes of [`ReplyData::space`]; with none if there is no such
+    /// memory.
+    pub fn in_place(mut self, length: usize) {
+        match self.reply.sender.take() {
+            Some(ReplySender::Ring(_, ring)) => ring.send_in_place(self.reply.unique, length),
+            sender => {
+                self.reply.sender = sender;
+                self.data(&[]);
+            }
+        }
     }
 
     /// Reply to a request with the given error code

@@ -48,6 +48,8 @@ use crate::reply::Reply;
 use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
 use crate::request::RequestWithSender;
+use crate::ring;
+use crate::ring::Rings;
 
 /// The max size of write requests from the kernel. The absolute minimum is 4k,
 /// FUSE recommends at least 128k, max 16M. The FUSE default is 16M on macOS
@@ -139,6 +141,8 @@ pub struct Session<FS: Filesystem> {
     /// The field is set to `Some` when the init message is received.
     pub(crate) proto_version: Option<Version>,
     pub(crate) config: Config,
+    /// Payload of the largest request, if the kernel is to send requests over rings.
+    ring_payload: Option<usize>,
 }
 
 impl<FS: Filesystem> AsFd for Session<FS> {
@@ -186,6 +190,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner: geteuid(),
             proto_version: None,
             config: options.clone(),
+            ring_payload: None,
         };
 
         session.handshake()?;
@@ -214,6 +219,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner: geteuid(),
             proto_version: None,
             config,
+            ring_payload: None,
         };
 
         session.handshake()?;
@@ -252,6 +258,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner,
             proto_version: _,
             config,
+            ring_payload: _,
         } = self;
 
         let n_threads = config.n_threads.unwrap_or(1);
@@ -330,6 +337,59 @@ impl<FS: Filesystem> Session<FS> {
         filesystem.destroy();
 
         reply
+    }
+
+    /// True if the filesystem asked for rings and the kernel has them: then the session is to be run by
+    /// [`Session::run_on_rings`].
+    pub fn has_rings(&self) -> bool {
+        self.ring_payload.is_some()
+    }
+
+    /// Serves requests that come over io_uring, one thread for each processor, until the connection ends.
+    /// `ready` hears once all queues are registered, or why one cannot be: then the filesystem is to be
+    /// unmounted, because the kernel waits for all of them.
+    /// # Errors
+    /// Returns the first error of a thread.
+    pub fn run_on_rings(self, rings: Rings, ready: impl FnOnce(io::Result<()>)) -> io::Result<()> {
+        let payload = self.ring_payload.ok_or(io::ErrorKind::Unsupported)?;
+        let layout = ring::layout()?;
+        let event_loop = SessionEventLoop {
+            thread_name: "fuser".into(),
+            filesystem: Arc::new(self.filesystem),
+            ch: self.ch,
+            allowed: self.allowed,
+            session_owner: self.session_owner,
+        };
+        let (event_loop, rings) = (&event_loop, &rings);
+        thread::scope(|scope| {
+            let (sender, registered) = std::sync::mpsc::sync_channel(layout.len());
+            let count = layout.len();
+            let mut threads = Vec::with_capacity(count);
+            for (number, qids) in layout.into_iter().enumerate() {
+                let own = sender.clone();
+                let thread = thread::Builder::new()
+                    .name(format!("ring-{number}"))
+                    .spawn_scoped(scope, move || {
+                        let device = event_loop.ch.as_fd();
+                        ring::serve(event_loop, device, qids, payload, rings, &own)
+                    });
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => _ = sender.send(Err(error)),
+                }
+            }
+            drop(sender);
+            ready(registered.iter().take(count).collect());
+            // Forgets and interrupts.
+            let mut result = event_loop.event_loop();
+            for thread in threads {
+                let ended = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a ring's thread panicked")));
+                result = result.and(ended);
+            }
+            result
+        })
     }
 
     fn handshake(&mut self) -> io::Result<()> {
@@ -468,6 +528,10 @@ impl<FS: Filesystem> Session<FS> {
                 config.max_readahead,
                 config.max_write
             );
+
+            if (config.requested & init.capabilities()).contains(InitFlags::FUSE_OVER_IO_URING) {
+                self.ring_payload = Some(config.largest_payload());
+            }
 
             let response = init.reply(&config);
             <ReplyRaw as Reply>::new(request.unique(), ReplySender::Channel(self.ch.sender()))
