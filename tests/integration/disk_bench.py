@@ -15,6 +15,7 @@ import pytest
 from penstock.analyse.fidelity import fidelity
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
+from penstock.emulate.disks.transport import IO_URING, TRANSPORTS, VARIABLE, missing
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 
@@ -24,6 +25,8 @@ HOST = [
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
 ]
+#: what a module is marked with whose tests use each transport; it imports `each_transport`
+BOTH_TRANSPORTS = pytest.mark.usefixtures("transport")
 MIB = 1 << 20
 
 
@@ -72,6 +75,16 @@ class Bench:
         out["certificate"] = fidelity(
             out["requests"], out["stats"], profile, host_waits=out["host_waits"]
         )
+
+
+@pytest.fixture(name="transport", params=TRANSPORTS)
+def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The transport of all disks of a test, one after the other."""
+    transport = str(request.param)
+    if transport == IO_URING and (why := missing()):
+        pytest.skip(f"kernel: {why}")
+    monkeypatch.setenv(VARIABLE, transport)
+    return transport
 
 
 @pytest.fixture(name="bench")

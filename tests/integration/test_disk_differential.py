@@ -14,10 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    Bench,
+    each_transport,
+    flat,
+    one_bench,
+)
 
 pytestmark = [
     *HOST,
+    BOTH_TRANSPORTS,
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed"),
 ]
 SOURCE = Path(__file__).with_name("two_directories.c")

@@ -21,9 +21,17 @@ from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from penstock.host.residency import drop_file_cache
 from penstock.host.undo import undo
-from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    MIB,
+    Bench,
+    each_transport,
+    flat,
+    one_bench,
+)
 
-pytestmark = HOST
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 BLOCK = 4096
 
 

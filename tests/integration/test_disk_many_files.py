@@ -18,9 +18,15 @@ import pytest
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.errors import PenstockError
 from penstock.host.mounts import unmount
-from tests.integration.disk_bench import HOST, Bench, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    Bench,
+    each_transport,
+    one_bench,
+)
 
-pytestmark = HOST
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 #: descriptors that the server may have in these tests
 LIMIT = 600
 

@@ -22,11 +22,18 @@ import pytest
 
 from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
-from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    Bench,
+    each_transport,
+    flat,
+    one_bench,
+)
 
 BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)
 CUTS = int(os.environ.get("PENSTOCK_POWER_CUTS", "3"))
-pytestmark = HOST
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 needs_postgres = pytest.mark.skipif(BIN is None, reason="PostgreSQL is not installed")
 WRITER = """
 import subprocess, sys

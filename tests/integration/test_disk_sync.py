@@ -21,9 +21,16 @@ import numpy as np
 import pytest
 
 from penstock.analyse.fidelity_log import columns, schedule
-from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    Bench,
+    each_transport,
+    flat,
+    one_bench,
+)
 
-pytestmark = HOST
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 libc = ctypes.CDLL(None, use_errno=True)
 
 WRITE_S, FLUSH_S = 0.0004, 0.005

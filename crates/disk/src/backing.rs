@@ -128,17 +128,28 @@ pub(crate) fn opened_flags(flags: i32, exact: bool) -> FopenFlags {
 
 pub(crate) fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64) -> io::Result<()> {
     buffer.reserve(size);
+    // SAFETY: room for `size` bytes; the length is set to what was written.
+    unsafe {
+        let filled = pread_into(file, buffer.as_mut_ptr(), size, offset)?;
+        buffer.set_len(filled);
+    }
+    Ok(())
+}
+
+/// Reads up to `size` bytes to `into`; fewer at the end of the file.
+///
+/// # Safety
+/// `into` must be valid for writes of `size` bytes.
+pub(crate) unsafe fn pread_into(
+    file: RawFd,
+    into: *mut u8,
+    size: usize,
+    offset: u64,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < size {
-        // SAFETY: writes into reserved capacity only; the length is set to what was written.
-        let got = unsafe {
-            libc::pread(
-                file,
-                buffer.as_mut_ptr().add(filled).cast(),
-                size - filled,
-                (offset + filled as u64) as i64,
-            )
-        };
+        let at = (offset + filled as u64) as i64;
+        let got = libc::pread(file, into.add(filled).cast(), size - filled, at);
         match got {
             0 => break,
             got if got > 0 => filled += got as usize,
@@ -146,9 +157,7 @@ pub(crate) fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64)
             _ => return Err(last()),
         }
     }
-    // SAFETY: `filled` bytes were initialised above.
-    unsafe { buffer.set_len(filled) };
-    Ok(())
+    Ok(filled)
 }
 
 /// How many of the `size` bytes from `offset` on a file has; `size` where that is not known.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Names of the threads through which a request goes begin so: the library's readers, our timers.
-const ON_THE_WAY: [&str; 2] = ["fuser", "timer"];
+/// Names of the threads through which a request goes begin so: the library's readers, threads of rings, our timers.
+const ON_THE_WAY: [&str; 3] = ["fuser", "ring", "timer"];
 
 /// The `schedstat` of one of this process's threads and the thread's name, if requests go through it.
 pub fn on_the_way(tid: u32) -> Option<(PathBuf, String)> {

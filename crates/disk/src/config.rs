@@ -101,6 +101,17 @@ pub struct Compensation {
     pub lateness_ns: f64,
 }
 
+/// How requests come from the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Reads and writes of `/dev/fuse`.
+    #[default]
+    Device,
+    /// io_uring, one queue per processor.
+    IoUring,
+}
+
 /// Arguments of `add`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,6 +154,9 @@ pub struct Add {
     /// Whether mounts and unmounts reach mount namespaces that have the mount point (see [`crate::mount`]).
     #[serde(default)]
     pub shared: bool,
+    /// How requests come; the device where the kernel does not offer io_uring.
+    #[serde(default)]
+    pub transport: Transport,
     /// Whether what is not flushed is kept apart, so that a power cut can take it.
     #[serde(default)]
     pub volatile: bool,

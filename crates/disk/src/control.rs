@@ -15,7 +15,7 @@ use serde_json::{json, Value};
 
 use crate::calibration;
 use crate::change::{Applied, Cause};
-use crate::config::{Add, Command, Compensation, ServerConfig};
+use crate::config::{Add, Command, Compensation, ServerConfig, Transport};
 use crate::disk::Disk;
 use crate::patch::{DiskPatch, PowerCut};
 use crate::places::Places;
@@ -35,8 +35,8 @@ struct Mounted {
     serving: Arc<Mutex<Serving>>,
 }
 
-/// What the way to a disk depends on: whether its readers go first, how long it takes to read and write.
-type Alike = (bool, u64, u64);
+/// What the way to a disk depends on: whether its readers go first, the transport, how long it takes to read and write.
+type Alike = (bool, Transport, u64, u64);
 
 struct Server {
     config: ServerConfig,
@@ -321,6 +321,7 @@ impl Server {
             dirty_bytes: add.dirty_bytes,
             token: add.token.unwrap_or_else(|| self.config.token.clone()),
             shared: add.shared,
+            transport: add.transport,
         };
         let serving = Serving::begin(disk.clone(), self.timers.clone(), how)?;
         let device = serving.device;
@@ -344,7 +345,11 @@ impl Server {
         match rest {
             Ok(compensation) => {
                 disk.begin_plant();
-                Ok(json!({"dev": device, "compensation": compensation}))
+                Ok(json!({
+                    "dev": device,
+                    "compensation": compensation,
+                    "transport": disk.transport(),
+                }))
             }
             Err(error) => {
                 let _ = self.remove(&add.disk_id);
@@ -358,7 +363,7 @@ impl Server {
     fn way(&self, disk: &Disk, since_ns: u64) -> Result<Compensation, Error> {
         let mut known = lock(&self.calibrations);
         let (first, services) = (disk.goes_first(), calibration::services_ns(disk));
-        let alike = (first, services[0], services[1]);
+        let alike = (first, disk.transport(), services[0], services[1]);
         let since_ns = since_ns.max(now_ns().saturating_sub(CALIBRATION_LASTS_NS));
         known.retain(|_, (when_ns, _)| now_ns() < *when_ns + CALIBRATION_LASTS_NS);
         match known.get(&alike) {

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::thread;
 
-use fuser::{FileAttr, FileHandle, INodeNo, TimeOrNow};
+use fuser::{FileAttr, FileHandle, INodeNo, ReplyData, TimeOrNow};
 
 use crate::backing::{check, pwrite, timespec};
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
@@ -35,7 +35,7 @@ impl Tree {
         &self,
         open: Arc<OpenFile>,
         reading: Reading,
-        answer: impl FnOnce(io::Result<&[u8]>) + Send + 'static,
+        reply: ReplyData,
     ) {
         let (service, notifier) = (self.service.clone(), self.notifier.clone());
         thread::spawn(move || {
@@ -44,7 +44,7 @@ impl Tree {
                 let number = INodeNo(open.id.number);
                 let _ = kernel.inval_inode(number, reading.offset as i64, 0);
             }
-            service.read(&open, reading, answer);
+            service.read(&open, reading, reply);
         });
     }
 

@@ -14,7 +14,7 @@ use penstock_station::{Op, Patch, Request, Retimed, Station, StorageProfile};
 use crate::awake;
 use crate::change::Applied;
 use crate::clock::{process_wait_ns, HostCpu};
-use crate::config::{Add, Compensation, Overhead, Plant};
+use crate::config::{Add, Compensation, Overhead, Plant, Transport};
 use crate::counters::{Counters, StatsPage};
 use crate::file_names::FileNames;
 use crate::gate::Gate;
@@ -51,6 +51,8 @@ pub struct Disk {
     pub calibration_lateness_ns: Mutex<Vec<u64>>,
     /// Taken down.
     pub gone: AtomicBool,
+    /// Requests come over io_uring.
+    pub has_rings: AtomicBool,
     /// Files opened now bypass the page cache.
     pub exact: AtomicBool,
     /// What stands before its bytes and names.
@@ -163,6 +165,7 @@ impl Disk {
             calibration_service_ns: Default::default(),
             calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
+            has_rings: AtomicBool::new(false),
             exact: AtomicBool::new(false),
             gate,
             owner: owner(&add.backing, add.owner)?,
@@ -361,6 +364,15 @@ impl Disk {
     pub fn mean_service_s(&self) -> [f64; 2] {
         let profile = &self.state().profile;
         [Op::Read, Op::Write].map(|op| profile.mean_service_s(op, false, 4096))
+    }
+
+    /// How its requests come.
+    pub fn transport(&self) -> Transport {
+        if self.has_rings.load(Ordering::Relaxed) {
+            Transport::IoUring
+        } else {
+            Transport::Device
+        }
     }
 
     /// Whether its readers go before all ordinary threads: a request must not wait for a processor to be seen.

@@ -66,6 +66,9 @@ impl Filesystem for Tree {
             // An older kernel lacks some; the mount works without, if slower.
             let _ = config.add_capabilities(flag);
         }
+        if self.rings {
+            let _ = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING);
+        }
         let _ = config.set_max_write(LARGEST_REQUEST_BYTES);
         if let Err(most) = config.set_max_readahead(self.readahead_bytes) {
             let _ = config.set_max_readahead(most);
@@ -346,17 +349,13 @@ impl Filesystem for Tree {
             pid: request.pid(),
             arrival_ns,
         };
-        let answer = move |read: io::Result<&[u8]>| match read {
-            Ok(bytes) => reply.data(bytes),
-            Err(error) => reply.error(error.into()),
-        };
         if is_direct(lock_owner)
-            && bytes_there(&open.file, offset, size) < size
             && self.has_cached_writer(open.id.key)
+            && bytes_there(&open.file, offset, size) < size
         {
-            self.read_when_written_back(open, reading, answer);
+            self.read_when_written_back(open, reading, reply);
         } else {
-            self.service.read(&open, reading, answer);
+            self.service.read(&open, reading, reply);
         }
     }
 

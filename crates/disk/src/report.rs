@@ -141,6 +141,7 @@ impl Disk {
             "profile": state.profile.name,
             "time_scale": state.profile.time_scale,
             "durable": self.durable,
+            "transport": self.transport(),
             "gone": self.gone.load(Ordering::Relaxed),
         })
     }

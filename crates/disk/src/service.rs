@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fuser::ReplyData;
 use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
-use crate::backing::{bytes_there, pread};
+use crate::backing::{bytes_there, pread, pread_into};
 use crate::disk::Disk;
 use crate::faults::Place;
 use crate::file_names::NO_FILE;
@@ -88,48 +89,59 @@ impl Service {
         });
     }
 
-    /// Reads as the device would, with its faults; `answer` gets the bytes.
-    pub(crate) fn read(
-        &self,
-        open: &OpenFile,
-        reading: Reading,
-        answer: impl FnOnce(io::Result<&[u8]>) + Send + 'static,
-    ) {
-        let Reading { offset, size, .. } = reading;
-        let mut buffer = self.buffers.take(size as usize);
+    /// Reads as the device would, with its faults, and replies.
+    pub(crate) fn read(&self, open: &OpenFile, reading: Reading, mut reply: ReplyData) {
+        let Reading {
+            offset,
+            size,
+            pid,
+            arrival_ns,
+        } = reading;
+        let file = open.file.as_raw_fd();
         // At the end of a file the device transfers, and takes time for, only what is there.
-        let there = bytes_there(&open.file, offset, size);
-        let (pid, arrival_ns) = (reading.pid, reading.arrival_ns);
-        let mut ticket = self.ticket(Op::Read, open, offset, there, pid, arrival_ns);
-        let read = self.read_at(open, &mut buffer, size, offset, ticket.visit());
+        let ticket = |there: u32| self.ticket(Op::Read, open, offset, there, pid, arrival_ns);
+        let faulty = self.disk.gate.up() & FAULTS != 0;
+        if let (Some(space), false) = (reply.space(), faulty) {
+            let size = space.len().min(size as usize);
+            // SAFETY: `space` is that long.
+            let read = unsafe { pread_into(file, space.as_mut_ptr(), size, offset) };
+            let there = match &read {
+                Ok(there) => *there as u32,
+                Err(_) => bytes_there(&open.file, offset, size as u32),
+            };
+            let mut ticket = ticket(there);
+            if read.is_err() {
+                Disk::shorten(&mut ticket, 0);
+            }
+            ticket.fails(&read);
+            return self.answer(ticket, move || match read {
+                Ok(length) => reply.in_place(length),
+                Err(error) => reply.error(error.into()),
+            });
+        }
+        let mut buffer = self.buffers.take(size as usize);
+        let mut read = pread(file, &mut buffer, size as usize, offset);
+        let there = match &read {
+            Ok(()) => buffer.len() as u32,
+            Err(_) => bytes_there(&open.file, offset, size),
+        };
+        let mut ticket = ticket(there);
+        if faulty && read.is_ok() {
+            let path = open.path();
+            let place = place(&path, open.id, offset, ticket.visit());
+            let on_read = self.disk.gate.faults().on_read(place, &mut buffer);
+            read = on_read.map_err(error);
+        }
         Disk::shorten(&mut ticket, buffer.len() as u32);
         ticket.fails(&read);
         let buffers = self.buffers.clone();
         self.answer(ticket, move || {
-            answer(read.map(|()| &buffer[..]));
+            match read {
+                Ok(()) => reply.data(&buffer),
+                Err(error) => reply.error(error.into()),
+            }
             buffers.give(buffer);
         });
-    }
-
-    fn read_at(
-        &self,
-        open: &OpenFile,
-        buffer: &mut Vec<u8>,
-        size: u32,
-        offset: u64,
-        visit: u32,
-    ) -> io::Result<()> {
-        pread(open.file.as_raw_fd(), buffer, size as usize, offset)?;
-        if self.disk.gate.up() & FAULTS != 0 {
-            let path = open.path();
-            let place = place(&path, open.id, offset, visit);
-            self.disk
-                .gate
-                .faults()
-                .on_read(place, buffer)
-                .map_err(error)?;
-        }
-        Ok(())
     }
 
     /// A flush that has arrived at `arrival_ns`, of a file or of nothing in particular.

@@ -1,16 +1,18 @@
 //! A disk at its mount point: put up, taken down, and put up again after a power cut.
 
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 
-use fuser::{Config, Session, SessionACL};
-use penstock_daemon::clock::now_ns;
+use fuser::{Config, Rings, Session, SessionACL};
+use penstock_daemon::clock::{be_punctual, now_ns};
 use penstock_daemon::{process, Error};
 use serde_json::{json, Value};
 
 use crate::change::{Applied, Cause};
+use crate::config::Transport;
 use crate::disk::Disk;
 use crate::gate::OFF;
 use crate::mount;
@@ -33,6 +35,26 @@ pub struct How {
     pub token: String,
     /// Whether other mount namespaces follow.
     pub shared: bool,
+    /// How requests come.
+    pub transport: Transport,
+}
+
+/// Requests that may be in progress at once over one ring.
+const RING_DEPTH: u16 = 256;
+
+/// Rings whose threads send the disk's replies, too.
+fn rings_of(disk: &Arc<Disk>, timers: Timers) -> Rings {
+    let goes_first = disk.goes_first();
+    Rings {
+        depth: RING_DEPTH,
+        pacer: Box::new(move |waker| {
+            be_punctual();
+            if goes_first {
+                process::go_first();
+            }
+            Box::new(timers.ring(waker))
+        }),
+    }
 }
 
 /// A disk that is mounted.
@@ -74,8 +96,19 @@ impl Serving {
     }
 
     fn go_up(&mut self) -> Result<(), Error> {
+        let rings = self.how.transport == Transport::IoUring && fuser::rings_possible();
+        match self.mount(rings) {
+            Err(error) if rings => {
+                eprintln!("penstock-disk: io_uring: {error}; using /dev/fuse");
+                self.mount(false)
+            }
+            result => result,
+        }
+    }
+
+    fn mount(&mut self, rings: bool) -> Result<(), Error> {
         let (disk, how) = (&self.disk, &self.how);
-        let tree = Tree::new(
+        let mut tree = Tree::new(
             disk.clone(),
             self.timers.clone(),
             how.readahead_bytes,
@@ -87,6 +120,7 @@ impl Serving {
                 error,
             )
         })?;
+        tree.rings = rings;
         let notifier = tree.notifier.clone();
         let device_fd = mount::mount(&disk.mount, &how.token)?;
         let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
@@ -98,22 +132,32 @@ impl Serving {
             let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
                 .map_err(|error| Error::host(what(), error))?;
             let _ = notifier.set(session.notifier());
-            let name = what();
-            let served = disk.clone();
+            let (served, timers, name) = (disk.clone(), self.timers.clone(), what());
+            let (sender, ready) = mpsc::channel();
+            disk.has_rings.store(session.has_rings(), Ordering::Relaxed);
             let thread = thread::Builder::new()
                 .name("session".into())
                 .spawn(move || {
                     process::own_umask(0); // the kernel has applied the caller's
-                    if served.goes_first() {
-                        process::go_first(); // and so do the readers, which it starts
-                    }
-                    let ended = session.run();
+                    let ended = if session.has_rings() {
+                        let rings = rings_of(&served, timers);
+                        session.run_on_rings(rings, |result| _ = sender.send(result))
+                    } else {
+                        if served.goes_first() {
+                            process::go_first(); // and so do the readers, which it starts
+                        }
+                        _ = sender.send(Ok(()));
+                        session.run()
+                    };
                     // A power cut ends it so, too.
                     if let (Err(error), 0) = (ended, served.gate.up() & OFF) {
                         eprintln!("penstock-disk: {name}: {error}");
                     }
                 })
                 .map_err(|error| Error::host(what(), error))?;
+            let ended = || io::Error::other("the session ended");
+            let started = ready.recv().unwrap_or_else(|_| Err(ended()));
+            started.map_err(|error| Error::host(what(), error))?;
             Ok((thread, mount::device(&disk.mount)?))
         };
         match finish() {

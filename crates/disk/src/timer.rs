@@ -1,22 +1,26 @@
 //! Replies that wait for their time.
 //!
-//! A binary heap under one lock. One of the timer threads, the leader, sleeps until shortly before
+//! Replies to requests that came over a ring wait at the thread of the ring ([`RingTimer`]), which shares no lock with
+//! the others. All other replies wait in a binary heap under one lock. One of the timer threads, the leader, sleeps until shortly before
 //! the earliest reply is due; when it leaves to answer, another takes the lead, so that copying a
 //! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
 //! as long as nineteen of twenty sleeps are too long.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use fuser::{Pacer, Pause, Waker};
 use penstock_daemon::clock::{be_punctual, now_ns};
 use penstock_daemon::due::Waiting;
 use penstock_daemon::process::go_first;
 use penstock_station::Served;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
+const FIRST_SPIN_NS: u64 = 20_000;
 /// One sleep in so many may be too long for the spin after it.
 const COVERED: u64 = 20;
 const STEP_NS: u64 = 200;
@@ -60,6 +64,7 @@ struct Shared {
     followers: Condvar,
     /// Tells a leader that spins to look again.
     look: AtomicBool,
+    rings: Mutex<Vec<Weak<Ring>>>,
 }
 
 impl Shared {
@@ -96,6 +101,7 @@ impl Timers {
             leader: Condvar::new(),
             followers: Condvar::new(),
             look: AtomicBool::new(false),
+            rings: Mutex::default(),
         });
         for index in 0..threads.max(1) {
             let shared = shared.clone();
@@ -108,12 +114,15 @@ impl Timers {
 
     /// Answers at `due_ns` (CLOCK_MONOTONIC), or as soon after it as can be.
     pub fn answer_at(&self, due_ns: u64, whose: Whose, answer: Answer) {
-        let mut queue = lock(&self.shared.queue);
         let reply = Reply {
             whose,
             moved: None,
             answer,
         };
+        let Some(reply) = put_at_own_ring(due_ns, reply) else {
+            return;
+        };
+        let mut queue = lock(&self.shared.queue);
         if queue.waiting.put(due_ns, reply) {
             self.shared.tell(queue);
         }
@@ -124,21 +133,48 @@ impl Timers {
         if moved.is_empty() {
             return;
         }
+        for ring in self.rings() {
+            let mut waiting = ring.lock();
+            move_in(&mut waiting, disk, moved);
+            drop(waiting);
+            ring.waker.wake();
+        }
         let mut queue = lock(&self.shared.queue);
-        queue.waiting.change(|due| {
-            if due.what.whose.0 == disk {
-                if let Some(to) = moved.remove(&due.what.whose.1) {
-                    due.due_ns = to.due_ns;
-                    due.what.moved = Some(to);
-                }
-            }
-        });
+        move_in(&mut queue.waiting, disk, moved);
         self.shared.tell(queue);
     }
 
     /// Replies still waiting.
     pub fn waiting(&self) -> usize {
-        lock(&self.shared.queue).waiting.len()
+        let at_rings: usize = self.rings().iter().map(|ring| ring.lock().len()).sum();
+        lock(&self.shared.queue).waiting.len() + at_rings
+    }
+
+    /// The timer of a ring, for the calling thread, which serves it: replies it is to send later wait there.
+    pub fn ring(&self, waker: Waker) -> RingTimer {
+        let ring = Arc::new(Ring {
+            waiting: Mutex::default(),
+            waker,
+        });
+        let mut rings = self
+            .shared
+            .rings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        rings.retain(|ring| ring.strong_count() > 0);
+        rings.push(Arc::downgrade(&ring));
+        OWN_RING.set(Some(ring.clone()));
+        RingTimer {
+            ring,
+            spin_ns: FIRST_SPIN_NS,
+            wake_ns: None,
+        }
+    }
+
+    fn rings(&self) -> Vec<Arc<Ring>> {
+        let rings = self.shared.rings.lock();
+        let rings = rings.unwrap_or_else(PoisonError::into_inner);
+        rings.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Ends the threads; replies still waiting are dropped.
@@ -146,6 +182,81 @@ impl Timers {
         lock(&self.shared.queue).stopped = true;
         self.shared.leader.notify_all();
         self.shared.followers.notify_all();
+    }
+}
+
+fn move_in(waiting: &mut Waiting<Reply>, disk: u64, moved: &mut HashMap<u64, Moved>) {
+    waiting.change(|due| {
+        if due.what.whose.0 == disk {
+            if let Some(to) = moved.remove(&due.what.whose.1) {
+                due.due_ns = to.due_ns;
+                due.what.moved = Some(to);
+            }
+        }
+    });
+}
+
+/// Replies that the thread of a ring sends.
+struct Ring {
+    waiting: Mutex<Waiting<Reply>>,
+    waker: Waker,
+}
+
+impl Ring {
+    fn lock(&self) -> MutexGuard<'_, Waiting<Reply>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+thread_local! {
+    static OWN_RING: RefCell<Option<Arc<Ring>>> = const { RefCell::new(None) };
+}
+
+/// Puts a reply at the ring that the calling thread serves; returns it if there is none.
+fn put_at_own_ring(due_ns: u64, reply: Reply) -> Option<Reply> {
+    OWN_RING.with_borrow(|ring| match ring {
+        Some(ring) => {
+            ring.lock().put(due_ns, reply);
+            None
+        }
+        None => Some(reply),
+    })
+}
+
+/// Sends the replies of a ring between requests, in the ring's thread.
+pub struct RingTimer {
+    ring: Arc<Ring>,
+    spin_ns: u64,
+    /// Until when the thread was to wait.
+    wake_ns: Option<u64>,
+}
+
+impl Pacer for RingTimer {
+    fn work(&mut self) -> Pause {
+        let mut now = now_ns();
+        if let Some(overslept_ns) = self.wake_ns.take().and_then(|wake| now.checked_sub(wake)) {
+            self.spin_ns = spin_after(self.spin_ns, overslept_ns);
+        }
+        loop {
+            let mut waiting = self.ring.lock();
+            let next = waiting.take_due(now).ok_or_else(|| waiting.next_ns());
+            drop(waiting);
+            let due_ns = match next {
+                Ok(due) => {
+                    (due.what.answer)(now, due.what.moved);
+                    now = now_ns();
+                    continue;
+                }
+                Err(Some(due_ns)) => due_ns,
+                Err(None) => return Pause::Forever,
+            };
+            let wake_ns = due_ns.saturating_sub(self.spin_ns);
+            if wake_ns <= now {
+                return Pause::Poll;
+            }
+            self.wake_ns = Some(wake_ns);
+            return Pause::For(Duration::from_nanos(wake_ns - now));
+        }
     }
 }
 
@@ -176,7 +287,7 @@ fn serve(shared: &Shared) {
     be_punctual();
     // What is due waits for no processor.
     go_first();
-    let mut spin_ns = 20_000;
+    let mut spin_ns = FIRST_SPIN_NS;
     let mut queue = lock(&shared.queue);
     loop {
         // Become the leader.

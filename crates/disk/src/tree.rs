@@ -32,6 +32,8 @@ pub struct Tree {
     pub(crate) next_handle: AtomicU64,
     pub(crate) readahead_bytes: u32,
     pub(crate) max_background: u16,
+    /// Asks the kernel for requests over io_uring.
+    pub(crate) rings: bool,
 }
 
 impl Tree {
@@ -57,6 +59,7 @@ impl Tree {
             next_handle: AtomicU64::new(1),
             readahead_bytes,
             max_background,
+            rings: false,
         })
     }
 

@@ -78,20 +78,33 @@ def command(
     if floor is None:
         print(f"  could not be measured: {trouble}")
     else:
-        print(f"  service time      {floor.service_floor_ns / 1e3:8.0f} us, of the disk alone")
-        print(f"  reading           {floor.read_bps / 2**20:8.0f} MiB/s")
-        print(f"  writing           {floor.write_bps / 2**20:8.0f} MiB/s")
-        print(f"  4 KiB requests    {floor.iops:8.0f} /s")
-        print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
-        print(f"  and that flush    {floor.flushed_iops:8.0f} writes/s, each flushed")
-        waits = f"{floor.loop_service_ns / 1e3:8.0f} us service time, with the program's own"
-        print(f"  one that waits    {waits}")
+        for line in _floor_lines(floor):
+            print(line)
         print(f"  {measured(floor)}")
         if not floor.quiet:
             print(
                 f"  measured while other programs used {floor.busy_share:.0%} of the processors: "
                 "penstock doctor --refresh on a quiet host"
             )
+
+
+def _floor_lines(floor: HostFloor) -> list[str]:
+    """The figures, of each transport in a column."""
+    columns = [f for f in (floor, floor.io_uring) if f is not None]
+    heads = ["/dev/fuse", "io_uring"][: len(columns)]
+    lines = [f"{'':20}{''.join(f'{head:>10}' for head in heads)}"] if len(columns) > 1 else []
+    for name, key, scale, unit in (
+        ("service time", "service_floor_ns", 1e3, "us, of the disk alone"),
+        ("reading", "read_bps", 2**20, "MiB/s"),
+        ("writing", "write_bps", 2**20, "MiB/s"),
+        ("4 KiB requests", "iops", 1, "/s"),
+        ("with programs", "loaded_iops", 1, "/s that keep it fully busy"),
+        ("and that flush", "flushed_iops", 1, "writes/s, each flushed"),
+        ("one that waits", "loop_service_ns", 1e3, "us service time, with the program's own"),
+    ):
+        values = "".join(f"{getattr(f, key) / scale:10.0f}" for f in columns)
+        lines.append(f"  {name:18}{values} {unit}")
+    return lines
 
 
 def measured(floor: HostFloor) -> str:

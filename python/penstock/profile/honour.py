@@ -18,6 +18,9 @@ _NICE = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 class HostLimits(Protocol):
     """What the host's own disk path can do at best (measured with a disk of no service time)."""
 
+    def of(self, profile: StorageProfile) -> HostLimits:
+        """The limits of the path that the profile's disk would use."""
+
     @property
     def service_floor_ns(self) -> float:
         """Shortest mean service time that can be kept, nanoseconds."""
@@ -55,6 +58,7 @@ def demands(
     `loaded`: what it can do while programs keep the disk fully busy, whose own processor time counts.
     """
     found = []
+    floor = floor.of(profile)
     for op, sequential in product(("read", "write"), (True, False)):
         kind = f"{'sequential' if sequential else 'random'} {op}s"
         shortest_ns, needs = floor.service_floor_ns, "the host needs"

@@ -240,6 +240,7 @@ class FuseDisk:
             **storage_facts(self.served.backing),
             "mount": storage_facts(self.mount),
             "compensation": self.served.compensation,
+            "transport": self.served.transport,
             "flushed_not_by": list(UNSEEN_SYNCS),
         }
 

@@ -18,10 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.emulate.disks.transport import DEVICE, IO_URING, missing, required
 from penstock.errors import PenstockError
 from penstock.host.busy import current_share
 from penstock.host.journal import Journal
 from penstock.host.processes import boot_id
+from penstock.profile.honour import demands
+from penstock.profile.model import StorageProfile
 from penstock.state import state_dir
 from penstock.version import version
 from penstock.writing import write_whole
@@ -48,6 +51,9 @@ _SERVICES_S = tuple(50e-6 * 1.25**n for n in range(18))
 QUIET = 0.25
 #: share of the measured ceilings that is promised
 _PROMISED = 0.8
+#: figures of which the smaller is better, and all
+_LEAST = ("service_floor_ns", "loop_service_ns")
+_FIGURES = (*_LEAST, "read_bps", "write_bps", "iops", "loaded_iops", "flushed_iops")
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,29 @@ class HostFloor:
     busy_share: float = 0.0
     measurements: float = field(default=1.0, compare=False)
     measured_s: float = field(default=0.0, compare=False)
+    #: the same over io_uring; None where that cannot be used. All else is of `/dev/fuse`.
+    io_uring: HostFloor | None = None
+
+    def transport(self, profile: StorageProfile) -> str:
+        """The transport of a profile's disk: `$PENSTOCK_TRANSPORT`, or the one that is faster while programs
+        keep the disk fully busy. `loop_service_ns` does not count: it is 24 times the difference of two
+        times, and spreads more than the transports differ."""
+        if self.io_uring is None:
+            return DEVICE
+        if (name := required()) is not None:
+            return name
+
+        def hardest(floor: HostFloor) -> tuple[float, float]:
+            alike = replace(floor, io_uring=None, loop_service_ns=0.0)
+            return demands(profile, alike, loaded=True)[0][0], -floor.loaded_iops
+
+        return IO_URING if hardest(self.io_uring) < hardest(self) else DEVICE
+
+    def of(self, profile: StorageProfile) -> HostFloor:
+        """The floors over the transport that is faster for a profile."""
+        if self.io_uring is not None and self.transport(profile) == IO_URING:
+            return self.io_uring
+        return self
 
     @property
     def quiet(self) -> bool:
@@ -96,23 +125,32 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
     if found is not None and not refresh and (found.quiet or current_share() > QUIET):
         return found
     busy_share = current_share()
-    made = {"busy_share": busy_share, "measured_s": time.time()}
-    floor = replace(_measure(journal or Journal()), **made)
+    made: dict[str, Any] = {"busy_share": busy_share, "measured_s": time.time()}
+    journal = journal or Journal()
+    floor = replace(_measure(journal), **made)
+    if not missing():
+        with contextlib.suppress(PenstockError):
+            floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **made))
     if found is not None:
-        floor = HostFloor(
-            service_floor_ns=min(floor.service_floor_ns, found.service_floor_ns),
-            read_bps=max(floor.read_bps, found.read_bps),
-            write_bps=max(floor.write_bps, found.write_bps),
-            iops=max(floor.iops, found.iops),
-            loop_service_ns=min(floor.loop_service_ns, found.loop_service_ns),
-            loaded_iops=max(floor.loaded_iops, found.loaded_iops),
-            flushed_iops=max(floor.flushed_iops, found.flushed_iops),
-            busy_share=min(floor.busy_share, found.busy_share),
-            measurements=found.measurements + 1,
-            measured_s=floor.measured_s,
-        )
+        floor = _best(floor, found)
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
+
+
+def _best(new: HostFloor, old: HostFloor) -> HostFloor:
+    """The better of two measurements, for each figure."""
+    better = {
+        name: (min if name in _LEAST else max)(getattr(new, name), getattr(old, name))
+        for name in _FIGURES
+    }
+    both = new.io_uring and old.io_uring and _best(new.io_uring, old.io_uring)
+    return HostFloor(
+        **better,
+        busy_share=min(new.busy_share, old.busy_share),
+        measurements=old.measurements + 1,
+        measured_s=new.measured_s,
+        io_uring=both or new.io_uring,
+    )
 
 
 def kept_floor() -> HostFloor | None:
@@ -132,7 +170,14 @@ def _kept(path: Path, key: dict[str, str]) -> HostFloor | None:
         or names.keys() - record.keys()
     ):
         return None
-    return HostFloor(**{name: float(record[name]) for name in names})
+    return _floor(record)
+
+
+def _floor(record: dict[str, Any]) -> HostFloor:
+    rings = record["io_uring"]
+    numbers = {name: record[name] for name in HostFloor.__dataclass_fields__}
+    values: dict[str, Any] = {name: float(v) for name, v in numbers.items() if name != "io_uring"}
+    return HostFloor(**values, io_uring=_floor(rings) if rings else None)
 
 
 def _disk(name: str, service_s: float, servers: int = 64) -> dict[str, Any]:
@@ -150,7 +195,7 @@ def _disk(name: str, service_s: float, servers: int = 64) -> dict[str, Any]:
     }
 
 
-def _measure(journal: Journal) -> HostFloor:
+def _measure(journal: Journal, transport: str = DEVICE) -> HostFloor:
     from penstock.emulate.disks.server import DiskServer
     from penstock.host.directories import make_directory, remove_directory
 
@@ -170,7 +215,10 @@ def _measure(journal: Journal) -> HostFloor:
             def disk(service_s: float, servers: int = 64) -> Iterator[None]:
                 profile = _disk("floor", service_s, servers)
                 at = (where / "mount", where / "backing")
-                server.add("floor", *at, profile, calibrate=service_s > 0)
+                calibrate = service_s > 0
+                up = server.add("floor", *at, profile, calibrate=calibrate, transport=transport)
+                if up.transport != transport:
+                    raise PenstockError(f"the kernel does not offer {transport}")
                 try:
                     yield
                 finally:
@@ -218,7 +266,7 @@ def _shortest(got: Callable[[float], float]) -> float:
     return _SERVICES_S[first]
 
 
-def _alone(path: Path) -> dict[str, float]:
+def _alone(path: Path) -> dict[str, Any]:
     """All but the closed loop, the best of several passes: what else the host was doing is not its floor."""
     fd = os.open(path, os.O_RDWR | os.O_DIRECT)
     try:

@@ -55,6 +55,7 @@ def up(
     shared: bool = False,
     volatile: bool = False,
     seed: int = 0,
+    transport: str | None = None,
 ) -> dict[str, Any]:
     """Puts a disk up and gives its description; options as of `DiskServer.add`.
 
@@ -86,6 +87,7 @@ def up(
             shared=shared,
             volatile=volatile,
             seed=seed,
+            transport=transport,
         )
         try:
             disk = add()
@@ -112,6 +114,7 @@ def up(
         "pid": server.daemon.pid,
         "stats_file": str(disk.stats_file),
         "compensation": disk.compensation,
+        "transport": disk.transport,
         "warnings": warnings,
     }
 

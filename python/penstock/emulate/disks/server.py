@@ -11,10 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.emulate.disks import transport as transports
+from penstock.emulate.disks.floor import kept_floor
+from penstock.emulate.disks.transport import DEVICE, IO_URING, checked, missing, required
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Entry, Journal, Values
+from penstock.profile.model import StorageProfile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +44,8 @@ class EmulatedDisk:
     stats_file: Path
     #: path overhead taken off arrivals, by direction: base_ns, per_byte_ns
     compensation: dict[str, dict[str, float]]
+    #: how its requests come (`transport.TRANSPORTS`)
+    transport: str = DEVICE
 
 
 def dirty_bytes(memory_bytes: int | None) -> int:
@@ -91,6 +97,8 @@ class DiskServer:
         self._daemon: Daemon | None = None
         self._disks: dict[str, EmulatedDisk] = {}
         self._entries: dict[str, Entry] = {}
+        #: of disks whose power can be cut, for which the kernel goes on offering io_uring
+        self._offers: dict[str, Entry | None] = {}
 
     @property
     def daemon(self) -> Daemon:
@@ -143,6 +151,7 @@ class DiskServer:
         volatile: bool = False,
         patch: Mapping[str, Any] | None = None,
         run: str | None = None,
+        transport: str | None = None,
     ) -> EmulatedDisk:
         """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
 
@@ -154,8 +163,12 @@ class DiskServer:
         and nobody leaves there what acts on the host: setuid or setgid files, capabilities, devices.
         `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
         kept apart, so that `power_cut` can take it. `patch`: what is changed from the beginning.
-        Raises BadInput where a directory cannot be used, PenstockError where the host refuses.
+        `transport`: of its requests; None: as $PENSTOCK_TRANSPORT says, else the faster one by what was
+        measured of this host.
+        Raises BadInput where a directory or the transport cannot be used, PenstockError where the host
+        refuses.
         """
+        transport = _transport_of(transport, profile_object(profile), durable=durable)
         places = {
             "mount point": Path(mount).absolute(),
             "backing directory": Path(backing).absolute(),
@@ -165,7 +178,10 @@ class DiskServer:
         mount_path, backing_path = places.values()
         daemon = self.daemon
         entry = self._journal.plan("mount", mount_path, run=run or self._run)
+        offered = contextlib.ExitStack()
         try:
+            if transport == IO_URING:
+                self._offer(disk_id, offered, run or self._run, stays=volatile)
             answer = daemon.call(
                 "add",
                 disk_id=disk_id,
@@ -186,6 +202,7 @@ class DiskServer:
                 shared=shared,
                 volatile=volatile,
                 patch=None if patch is None else dict(patch),
+                transport=transport,
             )
             self._journal.done(entry, disk_id=disk_id)
             if self._config["outlive_owner"]:
@@ -196,7 +213,11 @@ class DiskServer:
                     daemon.call("remove", disk_id=disk_id, hurry=True)
             if not _is_mounted(mount_path, entry.token):
                 self._journal.undone(entry)
+            offered.close()
+            self._withdraw(disk_id)
             raise
+        finally:
+            offered.close()
         disk = EmulatedDisk(
             disk_id=disk_id,
             mount=mount_path,
@@ -204,6 +225,7 @@ class DiskServer:
             device=(int(answer["dev"][0]), int(answer["dev"][1])),
             stats_file=Path(str(self._config["stats_dir"])) / f"{disk_id}.stats",
             compensation=answer["compensation"],
+            transport=answer["transport"],
         )
         self._disks[disk_id] = disk
         self._entries[disk_id] = entry
@@ -309,6 +331,7 @@ class DiskServer:
         With `hurry`, what is still to be written back takes no time of the disk's.
         """
         answer = self.daemon.call("remove", disk_id=disk_id, hurry=hurry)
+        self._withdraw(disk_id)
         self._disks.pop(disk_id, None)
         entry = self._entries.pop(disk_id, None)
         if entry is not None:
@@ -325,16 +348,51 @@ class DiskServer:
             self._daemon.stop()
             self._daemon = None
         self._disks.clear()
+        for disk_id in list(self._offers):
+            self._withdraw(disk_id)
         for disk_id in list(self._entries):
             entry = self._entries.pop(disk_id)
             if not _is_mounted(Path(entry.target), entry.token):
                 self._journal.undone(entry)
+
+    def _offer(
+        self, disk_id: str, while_added: contextlib.ExitStack, run: str | None, *, stays: bool
+    ) -> None:
+        """Lets the kernel offer io_uring while a disk is put up; until the disk is taken down if it `stays`,
+        because after a power cut it is mounted again."""
+        while_added.enter_context(transports.locked())
+        entry = transports.offer(self._journal, run)
+        if stays:
+            self._offers[disk_id] = entry
+        else:
+            while_added.callback(transports.withdraw, entry, self._journal)
+
+    def _withdraw(self, disk_id: str) -> None:
+        if (entry := self._offers.pop(disk_id, None)) is not None:
+            with transports.locked():
+                transports.withdraw(entry, self._journal)
 
     def __enter__(self) -> DiskServer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _transport_of(asked: str | None, profile: Mapping[str, Any], *, durable: bool) -> str:
+    """The transport of a new disk. Raises BadInput if it is asked for and cannot be used here.
+
+    The thread of a ring is not to wait for the host's disk, as flushes of a durable disk do.
+    """
+    chosen = checked(asked, "transport") if asked else required()
+    if chosen is not None:
+        if chosen == IO_URING and (why := missing()):
+            raise BadInput(f"transport: found {chosen}, but {why}; expected {DEVICE}")
+        return chosen
+    floor = kept_floor()
+    if durable or floor is None or missing():
+        return DEVICE
+    return floor.transport(StorageProfile.from_dict(dict(profile)))
 
 
 NO_COMPENSATION = {

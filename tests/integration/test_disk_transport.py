@@ -1,0 +1,128 @@
+"""Disks over io_uring: many requests in progress, power cuts, a server that dies, a kernel that refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.disks import transport
+from penstock.emulate.disks.transport import DEVICE, IO_URING, SETTING, missing
+from penstock.errors import BadInput
+from penstock.host.mounts import mounts_at
+from penstock.host.undo import undo
+from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
+
+pytestmark = HOST
+_LACKING = missing()
+rings = pytest.mark.skipif(bool(_LACKING), reason=f"kernel: {_LACKING}")
+
+
+def ring_threads(pid: int) -> int:
+    names = [(p / "comm").read_text() for p in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(name.startswith("ring-") for name in names)
+
+
+@rings
+def test_requests_come_over_io_uring_and_the_setting_is_restored(bench: Bench) -> None:
+    before = SETTING.read_text()
+    bench.up(flat(0.0), transport=IO_URING)
+    assert bench.server.disks["d"].transport == IO_URING
+    assert [d["transport"] for d in bench.server.list()] == [IO_URING]
+    assert ring_threads(bench.server.daemon.pid) == len(os.sched_getaffinity(0))
+    assert SETTING.read_text() == before
+    path = bench.file("f", 3 * MIB)
+    assert path.read_bytes() == (bench.backing / "f").read_bytes()
+    data = os.urandom(2 * MIB + 5)
+    path.write_bytes(data)
+    os.sync()
+    assert (bench.backing / "f").read_bytes() == data
+    bench.server.remove("d")
+    assert ring_threads(bench.server.daemon.pid) == 0
+
+
+@rings
+def test_more_requests_wait_than_a_queue_has_entries(bench: Bench) -> None:
+    """600 threads wait at one processor's queue, whose entries are fewer."""
+    bench.up(flat(0.02, servers=600), transport=IO_URING, calibrate=False)
+    path = bench.file("f", 600 * 4096)
+    content = (bench.backing / "f").read_bytes()
+    start = threading.Barrier(600)
+    cpu = min(os.sched_getaffinity(0))
+
+    def read(page: int) -> bytes:
+        os.sched_setaffinity(0, {cpu})
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            start.wait(60)
+            return os.pread(fd, 4096, page * 4096)
+        finally:
+            os.close(fd)
+
+    with ThreadPoolExecutor(600) as pool:
+        pages = list(pool.map(read, range(600)))
+    assert b"".join(pages) == content
+
+
+@rings
+def test_a_mount_after_a_power_cut_uses_io_uring_again(bench: Bench) -> None:
+    before = SETTING.read_text()
+    bench.up(flat(0.0), transport=IO_URING, volatile=True)
+    (bench.mount / "f").write_bytes(b"x" * 100)
+    bench.server.power_cut("d")
+    assert [d["transport"] for d in bench.server.list()] == [IO_URING]
+    assert os.listdir(bench.mount) == []
+    bench.server.remove("d")
+    assert SETTING.read_text() == before
+
+
+@rings
+def test_undo_after_the_server_was_killed(bench: Bench) -> None:
+    before = SETTING.read_text()
+    bench.up(flat(1.0), transport=IO_URING, volatile=True, calibrate=False)
+    path = bench.file("f", MIB)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    failed: list[OSError] = []
+
+    def wait() -> None:
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.readv(fd, [memoryview(bytearray(8192))])
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    os.kill(bench.server.daemon.pid, signal.SIGKILL)
+    bench.server.daemon.hang_up()
+    undo(bench.journal, own=True)
+    thread.join(20)
+    with contextlib.suppress(ConnectionError):
+        os.close(fd)
+    assert not thread.is_alive()
+    assert not mounts_at(bench.mount)
+    assert bench.journal.open_entries() == []
+    assert SETTING.read_text() == before
+
+
+@rings
+def test_a_kernel_that_does_not_offer_it_serves_by_the_device(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if SETTING.read_text().strip() == "Y":
+        pytest.skip("kernel: it offers io_uring to all mounts here")
+    monkeypatch.setattr(transport, "offer", lambda journal, run: None)
+    bench.up(flat(0.0), transport=IO_URING)
+    assert bench.server.disks["d"].transport == DEVICE
+    path = bench.file("f", MIB)
+    assert path.read_bytes() == (bench.backing / "f").read_bytes()
+
+
+def test_an_unknown_transport_is_refused(bench: Bench) -> None:
+    with pytest.raises(BadInput, match="transport: found 'tcp'; expected device or io_uring"):
+        bench.up(flat(0.0), transport="tcp")
