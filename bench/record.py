@@ -27,7 +27,7 @@ RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
 INTERVAL = "95 % interval"
 #: what a result may depend on
-CODE = ("python", "crates", "bench", "studies", ":!bench/results")
+CODE = ("python", "crates", "vendor", "bench", "studies", ":!bench/results")
 FACTS = ("cpu_model", "cpus_allowed", "memory_bytes", "kernel", "virtual", "load_average")
 
 Row = dict[str, Any]

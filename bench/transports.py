@@ -1,0 +1,167 @@
+"""The transports of the disk server beside each other: `/dev/fuse` and io_uring.
+
+Two parts, in which every round runs each case over both transports in random order:
+
+- ceilings: fio on a disk of no service time, in tmpfs. Rate, median latency, processor time of the server for
+  each request.
+- programs: 16 threads that each wait for a direct read of 4 KiB, or for a flushed write, on disks with
+  constant service times and 16 servers; share of the promised rate that they get.
+
+    python bench/transports.py [--quick] [--rounds N]
+
+Status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, or large transfers are slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import record
+from bench.disk_ceiling import PROFILE, cpu_s, fio
+from penstock import _native
+from penstock.emulate.disks.server import DiskServer
+from penstock.emulate.disks.transport import TRANSPORTS, missing
+from penstock.host.journal import Journal
+
+BYTES = 64 << 20
+THREADS = 16
+MANY = "4 KiB random read, 16 threads"
+LARGE = ("1 MiB sequential read", "1 MiB sequential write")
+_TOGETHER = {"bs": "4k", "ioengine": "psync", "numjobs": THREADS}
+CASES: dict[str, dict[str, Any]] = {
+    MANY: _TOGETHER | {"rw": "randread"},
+    "4 KiB random write, 16 threads": _TOGETHER | {"rw": "randwrite"},
+    "4 KiB random read, depth 1": {"rw": "randread", "bs": "4k", "ioengine": "psync"},
+    "4 KiB random read, depth 64": {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "iodepth": 64},
+    LARGE[0]: {"rw": "read", "bs": "1m", "ioengine": "psync"},
+    LARGE[1]: {"rw": "write", "bs": "1m", "ioengine": "psync"},
+}  # fmt: skip
+SERVICES_S = (100e-6, 150e-6, 200e-6, 300e-6)
+LOOP_S = 0.15
+LEAST_RATIO, LARGE_RATIO = 1.8, 1.0
+
+Found = dict[tuple[str, str, str], list[float]]
+
+
+def ceilings(rounds: int, runtime_s: float) -> Found:
+    """Figures of fio by case, transport and metric."""
+    found: Found = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
+        base = Path(place)
+        with DiskServer(Journal(), base / "state") as server:
+            for name in TRANSPORTS:
+                mount, backing = base / f"{name}-mount", base / f"{name}-backing"
+                mount.mkdir()
+                backing.mkdir()
+                (backing / "f").write_bytes(b"\1" * BYTES)
+                server.add(name, mount, backing, PROFILE, calibrate=False, transport=name)
+            for _ in range(rounds):
+                turns = [(case, name) for case in CASES for name in TRANSPORTS]
+                random.shuffle(turns)
+                for case, name in turns:
+                    before = cpu_s(server.daemon.pid)
+                    options = CASES[case] | {"group_reporting": 1, "thread": 1}
+                    figures = fio(
+                        base / f"{name}-mount" / "f", True, runtime_s, options, f"{BYTES}"
+                    )
+                    used_s = cpu_s(server.daemon.pid) - before
+                    per_request = used_s / max(figures["iops"] * runtime_s, 1) * 1e6
+                    small = options["bs"] == "4k"
+                    for metric, value in (
+                        ("rate", figures["iops"] if small else figures["bps"]),
+                        ("p50", figures["p50_ns"] / 1e3),
+                        ("server CPU per request", per_request),
+                    ):
+                        found.setdefault((case, name, metric), []).append(value)
+    return found
+
+
+def programs(rounds: int) -> Found:
+    """Share of the promised rate by case and transport."""
+    found: Found = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-transports-") as place:
+        base = Path(place)
+        mount, backing = base / "mount", base / "backing"
+        mount.mkdir()
+        backing.mkdir()
+        (backing / "f").write_bytes(b"\1" * BYTES)
+        own = [f"own-{n}" for n in range(THREADS)]
+        for name in own:
+            (backing / name).write_bytes(b"\1" * (1 << 20))
+        with DiskServer(Journal(), base / "state") as server:
+            for _ in range(rounds):
+                turns = [(s, name) for s in SERVICES_S for name in TRANSPORTS]
+                random.shuffle(turns)
+                for service_s, name in turns:
+                    constant = {"overhead": {"kind": "constant", "value_s": service_s}}
+                    both = {"sequential": constant, "random": constant}
+                    profile = PROFILE | {
+                        "servers": THREADS,
+                        "read": both,
+                        "write": both,
+                        "flush": constant,
+                    }
+                    server.add("d", mount, backing, profile, transport=name)
+                    reads = _native.disk_closed_loop(mount / "f", BYTES, THREADS, LOOP_S)
+                    writes = _native.disk_flushed_writes([mount / n for n in own], 1 << 20, LOOP_S)
+                    server.remove("d")
+                    for what, done, takes_s in (
+                        ("reads", reads, service_s),
+                        ("flushed writes", writes, 2 * service_s),
+                    ):
+                        case = f"{what}, 16 programs, {service_s * 1e6:.0f} us"
+                        share = done / LOOP_S * takes_s / THREADS
+                        found.setdefault((case, name, "share of the promised rate"), []).append(
+                            share
+                        )
+    return found
+
+
+def ratios(found: Found, case: str) -> list[float]:
+    """Rate over io_uring by that over the device, of each round."""
+    rings, device = (found[case, name, "rate"] for name in ("io_uring", "device"))
+    return [r / d for r, d in zip(rings, device, strict=True)]
+
+
+def main() -> int:
+    """Measures both parts and prints a line for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="two rounds of half a second")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--runtime", type=float, default=1.5, help="seconds per case and transport")
+    record.option(parser)
+    arguments = parser.parse_args()
+    if why := missing():
+        print(f"io_uring: {why}", file=sys.stderr)
+        return 1
+    rounds, runtime_s = (2, 0.5) if arguments.quick else (arguments.rounds, arguments.runtime)
+    found = ceilings(rounds, runtime_s) | programs(rounds)
+    units = {"rate": "1/s", "p50": "us", "server CPU per request": "us"}
+    rows = []
+    for (case, name, metric), values in sorted(found.items()):
+        unit = "B/s" if metric == "rate" and case in LARGE else units.get(metric, "1")
+        made = record.row(case, name, metric, values, unit)
+        rows.append(made)
+        spread = f"({made['low']:.3f}-{made['high']:.3f})"
+        print(f"{case:35} {name:9} {metric:27} {made['value']:14.3f} {spread} {unit}")
+    failed = False
+    for case, least in ((MANY, LEAST_RATIO), *((case, LARGE_RATIO) for case in LARGE)):
+        made = record.row(case, "io_uring", "rate by that of device", ratios(found, case), "1")
+        made = record.at_least(made, least)
+        rows.append(made)
+        failed |= made["value"] < least
+        times = f"{made['value']:.2f} times the rate of /dev/fuse"
+        print(f"{case}: {times} ({made['bar']}: {made['verdict']})")
+    record.keep(arguments.record, rows, {})
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
