@@ -33,6 +33,7 @@ PARTS = {
     "Hostile and foreign input": ("fuzz", "imports"),
     "Emulated disks": (
         "disk_ceiling",
+        "transports",
         "crosscheck",
         "application",
         "validation_grid",
@@ -66,6 +67,7 @@ PARTS = {
         "designs",
         "design_claims",
         "effect_intervals",
+        "answers_under_load",
         "identical",
         "sequential",
         "nfs_wan",
