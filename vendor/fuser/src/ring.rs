@@ -4,8 +4,8 @@
 //! and the payload of a request. An entry is registered once by a command in an io_uring; the command completes
 //! when a request is in the entry. The next command returns the reply and fetches the next request.
 //!
-//! One thread serves one ring, which has the queue of one processor that this process may use, and a share of the
-//! queues of all others. The thread may run on any processor: bound to its own, it takes the time of the program
+//! One thread serves one ring, which has the queue of one processor that this process may use (more on hosts with
+//! many processors), and a share of the queues of all others. The thread may run on any processor: bound to its own, it takes the time of the program
 //! that waits there, and the kernel wakes that program on another. Replies of other threads are handed to the ring's thread, because the kernel
 //! delivers the next request to the thread that submitted the command.
 //!
@@ -83,6 +83,10 @@ const SHORT_AT: usize = 1024;
 const SHORT: usize = 1024;
 /// Offset of the iovec of an entry, in its first page.
 const IOVEC_AT: usize = 512;
+/// Rings, and threads, of a session at most.
+const MOST_RINGS: usize = 16;
+/// Entries of a ring at most; the kernel has room for twice as many submissions.
+const MOST_ENTRIES: usize = 16_384;
 /// Marks the completion that wakes the thread.
 const WAKE: u64 = u64::MAX;
 
@@ -389,11 +393,11 @@ pub(crate) fn layout() -> io::Result<Vec<Vec<u16>>> {
     if own.is_empty() {
         own.push(0);
     }
-    let mut rings: Vec<Vec<u16>> = own.iter().map(|&cpu| vec![cpu as u16]).collect();
-    let others = (0..possible).filter(|cpu| !own.contains(cpu));
-    for (number, cpu) in others.enumerate() {
-        let ring = number % rings.len();
-        rings[ring].push(cpu as u16);
+    let others: Vec<usize> = (0..possible).filter(|cpu| !own.contains(cpu)).collect();
+    let mut rings = vec![Vec::new(); own.len().min(MOST_RINGS)];
+    let count = rings.len();
+    for (number, cpu) in own.into_iter().chain(others).enumerate() {
+        rings[number % count].push(cpu as u16);
     }
     Ok(rings)
 }
@@ -651,7 +655,8 @@ pub(crate) fn serve<FS: Filesystem>(
     ready: &SyncSender<io::Result<()>>,
 ) -> io::Result<()> {
     let begin = || -> io::Result<Served<'_, FS>> {
-        let entries = usize::from(rings.depth.max(1)) * qids.len();
+        let depth = usize::from(rings.depth).min(MOST_ENTRIES / qids.len());
+        let entries = depth.max(1) * qids.len();
         let queues = Arc::new(Queues::new(entries, payload)?);
         let mut served = Served {
             ring: new_ring(entries as u32 + 1)?,
