@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -84,27 +86,31 @@ def test_a_mount_after_a_power_cut_uses_io_uring_again(bench: Bench) -> None:
 @rings
 def test_undo_after_the_server_was_killed(bench: Bench) -> None:
     before = SETTING.read_text()
-    bench.up(flat(1.0), transport=IO_URING, volatile=True, calibrate=False)
+    bench.up(flat(30.0), transport=IO_URING, volatile=True, calibrate=False)
     path = bench.file("f", MIB)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     failed: list[OSError] = []
 
     def wait() -> None:
         try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.readv(fd, [memoryview(bytearray(8192))])
+            os.preadv(fd, [mmap.mmap(-1, 4096)], 0)
         except OSError as error:
             failed.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
+    end = time.monotonic() + 20
+    while not bench.server.daemon.call("list")["waiting"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     os.kill(bench.server.daemon.pid, signal.SIGKILL)
     bench.server.daemon.hang_up()
     undo(bench.journal, own=True)
     thread.join(20)
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):
         os.close(fd)
     assert not thread.is_alive()
+    assert failed
     assert not mounts_at(bench.mount)
     assert bench.journal.open_entries() == []
     assert SETTING.read_text() == before
