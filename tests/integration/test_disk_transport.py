@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import signal
 import threading
 import time
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.emulate.disks import transport
 from penstock.emulate.disks.transport import DEVICE, IO_URING, SETTING, missing
 from penstock.errors import BadInput
 from penstock.host.mounts import mounts_at
@@ -117,12 +117,12 @@ def test_undo_after_the_server_was_killed(bench: Bench) -> None:
 
 
 @rings
-def test_a_kernel_that_does_not_offer_it_serves_by_the_device(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if SETTING.read_text().strip() == "Y":
-        pytest.skip("kernel: it offers io_uring to all mounts here")
-    monkeypatch.setattr(transport, "offer", lambda journal, run: None)
+def test_a_disk_whose_rings_cannot_be_set_up_uses_the_device(bench: Bench) -> None:
+    bench.up(flat(0.0), transport=DEVICE)
+    bench.server.remove("d")
+    pid = bench.server.daemon.pid
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + 100 * MIB, resource.RLIM_INFINITY))
     bench.up(flat(0.0), transport=IO_URING)
     assert bench.server.disks["d"].transport == DEVICE
     path = bench.file("f", MIB)

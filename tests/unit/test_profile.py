@@ -133,6 +133,9 @@ class _Host:
     loaded_iops: float = 30_000
     flushed_iops: float = 15_000
 
+    def of(self, profile: StorageProfile) -> _Host:
+        return self
+
 
 def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale() -> None:
     host, ssd = _Host(), load_profile("sata-ssd")
