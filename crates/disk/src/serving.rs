@@ -47,6 +47,7 @@ fn rings_of(disk: &Arc<Disk>, timers: Timers) -> Rings {
     let goes_first = disk.goes_first();
     Rings {
         depth: RING_DEPTH,
+        bound: !goes_first,
         pacer: Box::new(move |waker| {
             be_punctual();
             if goes_first {

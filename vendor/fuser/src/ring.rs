@@ -5,8 +5,7 @@
 //! when a request is in the entry. The next command returns the reply and fetches the next request.
 //!
 //! One thread serves one ring, which has the queue of one processor that this process may use (more on hosts with
-//! many processors), and a share of the queues of all others. The thread may run on any processor: bound to its own, it takes the time of the program
-//! that waits there, and the kernel wakes that program on another. Replies of other threads are handed to the ring's thread, because the kernel
+//! many processors), and a share of the queues of all others. Replies of other threads are handed to the ring's thread, because the kernel
 //! delivers the next request to the thread that submitted the command.
 //!
 //! Forgets and interrupts still arrive through `/dev/fuse`.
@@ -121,6 +120,9 @@ impl Pacer for NoWork {
 pub struct Rings {
     /// Entries of each queue: requests that may be in progress at once, per processor.
     pub depth: u16,
+    /// Binds the thread of a ring to the processor of its first queue. Good for threads that reply at once: the
+    /// program that waits runs there next. Bad for threads that wait for a time: they take it from the program.
+    pub bound: bool,
     /// Makes the pacer of a ring, in the thread that serves it. The waker wakes that thread.
     pub pacer: Box<dyn Fn(Waker) -> Box<dyn Pacer> + Send + Sync>,
 }
@@ -377,6 +379,16 @@ fn own_processors() -> Vec<usize> {
         (0..libc::CPU_SETSIZE as usize)
             .filter(|&cpu| libc::CPU_ISSET(cpu, &set))
             .collect()
+    }
+}
+
+/// Binds the calling thread to a processor. Where that fails, it runs anywhere.
+fn stay_on(cpu: u16) {
+    // SAFETY: a zeroed set of the stated size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu.into(), &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
 }
 
@@ -655,6 +667,9 @@ pub(crate) fn serve<FS: Filesystem>(
     ready: &SyncSender<io::Result<()>>,
 ) -> io::Result<()> {
     let begin = || -> io::Result<Served<'_, FS>> {
+        if let (true, Some(&cpu)) = (rings.bound, qids.first()) {
+            stay_on(cpu);
+        }
         let depth = usize::from(rings.depth).min(MOST_ENTRIES / qids.len());
         let entries = depth.max(1) * qids.len();
         let queues = Arc::new(Queues::new(entries, payload)?);
