@@ -15,10 +15,17 @@ import numpy as np
 import pytest
 
 from penstock.analyse.fidelity import is_valid
-from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.integration.disk_bench import (  # noqa: F401 - fixtures
+    BOTH_TRANSPORTS,
+    HOST,
+    Bench,
+    each_transport,
+    flat,
+    one_bench,
+)
 
 # What is planted is found the first time, however busy the host is, or it is not found.
-pytestmark = [pytest.mark.timed, *HOST]
+pytestmark = [pytest.mark.timed, *HOST, BOTH_TRANSPORTS]
 MIB = 1 << 20
 SECONDS = 4.0
 

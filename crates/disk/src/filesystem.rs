@@ -14,7 +14,6 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
-use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::{
@@ -24,6 +23,7 @@ use crate::calibration;
 use crate::directory::OpenDirectory;
 use crate::handle::{c_name, component};
 use crate::open_file::Reading;
+use crate::timer::arrival_ns;
 use crate::tree::Tree;
 
 /// The mount is the only way to its files while it is up, so what the kernel knows stays true.
@@ -331,7 +331,7 @@ impl Filesystem for Tree {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let arrival_ns = now_ns();
+        let arrival_ns = arrival_ns();
         if inode.0 == calibration::INODE {
             self.calibration_answer(0, arrival_ns, move || reply.data(calibration::zeros(size)));
             return;
@@ -371,7 +371,7 @@ impl Filesystem for Tree {
         lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let arrival_ns = now_ns();
+        let arrival_ns = arrival_ns();
         let size = data.len() as u32;
         if inode.0 == calibration::INODE {
             self.calibration_answer(1, arrival_ns, move || reply.written(size));
@@ -455,7 +455,7 @@ impl Filesystem for Tree {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let arrival_ns = now_ns();
+        let arrival_ns = arrival_ns();
         if inode.0 == calibration::INODE {
             reply.ok();
             return;
@@ -474,7 +474,7 @@ impl Filesystem for Tree {
         reply: ReplyEmpty,
     ) {
         self.service
-            .flush(None, request.pid(), now_ns(), done(reply));
+            .flush(None, request.pid(), arrival_ns(), done(reply));
     }
 
     fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

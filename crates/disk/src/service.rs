@@ -17,7 +17,7 @@ use crate::file_names::NO_FILE;
 use crate::gate::{error, FAULTS, OFF, VOLATILE};
 use crate::open_file::{place, Buffers, OpenFile, Reading};
 use crate::ticket::{Target, Ticket};
-use crate::timer::Timers;
+use crate::timer::{when_sent, Timers};
 
 /// A disk, the timers that answer for it, and buffers.
 #[derive(Clone)]
@@ -82,10 +82,12 @@ impl Service {
             }
             // What is due waits for no book-keeping.
             answer();
-            // Sending is part of the way through the kernel, which has been taken off the arrival;
-            // what it took beyond that is the server's lateness.
-            let sent_ns = now_ns().saturating_sub(u64::from(ticket.record.compensation_ns));
-            disk.complete(ticket, now.max(sent_ns));
+            when_sent(move |sent_ns| {
+                // Sending is part of the way through the kernel, which has been taken off the arrival;
+                // what it took beyond that is the server's lateness.
+                let sent_ns = sent_ns.saturating_sub(u64::from(ticket.record.compensation_ns));
+                disk.complete(ticket, now.max(sent_ns));
+            });
         });
     }
 

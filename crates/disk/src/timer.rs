@@ -6,7 +6,7 @@
 //! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
 //! as long as nineteen of twenty sleeps are too long.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -168,6 +168,8 @@ impl Timers {
             ring,
             spin_ns: FIRST_SPIN_NS,
             wake_ns: None,
+            looked_ns: now_ns(),
+            look_ns: 0,
         }
     }
 
@@ -210,6 +212,39 @@ impl Ring {
 
 thread_local! {
     static OWN_RING: RefCell<Option<Arc<Ring>>> = const { RefCell::new(None) };
+    /// Since when requests may have waited to be seen; 0: they are seen at once.
+    static UNSEEN_SINCE_NS: Cell<u64> = const { Cell::new(0) };
+    /// When the ring's thread last looked for requests; 0 in other threads.
+    static LOOKED_NS: Cell<u64> = const { Cell::new(0) };
+    /// What is done once the replies of the ring have been returned.
+    static AFTERWARDS: RefCell<Vec<Afterwards>> = const { RefCell::new(Vec::new()) };
+}
+
+type Afterwards = Box<dyn FnOnce(u64)>;
+
+/// A ring's thread that did not look for requests for so long may have let one wait.
+const UNSEEN_NS: u64 = 500_000;
+/// Looking takes longer than this if it waited: then nothing had come before.
+const LOOK_NS: u64 = 50_000;
+
+/// When a request arrived that is dispatched now: at the earliest, where the thread was held up before.
+pub(crate) fn arrival_ns() -> u64 {
+    let (now, looked_ns) = (now_ns(), LOOKED_NS.get());
+    match UNSEEN_SINCE_NS.get() {
+        0 if looked_ns > 0 && now > looked_ns + UNSEEN_NS => looked_ns,
+        0 => now,
+        since_ns => since_ns,
+    }
+}
+
+/// Does `book` when the reply that was just given is sent: now, or once the calling thread's ring has returned it.
+/// Told that time.
+pub(crate) fn when_sent(book: impl FnOnce(u64) + 'static) {
+    if OWN_RING.with_borrow(Option::is_some) {
+        AFTERWARDS.with_borrow_mut(|all| all.push(Box::new(book)));
+    } else {
+        book(now_ns());
+    }
 }
 
 /// Puts a reply at the ring that the calling thread serves; returns it if there is none.
@@ -229,10 +264,13 @@ pub struct RingTimer {
     spin_ns: u64,
     /// Until when the thread was to wait.
     wake_ns: Option<u64>,
+    /// When the thread last looked for requests, and when it began to look again.
+    looked_ns: u64,
+    look_ns: u64,
 }
 
-impl Pacer for RingTimer {
-    fn work(&mut self) -> Pause {
+impl RingTimer {
+    fn pause(&mut self) -> Pause {
         let mut now = now_ns();
         if let Some(overslept_ns) = self.wake_ns.take().and_then(|wake| now.checked_sub(wake)) {
             self.spin_ns = spin_after(self.spin_ns, overslept_ns);
@@ -247,8 +285,14 @@ impl Pacer for RingTimer {
                     now = now_ns();
                     continue;
                 }
-                Err(Some(due_ns)) => due_ns,
-                Err(None) => return Pause::Forever,
+                Err(due_ns) => due_ns,
+            };
+            if AFTERWARDS.with_borrow(|all| !all.is_empty()) {
+                // replies first, then the books
+                return Pause::Poll;
+            }
+            let Some(due_ns) = due_ns else {
+                return Pause::Forever;
             };
             let wake_ns = due_ns.saturating_sub(self.spin_ns);
             if wake_ns <= now {
@@ -256,6 +300,30 @@ impl Pacer for RingTimer {
             }
             self.wake_ns = Some(wake_ns);
             return Pause::For(Duration::from_nanos(wake_ns - now));
+        }
+    }
+}
+
+impl Pacer for RingTimer {
+    fn work(&mut self) -> Pause {
+        let pause = self.pause();
+        self.look_ns = now_ns();
+        pause
+    }
+
+    fn looked(&mut self) {
+        let now = now_ns();
+        let held_up = self.look_ns.saturating_sub(self.looked_ns) > UNSEEN_NS;
+        let at_once = now.saturating_sub(self.look_ns) < LOOK_NS;
+        UNSEEN_SINCE_NS.set(if held_up && at_once {
+            self.looked_ns
+        } else {
+            0
+        });
+        self.looked_ns = now;
+        LOOKED_NS.set(now);
+        for book in AFTERWARDS.take() {
+            book(now);
         }
     }
 }

@@ -102,8 +102,11 @@ pub enum Pause {
 
 /// Work of a ring's thread beside requests: replies that are due later.
 pub trait Pacer {
-    /// Does what is due; the result is how long the thread may wait.
+    /// Does what is due; the result is how long the thread may wait. Replies are returned afterwards.
     fn work(&mut self) -> Pause;
+
+    /// The thread has looked for requests, and is about to dispatch those that it found.
+    fn looked(&mut self) {}
 }
 
 /// A pacer without work.
@@ -628,6 +631,7 @@ impl<FS: Filesystem> Served<'_, FS> {
     fn serve(&mut self, pacer: &mut dyn Pacer) -> io::Result<()> {
         let mut batch = Vec::new();
         loop {
+            pacer.looked();
             let mut completed = std::mem::take(&mut self.completed);
             for (entry, result) in completed.drain(..) {
                 if entry == WAKE {
