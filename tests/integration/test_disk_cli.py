@@ -20,12 +20,12 @@ from penstock.emulate.disks import persistent
 from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
-from tests.integration.disk_bench import HOST
+from tests.integration.disk_bench import BOTH_TRANSPORTS, HOST, each_transport  # noqa: F401 - a fixture
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 from tests.unit.test_speed import FLOOR, keep
 
-pytestmark = HOST
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 
 
 @dataclass

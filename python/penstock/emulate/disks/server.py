@@ -181,7 +181,9 @@ class DiskServer:
         offered = contextlib.ExitStack()
         try:
             if transport == IO_URING:
-                self._offer(disk_id, offered, run or self._run, stays=volatile)
+                # a server that outlives this process has nobody to restore the setting
+                stays = volatile and not self._config["outlive_owner"]
+                self._offer(disk_id, offered, run or self._run, stays=stays)
             answer = daemon.call(
                 "add",
                 disk_id=disk_id,
@@ -291,7 +293,13 @@ class DiskServer:
         """Takes the power away and gives it back: what was not flushed is `lost` or `torn`, files that are
         open are dead, the mount is a new one. Gives what was lost. The disk must be volatile."""
         self.announce(disk_id, {"power_cut": mode})
-        answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
+        with contextlib.ExitStack() as offered:
+            over_ring = any(
+                d["disk_id"] == disk_id and d["transport"] == IO_URING for d in self.list()
+            )
+            if over_ring and disk_id not in self._offers:
+                self._offer(disk_id, offered, self._run, stays=False)
+            answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
         disk = self._disks.get(disk_id)
         if disk is not None:
             device = (int(answer["dev"][0]), int(answer["dev"][1]))
