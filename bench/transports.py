@@ -47,12 +47,12 @@ SERVICES_S = (100e-6, 150e-6, 200e-6, 300e-6)
 LOOP_S = 0.15
 LEAST_RATIO, LARGE_RATIO = 1.8, 1.0
 
-Found = dict[tuple[str, str, str], list[float]]
+Figures = dict[tuple[str, str, str], list[float]]
 
 
-def ceilings(rounds: int, runtime_s: float) -> Found:
+def ceilings(rounds: int, runtime_s: float) -> Figures:
     """Figures of fio by case, transport and metric."""
-    found: Found = {}
+    figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
         base = Path(place)
         with DiskServer(Journal(), base / "state") as server:
@@ -68,19 +68,17 @@ def ceilings(rounds: int, runtime_s: float) -> Found:
                 for case, name in turns:
                     before = cpu_s(server.daemon.pid)
                     options = CASES[case] | {"group_reporting": 1, "thread": 1}
-                    figures = fio(
-                        base / f"{name}-mount" / "f", True, runtime_s, options, f"{BYTES}"
-                    )
+                    job = fio(base / f"{name}-mount" / "f", True, runtime_s, options, f"{BYTES}")
                     used_s = cpu_s(server.daemon.pid) - before
-                    per_request = used_s / max(figures["iops"] * runtime_s, 1) * 1e6
+                    per_request = used_s / max(job["iops"] * runtime_s, 1) * 1e6
                     small = options["bs"] == "4k"
                     for metric, value in (
-                        ("rate", figures["iops"] if small else figures["bps"]),
-                        ("p50", figures["p50_ns"] / 1e3),
+                        ("rate", job["iops"] if small else job["bps"]),
+                        ("p50", job["p50_ns"] / 1e3),
                         ("server CPU per request", per_request),
                     ):
-                        found.setdefault((case, name, metric), []).append(value)
-    return found
+                        figures.setdefault((case, name, metric), []).append(value)
+    return figures
 
 
 def planted(runtime_s: float) -> bool:
@@ -104,9 +102,9 @@ def planted(runtime_s: float) -> bool:
     return rates["io_uring"] < 0.5 * rates["device"]
 
 
-def programs(rounds: int) -> Found:
+def programs(rounds: int) -> Figures:
     """Share of the promised rate by case and transport."""
-    found: Found = {}
+    figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="penstock-transports-") as place:
         base = Path(place)
         mount, backing = base / "mount", base / "backing"
@@ -139,15 +137,15 @@ def programs(rounds: int) -> Found:
                     ):
                         case = f"{what}, 16 programs, {service_s * 1e6:.0f} us"
                         share = done / LOOP_S * takes_s / THREADS
-                        found.setdefault((case, name, "share of the promised rate"), []).append(
+                        figures.setdefault((case, name, "share of the promised rate"), []).append(
                             share
                         )
-    return found
+    return figures
 
 
-def ratios(found: Found, case: str) -> list[float]:
+def ratios(figures: Figures, case: str) -> list[float]:
     """Rate over io_uring by that over the device, of each round."""
-    rings, device = (found[case, name, "rate"] for name in ("io_uring", "device"))
+    rings, device = (figures[case, name, "rate"] for name in ("io_uring", "device"))
     return [r / d for r, d in zip(rings, device, strict=True)]
 
 
@@ -163,27 +161,27 @@ def main() -> int:
         print(f"io_uring: {why}", file=sys.stderr)
         return 1
     rounds, runtime_s = (2, 0.5) if arguments.quick else (arguments.rounds, arguments.runtime)
-    found = ceilings(rounds, runtime_s) | programs(rounds)
+    figures = ceilings(rounds, runtime_s) | programs(rounds)
     units = {"rate": "1/s", "p50": "us", "server CPU per request": "us"}
     rows = []
-    for (case, name, metric), values in sorted(found.items()):
+    for (case, name, metric), values in sorted(figures.items()):
         unit = "B/s" if metric == "rate" and case in LARGE else units.get(metric, "1")
-        made = record.row(case, name, metric, values, unit)
-        rows.append(made)
-        spread = f"({made['low']:.3f}-{made['high']:.3f})"
-        print(f"{case:35} {name:9} {metric:27} {made['value']:14.3f} {spread} {unit}")
+        row = record.row(case, name, metric, values, unit)
+        rows.append(row)
+        spread = f"({row['low']:.3f}-{row['high']:.3f})"
+        print(f"{case:35} {name:9} {metric:27} {row['value']:14.3f} {spread} {unit}")
     failed = False
     for case, least in ((MANY, LEAST_RATIO), *((case, LARGE_RATIO) for case in LARGE)):
-        made = record.row(case, "io_uring", "rate by that of device", ratios(found, case), "1")
-        made = record.at_least(made, least)
-        rows.append(made)
-        failed |= made["value"] < least
-        times = f"{made['value']:.2f} times the rate of /dev/fuse"
-        print(f"{case}: {times} ({made['bar']}: {made['verdict']})")
-    found_it = planted(runtime_s)
-    print(f"planted: a disk of 60 us: {'found' if found_it else 'NOT FOUND'}")
-    record.keep(arguments.record, rows, {"a disk of 60 us": found_it})
-    return int(failed or not found_it)
+        row = record.row(case, "io_uring", "rate by that of device", ratios(figures, case), "1")
+        row = record.at_least(row, least)
+        rows.append(row)
+        failed |= row["value"] < least
+        times = f"{row['value']:.2f} times the rate of /dev/fuse"
+        print(f"{case}: {times} ({row['bar']}: {row['verdict']})")
+    slower = planted(runtime_s)
+    print(f"planted: a disk of 60 us: {'found' if slower else 'NOT FOUND'}")
+    record.keep(arguments.record, rows, {"a disk of 60 us": slower})
+    return int(failed or not slower)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ struct Mounted {
     serving: Arc<Mutex<Serving>>,
 }
 
-/// What the way to a disk depends on: whether its readers go first, the transport, how long it takes to read and write.
+/// Key of a calibration: readers that go first, transport, service times of reads and writes.
 type Alike = (bool, Transport, u64, u64);
 
 struct Server {

@@ -216,7 +216,7 @@ thread_local! {
     static UNSEEN_SINCE_NS: Cell<u64> = const { Cell::new(0) };
     /// When the ring's thread last looked for requests; 0 in other threads.
     static LOOKED_NS: Cell<u64> = const { Cell::new(0) };
-    /// What is done once the replies of the ring have been returned.
+    /// Bookkeeping of replies that the ring has yet to return.
     static AFTERWARDS: RefCell<Vec<Afterwards>> = const { RefCell::new(Vec::new()) };
 }
 

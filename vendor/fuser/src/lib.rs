@@ -74,7 +74,6 @@ pub use crate::reply::ReplyStatfs;
 pub use crate::reply::ReplyWrite;
 pub use crate::reply::ReplyXattr;
 pub use crate::request_param::Request;
-pub use crate::ring::NoWork;
 pub use crate::ring::Pacer;
 pub use crate::ring::Pause;
 pub use crate::ring::Rings;

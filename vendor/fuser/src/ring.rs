@@ -4,9 +4,9 @@
 //! and the payload of a request. An entry is registered once by a command in an io_uring; the command completes
 //! when a request is in the entry. The next command returns the reply and fetches the next request.
 //!
-//! One thread serves one ring, which has the queue of one processor that this process may use (more on hosts with
-//! many processors), and a share of the queues of all others. Replies of other threads are handed to the ring's thread, because the kernel
-//! delivers the next request to the thread that submitted the command.
+//! One thread serves one ring, which has the queue of one processor that this process may use (more on hosts
+//! with many processors), and a share of the queues of all others. Replies of other threads are handed to the
+//! ring's thread, because the kernel delivers the next request to the thread that submitted the command.
 //!
 //! Forgets and interrupts still arrive through `/dev/fuse`.
 //!
@@ -37,6 +37,7 @@ use io_uring::types;
 use log::debug;
 use log::error;
 use parking_lot::Mutex;
+use zerocopy::IntoBytes;
 
 use crate::Filesystem;
 use crate::ll::RequestId;
@@ -106,17 +107,7 @@ pub trait Pacer {
     fn work(&mut self) -> Pause;
 
     /// The thread has looked for requests, and is about to dispatch those that it found.
-    fn looked(&mut self) {}
-}
-
-/// A pacer without work.
-#[derive(Debug)]
-pub struct NoWork;
-
-impl Pacer for NoWork {
-    fn work(&mut self) -> Pause {
-        Pause::Forever
-    }
+    fn looked(&mut self);
 }
 
 /// How a session serves its rings.
@@ -296,17 +287,19 @@ impl RingSender {
             error: 0,
             unique: unique.0,
         };
+        self.finish(header.as_bytes(), length, false);
+    }
+
+    /// Hands the entry over with a header, at most 128 bytes, and a payload that is there.
+    fn finish(&self, header: &[u8], length: usize, short: bool) {
         // SAFETY: within the entry's first page; the entry is ours until it is answered.
         unsafe {
-            self.queues
-                .page(self.entry)
-                .cast::<fuse_out_header>()
-                .write(header);
+            ptr::copy_nonoverlapping(header.as_ptr(), self.queues.page(self.entry), header.len());
             (*self.queues.headers(self.entry)).ent.payload_sz = length as u32;
         }
         self.queues.answer(Answered {
             entry: self.entry,
-            short: false,
+            short,
         });
     }
 
@@ -328,19 +321,12 @@ impl RingSender {
             self.queues.payload_of(self.entry)
         };
         let mut at = 0;
-        // SAFETY: the lengths are checked; the entry is ours until it is answered.
-        unsafe {
-            ptr::copy_nonoverlapping(header.as_ptr(), self.queues.page(self.entry), header.len());
-            for slice in rest {
-                ptr::copy_nonoverlapping(slice.as_ptr(), to.add(at), slice.len());
-                at += slice.len();
-            }
-            (*self.queues.headers(self.entry)).ent.payload_sz = length as u32;
+        for slice in rest {
+            // SAFETY: the lengths are checked; the entry is ours until it is answered.
+            unsafe { ptr::copy_nonoverlapping(slice.as_ptr(), to.add(at), slice.len()) };
+            at += slice.len();
         }
-        self.queues.answer(Answered {
-            entry: self.entry,
-            short,
-        });
+        self.finish(header, length, short);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import mmap
@@ -92,12 +93,11 @@ class HostFloor:
             return DEVICE
         if (name := required()) is not None:
             return name
-
-        def hardest(floor: HostFloor) -> tuple[float, float]:
-            alike = replace(floor, io_uring=None, loop_service_ns=0.0)
-            return demands(profile, alike, loaded=True)[0][0], -floor.loaded_iops
-
-        return IO_URING if hardest(self.io_uring) < hardest(self) else DEVICE
+        device, rings = (
+            _hardest(profile.json, replace(floor, io_uring=None, loop_service_ns=0.0))
+            for floor in (self, self.io_uring)
+        )
+        return IO_URING if rings < device else DEVICE
 
     def of(self, profile: StorageProfile) -> HostFloor:
         """The floors over the transport that is faster for a profile."""
@@ -109,6 +109,14 @@ class HostFloor:
     def quiet(self) -> bool:
         """True if the host was quiet enough for the floors to be its own."""
         return self.busy_share <= QUIET
+
+
+@functools.lru_cache(maxsize=64)
+def _hardest(profile: str, floor: HostFloor) -> tuple[float, float]:
+    """Rank of a transport for a profile (JSON), the smaller the faster: the hardest demand, then the requests
+    per second. The moments of a profile with seeks take a tenth of a second."""
+    demand, _ = demands(StorageProfile.from_json(profile), floor, loaded=True)[0]
+    return demand, -floor.loaded_iops
 
 
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
@@ -125,12 +133,12 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
     if found is not None and not refresh and (found.quiet or current_share() > QUIET):
         return found
     busy_share = current_share()
-    made: dict[str, Any] = {"busy_share": busy_share, "measured_s": time.time()}
+    conditions: dict[str, Any] = {"busy_share": busy_share, "measured_s": time.time()}
     journal = journal or Journal()
-    floor = replace(_measure(journal), **made)
+    floor = replace(_measure(journal), **conditions)
     if not missing():
         with contextlib.suppress(PenstockError):
-            floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **made))
+            floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **conditions))
     if found is not None:
         floor = _best(floor, found)
     write_whole(kept, json.dumps({**key, **asdict(floor)}))

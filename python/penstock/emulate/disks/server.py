@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.disks import transport as transports
 from penstock.emulate.disks.floor import kept_floor
-from penstock.emulate.disks.transport import DEVICE, IO_URING, checked, missing, required
+from penstock.emulate.disks.transport import DEVICE, IO_URING, missing, required, usable
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
@@ -392,11 +392,8 @@ def _transport_of(asked: str | None, profile: Mapping[str, Any], *, durable: boo
 
     The thread of a ring is not to wait for the host's disk, as flushes of a durable disk do.
     """
-    chosen = checked(asked, "transport") if asked else required()
-    if chosen is not None:
-        if chosen == IO_URING and (why := missing()):
-            raise BadInput(f"transport: found {chosen}, but {why}; expected {DEVICE}")
-        return chosen
+    if (name := asked or required()) is not None:
+        return usable(name, "transport")
     floor = kept_floor()
     if durable or floor is None or missing():
         return DEVICE

@@ -25,26 +25,30 @@ SETTING = Path("/sys/module/fuse/parameters/enable_uring")
 _NO_RINGS = Path("/proc/sys/kernel/io_uring_disabled")
 
 
-def checked(name: str, where: str) -> str:
-    """The transport of that name. Raises BadInput for another name."""
+def usable(name: str, where: str) -> str:
+    """The transport of that name. Raises BadInput if it is unknown or cannot be used here."""
+    _check(name, where)
+    if name == IO_URING and (why := missing()):
+        raise BadInput(f"{where}: found {name}, but {why}; expected {DEVICE}")
+    return name
+
+
+def _check(name: str, where: str) -> None:
     if name not in TRANSPORTS:
         raise BadInput(f"{where}: found {name!r}; expected {' or '.join(TRANSPORTS)}")
-    return name
 
 
 def required() -> str | None:
     """The transport that the environment requires. Raises BadInput for an unknown one."""
     name = os.environ.get(VARIABLE, "")
-    return checked(name, f"${VARIABLE}") if name else None
+    if name:
+        _check(name, f"${VARIABLE}")
+    return name or None
 
 
 def require(name: str) -> None:
-    """Set the transport of all disks that this process and its children put up. Raises BadInput for an
-    unknown name, and for a transport that cannot be used here."""
-    checked(name, "--transport")
-    if name == IO_URING and (why := missing()):
-        raise BadInput(f"--transport: found {name}, but {why}; expected {DEVICE}")
-    os.environ[VARIABLE] = name
+    """Set the transport of all disks of this process and its children. Raises BadInput as `usable`."""
+    os.environ[VARIABLE] = usable(name, "--transport")
 
 
 def missing() -> str:
