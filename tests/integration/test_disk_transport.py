@@ -20,7 +20,8 @@ from penstock.host.mounts import mounts_at
 from penstock.host.undo import undo
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
-pytestmark = HOST
+# Other tests that put disks up change the same setting of the host: these run alone, as timed ones do.
+pytestmark = [pytest.mark.timed, *HOST]
 _LACKING = missing()
 rings = pytest.mark.skipif(bool(_LACKING), reason=f"kernel: {_LACKING}")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock.emulate.disks.transport import TRANSPORTS
 from penstock.host.journal import Journal
 from tests.support import commands
 
@@ -115,6 +116,7 @@ def test_what_was_shown_is_what_is_done_and_data_is_made_anew_where_it_must(
         (state,) = manifest["device_state"].values()
         assert "in_flight" in state
         if "profile" in disk:
+            assert state.pop("transport") in TRANSPORTS
             assert state == {"in_flight": 0, "dirty_bytes": 0.0, "credits": {}}
     born = [(out / "runs" / s["run_id"] / "stdout.txt").read_text() for s in steps]
     for before, now, step in zip(born, born[1:], steps[1:], strict=False):

@@ -108,6 +108,7 @@ impl Disk {
         out.insert("lost_records".into(), json!(state.lost_records));
         out.insert("compensation".into(), json!(compensation));
         out.insert("disk_id".into(), json!(self.disk_id));
+        out.insert("transport".into(), json!(self.transport()));
         out.insert("seed".into(), json!(state.seed));
         out.insert("profile".into(), json!(state.profile.name));
         out.insert("logging".into(), json!(state.logging));

@@ -9,7 +9,8 @@ from typing import Any
 def beginning(
     stats: Mapping[str, Any], profile: Mapping[str, Any], changed: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Requests in flight, bytes in the write cache, credits with what is stated of them; None of others.
+    """Requests in flight, bytes in the write cache, credits with what is stated of them, the transport of its
+    requests; None of others.
 
     `profile` is what the disk was put up with, `changed` what is in force on it with the keys of a patch.
     """
@@ -26,4 +27,5 @@ def beginning(
         "in_flight": int(stats["in_flight"]),
         "dirty_bytes": float(levels.get("dirty_bytes") or 0.0),
         "credits": credits,
+        **{name: stats[name] for name in ("transport",) if name in stats},
     }
