@@ -126,11 +126,11 @@ def cost_of(
     if not again and (recorded := recorded_cost(mode, state_dir)) is not None:
         return recorded
     skip = "; Ctrl-C skips it" if skippable else ""
-    print(
-        f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s{skip}",
-        file=sys.stderr,
-    )
     try:
+        print(
+            f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s{skip}",
+            file=sys.stderr,
+        )
         cost = _measured(mode, journal)
     except (BusyError, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) and not skippable:
