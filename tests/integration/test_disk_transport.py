@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import resource
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +130,38 @@ def test_a_disk_whose_rings_cannot_be_set_up_uses_the_device(bench: Bench) -> No
     assert bench.server.disks["d"].transport == DEVICE
     path = bench.file("f", MIB)
     assert path.read_bytes() == (bench.backing / "f").read_bytes()
+
+
+@rings
+def test_requests_fail_once_a_ring_has_failed(bench: Bench) -> None:
+    """strace makes every io_uring_enter of the server fail; no program waits for ever."""
+    bench.up(flat(0.0), transport=IO_URING)
+    path = bench.file("f", MIB)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, 4096)
+    assert os.preadv(fd, [buffer], 0) == 4096
+    inject = ["-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:error=EBADF"]
+    with subprocess.Popen(
+        ["strace", "-f", "-qq", *inject, "-p", str(bench.server.daemon.pid)],
+        stderr=subprocess.DEVNULL,
+    ) as strace:
+        with ThreadPoolExecutor(1) as pool:
+            reads = pool.submit(_read_until_an_error, fd, buffer)
+            assert reads.result(30).errno in (errno.ECONNABORTED, errno.ENOTCONN, errno.EIO)
+        with pytest.raises(OSError, match=r"not connected|abort"):
+            os.listdir(bench.mount)
+        strace.terminate()
+    os.close(fd)
+    bench.server.remove("d")
+    assert not mounts_at(bench.mount)
+
+
+def _read_until_an_error(fd: int, buffer: mmap.mmap) -> OSError:
+    while True:
+        try:
+            os.preadv(fd, [buffer], 0)
+        except OSError as error:
+            return error
 
 
 def test_an_unknown_transport_is_refused(bench: Bench) -> None:

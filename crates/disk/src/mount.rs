@@ -203,11 +203,27 @@ pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Ends a connection: requests fail, also those in progress, and the mount stays. False where the control file
+/// system is not mounted.
+fn abort_connection(device: [u32; 2]) -> bool {
+    fs::write(format!("/sys/fs/fuse/connections/{}/abort", device[1]), "1").is_ok()
+}
+
+/// Makes all requests of a mount fail. Without its device, or without the control file system, a mount that is
+/// not in use is gone, too.
+pub fn abort(mount: &Path, device: Option<[u32; 2]>) {
+    if device.is_some_and(abort_connection) {
+        return;
+    }
+    if let Ok(c_mount) = c_path(mount) {
+        // SAFETY: a terminated path.
+        unsafe { libc::umount2(c_mount.as_ptr(), libc::MNT_FORCE | libc::UMOUNT_NOFOLLOW) };
+    }
+}
+
 /// Ends a mount at once: requests fail, dirty pages are dropped, open files are dead.
 pub fn cut(mount: &Path, device: [u32; 2]) -> Result<(), Error> {
-    // Where the control file system is mounted, the connection is ended first.
-    let abort = format!("/sys/fs/fuse/connections/{}/abort", device[1]);
-    let aborted = fs::write(abort, "1").is_ok();
+    let aborted = abort_connection(device);
     let c_mount = c_path(mount)?;
     let flags = libc::MNT_FORCE | libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
     // SAFETY: a terminated path.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use fuser::{Config, Rings, Session, SessionACL};
@@ -43,8 +43,9 @@ pub struct How {
 const RING_DEPTH: u16 = 256;
 
 /// Rings whose threads send the disk's replies, too.
-fn rings_of(disk: &Arc<Disk>, timers: Timers) -> Rings {
+fn rings_of(disk: &Arc<Disk>, timers: Timers, device: Arc<OnceLock<[u32; 2]>>) -> Rings {
     let goes_first = disk.goes_first();
+    let mount = disk.mount.clone();
     Rings {
         depth: RING_DEPTH,
         bound: !goes_first,
@@ -54,6 +55,13 @@ fn rings_of(disk: &Arc<Disk>, timers: Timers) -> Rings {
                 process::go_first();
             }
             Box::new(timers.ring(waker))
+        }),
+        failed: Box::new(move |error| {
+            eprintln!(
+                "penstock-disk: {}: a ring failed ({error}); its requests fail from now on",
+                mount.display()
+            );
+            mount::abort(&mount, device.get().copied());
         }),
     }
 }
@@ -123,6 +131,7 @@ impl Serving {
         })?;
         tree.rings = rings;
         let notifier = tree.notifier.clone();
+        let device = Arc::new(OnceLock::new());
         let device_fd = mount::mount(&disk.mount, &how.token)?;
         let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
             let mut config = Config::default();
@@ -134,6 +143,7 @@ impl Serving {
                 .map_err(|error| Error::host(what(), error))?;
             let _ = notifier.set(session.notifier());
             let (served, timers, name) = (disk.clone(), self.timers.clone(), what());
+            let device_of_rings = device.clone();
             let (sender, ready) = mpsc::channel();
             disk.has_rings.store(session.has_rings(), Ordering::Relaxed);
             let thread = thread::Builder::new()
@@ -141,7 +151,7 @@ impl Serving {
                 .spawn(move || {
                     process::own_umask(0); // the kernel has applied the caller's
                     let ended = if session.has_rings() {
-                        let rings = rings_of(&served, timers);
+                        let rings = rings_of(&served, timers, device_of_rings);
                         session.run_on_rings(rings, |result| _ = sender.send(result))
                     } else {
                         if served.goes_first() {
@@ -159,7 +169,9 @@ impl Serving {
             let ended = || io::Error::other("the session ended");
             let started = ready.recv().unwrap_or_else(|_| Err(ended()));
             started.map_err(|error| Error::host(what(), error))?;
-            Ok((thread, mount::device(&disk.mount)?))
+            let found = mount::device(&disk.mount)?;
+            _ = device.set(found);
+            Ok((thread, found))
         };
         match finish() {
             Ok((session, device)) => {

@@ -119,6 +119,9 @@ pub struct Rings {
     pub bound: bool,
     /// Makes the pacer of a ring, in the thread that serves it. The waker wakes that thread.
     pub pacer: Box<dyn Fn(Waker) -> Box<dyn Pacer> + Send + Sync>,
+    /// Called in the thread of a ring that ends with an error after all are registered. Requests of its queues
+    /// get no reply: the connection is to be aborted.
+    pub failed: Box<dyn Fn(&io::Error) + Send + Sync>,
 }
 
 impl fmt::Debug for Rings {
@@ -680,7 +683,11 @@ pub(crate) fn serve<FS: Filesystem>(
         Ok(mut served) => {
             let mut pacer = (rings.pacer)(Waker(served.queues.clone()));
             let _ = ready.send(Ok(()));
-            served.serve(pacer.as_mut())
+            let result = served.serve(pacer.as_mut());
+            if let Err(error) = &result {
+                (rings.failed)(error);
+            }
+            result
         }
         Err(error) => {
             let _ = ready.send(Err(io::Error::from_raw_os_error(
