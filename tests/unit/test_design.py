@@ -350,6 +350,15 @@ def test_text_fits_the_terminal():
     assert "resolution IV" in text
 
 
+def test_an_estimate_by_the_timeout_is_an_upper_bound():
+    loaded = study(["a", "b"])
+    text = plan_text(make_plan(loaded), loaded)
+    assert re.search(r"estimated time: \d+ s \(", text)
+    workload = loaded.workload.model_copy(update={"expected_s": None})
+    loaded = loaded.model_copy(update={"workload": workload})
+    assert "estimated time: at most " in plan_text(make_plan(loaded), loaded)
+
+
 def test_aliases_are_in_one_notation_and_stated_once():
     loaded = study(list("ABCDEFG"), "{fraction: 3}")
     text = plan_text(make_plan(loaded), loaded)

@@ -33,9 +33,9 @@ def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
     each = work.expected_s if work.expected_s is not None else work.timeout_s
     seconds = runs * run_seconds(study) + changes
     basis = (
-        "expected"
+        "workload.expected"
         if work.expected_s is not None
-        else ("the time-out, so at most; `workload.expected` tells it better")
+        else "their timeout; set `workload.expected` for a better estimate"
     )
     why = f"{runs} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
     if study.settle.idle_s:

@@ -52,7 +52,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     if plan.choice is not None:
         yield from _choice(plan.choice)
         yield ""
-    yield from _design(plan)
+    yield from _design(plan, study)
     yield ""
     yield from _runs(plan, scales)
     yield from _platform(study.document)
@@ -174,7 +174,7 @@ def _text(level: Level) -> str:
     return json.dumps(level.value).replace('"', "") if parts else str(level.value)
 
 
-def _design(plan: Plan) -> Iterator[str]:
+def _design(plan: Plan, study: Study) -> Iterator[str]:
     yield "Design"
     count = len(plan.factors)
     each = len(plan.rows) // plan.replicates
@@ -198,7 +198,8 @@ def _design(plan: Plan) -> Iterator[str]:
         yield from _wrapped("words: " + words)
     for number, terms in enumerate(plan.between_blocks, start=1):
         yield from _wrapped(f"pass {number}: block = {', '.join(map(term_text, terms))}")
-    yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
+    most = "at most " if study.workload.expected_s is None else ""
+    yield from _wrapped(f"estimated time: {most}{duration(plan.estimated_s)} ({plan.estimate_why})")
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
     if plan.orders:
         yield ""
