@@ -128,7 +128,8 @@ def cost_of(
     skip = "; Ctrl-C skips it" if skippable else ""
     try:
         print(
-            f"penstock: measuring the cost of tracing (mode {mode}) on this host, once: about 20 s{skip}",
+            f"penstock: measuring the cost of tracing (mode {mode}) on this host, for this and later traces: "
+            f"about 20 s{skip}",
             file=sys.stderr,
         )
         cost = _measured(mode, journal)
