@@ -76,6 +76,21 @@ def test_command_tells_answer_and_table(tmp_path: Path) -> None:
     assert "could not" not in done.output
 
 
+def test_commands_of_an_answer_name_the_study_and_its_directory(tmp_path: Path) -> None:
+    result = answered(CASES["nothing-significant"], tmp_path / "case")
+    shown = " ".join(" ".join(result.lines(Path("two words/out"), Path("s.study.yaml"))).split())
+    assert "`penstock run s.study.yaml -o 'two words/out' --augment replicates:1`" in shown
+    assert "`penstock run STUDY -o OUT --augment" in " ".join(" ".join(result.lines()).split())
+
+
+def test_repeated_runs_are_counted_on_the_terminal(tmp_path: Path) -> None:
+    result = answered(CASES["nothing-significant"], tmp_path / "case")
+    count = len(result.runs)
+    assert result.lines()[-1] == f"{count} of {count} runs valid"
+    result.runs.loc[0, "attempt"] = 2
+    assert result.lines()[-1] == f"{count} of {count} runs valid, 1 of them repeated"
+
+
 def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
     done = told(three_disks(failed=lambda _: True).write(tmp_path / "out"))
     assert done.exit_code == 1

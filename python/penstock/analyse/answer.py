@@ -6,7 +6,10 @@ labels; those that could change the conclusion come before those that explain it
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.findings import findings
@@ -20,6 +23,7 @@ MOST_POINTS = 4
 #: findings under one label, at most
 _MOST_MERGED = 2
 NEXT_STEP = "Next step"
+_COMMAND = re.compile(r"(?<=`)penstock [^`]*(?=`)")
 
 #: label → codes of its findings; the order in which points are printed
 LABELS = {
@@ -78,9 +82,26 @@ class Answer:
         """The headline, then each point after its label: `Why: with …`."""
         return [self.headline, *(f"{label}: {text}" for label, text in self.points)]
 
-    def lines(self, width: int = COLUMNS) -> list[str]:
-        """The answer for a terminal: the headline, then the points in two columns."""
-        points = [line for point in self.points for line in labelled(*point, width)]
+    def lines(
+        self, width: int = COLUMNS, out: Path | None = None, study: Path | None = None
+    ) -> list[str]:
+        """The answer for a terminal: the headline, then the points in two columns.
+
+        `out` and `study` take the places of OUT and STUDY in its commands.
+        """
+        paths = {name: path for name, path in (("OUT", out), ("STUDY", study)) if path is not None}
+
+        def with_paths(command: re.Match[str]) -> str:
+            return " ".join(
+                shlex.quote(str(paths[word])) if word in paths else word
+                for word in command[0].split(" ")
+            )
+
+        points = [
+            line
+            for label, text in self.points
+            for line in labelled(label, _COMMAND.sub(with_paths, text), width)
+        ]
         return [*wrapped(self.headline, width), *([""] if points else []), *points]
 
 

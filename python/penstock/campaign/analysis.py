@@ -71,10 +71,16 @@ class Analysis:
         """The answer in sentences, the conclusion first; empty where no response was measured."""
         return [] if self.conclusion is None else self.conclusion.sentences
 
-    def lines(self) -> list[str]:
-        """Answer, plot, ranked table and the number of valid runs, for a terminal."""
-        parts = [[] if self.conclusion is None else self.conclusion.lines(), self.plot, self.ranked]
+    def lines(self, out: Path | None = None, study: Path | None = None) -> list[str]:
+        """Answer, plot, ranked table and the number of valid runs, for a terminal.
+
+        `out` and `study` take the places of OUT and STUDY in the commands of the answer.
+        """
+        answer = [] if self.conclusion is None else self.conclusion.lines(out=out, study=study)
+        parts = [answer, self.plot, self.ranked]
         runs = f"{self.valid_runs} of {len(self.runs)} runs valid"
+        repeated = int(self.runs["attempt"].gt(1).sum()) if "attempt" in self.runs else 0
+        runs += f", {repeated} of them repeated" if repeated else ""
         degraded = int(self.runs["validity"].eq(DEGRADED).sum()) if "validity" in self.runs else 0
         runs += f", {degraded} of them degraded" if degraded else ""
         slowed = "" if self.outcome is None else self.outcome.speeds.stated

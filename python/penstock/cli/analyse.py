@@ -113,7 +113,7 @@ def command(
             )
         )
     else:
-        for line in result.lines():
+        for line in result.lines(runs):
             print(line)
         if result.report is not None:
             print(result.report)

@@ -79,6 +79,6 @@ def _of_study(out: Path, as_json: bool) -> Path:
         )
     else:
         print(page)
-        for line in [] if conclusion is None else conclusion.lines():
+        for line in [] if conclusion is None else conclusion.lines(out=out):
             print(line, file=sys.stderr)
     return page

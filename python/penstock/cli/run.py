@@ -92,7 +92,7 @@ def command(
     if as_json:
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
-        _say(result)
+        _say(result, study)
         _go_on(result, study)
     if result.interrupted:
         raise typer.Exit(130)
@@ -141,12 +141,12 @@ def _go_on(result: CampaignResult, study: Path) -> None:
     )
 
 
-def _say(result: CampaignResult) -> None:
+def _say(result: CampaignResult, study: Path) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:
         say(note)
-    for line in analysis.lines():
+    for line in analysis.lines(result.out, study):
         print(line)
     left_out = result.runs - result.valid_runs
     words = f", {left_out} left out" if left_out else ""
