@@ -13,7 +13,9 @@ constant service times:
 
 Status 1 if more than 5 % of the equal studies have a false difference and the Wilson interval excludes 5 %,
 if less than 95 % of the commits studies have the true factors in their intervals (likewise), or if one of
-them calls a faster treatment worse.
+them calls a faster treatment worse. Two failures are planted in the values: one of two equal treatments made
+slower by half, which the studies must name, and true factors of the commits that are too large by half, which
+the intervals must exclude.
 """
 
 from __future__ import annotations
@@ -38,13 +40,15 @@ from penstock.analyse.effects import effects
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale
-from penstock.design.plan import make_plan
+from penstock.design.plan import Plan, make_plan
 from penstock.study.load import load_study
 
 READ_S, WRITE_S, FLUSH_S = 0.002, 0.001, 0.018
 RECORDS, EQUAL_RECORDS = 60, 20
 #: a disk may be off by 2 % without being at fault
 TOLERANCE = 0.02
+#: factor of the planted failures
+PLANTED = 1.5
 PROGRAM = """
 import mmap, os, sys, time
 path, records, sync, batch = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "always", int(sys.argv[4])
@@ -94,6 +98,9 @@ class Counted:
     detected: int = 0
     covered: int = 0
     wrong: int = 0
+    #: the planted failures: differences named, true factors covered
+    planted_named: int = 0
+    planted_covered: int = 0
 
 
 def constant(seconds: float) -> dict[str, object]:
@@ -162,12 +169,20 @@ def equal(place: Path, share: float, studies: int, replicates: int, cpus: int) -
         part = part[part["valid"]]
         if part["treatment_id"].nunique() < 2 or len(part) < 4:
             continue
-        table = effects(part, plan, "y", scale=usual_scale(part, "y"))
-        outcome = Outcome(Path("/nowhere"), plan.to_json(), EQUAL, part, table, None, None)
-        ranked = ranking(outcome, outcome.responses[0])
         counted.studies += 1
-        counted.false += ranked.apart(*ranked.treatments[:2])
+        counted.false += is_different(part, plan)
+        slower = part["label"].eq("two")
+        part.loc[slower, columns[5:]] *= PLANTED
+        counted.planted_named += is_different(part, plan)
     return counted
+
+
+def is_different(part: pd.DataFrame, plan: Plan) -> bool:
+    """True if the analysis of a study of two treatments names a difference."""
+    table = effects(part, plan, "y", scale=usual_scale(part, "y"))
+    outcome = Outcome(Path("/nowhere"), plan.to_json(), EQUAL, part, table, None, None)
+    ranked = ranking(outcome, outcome.responses[0])
+    return ranked.apart(*ranked.treatments[:2])
 
 
 def commits(
@@ -191,6 +206,7 @@ def commits(
     means = means[means["kind"].eq("treatment")]
     best = true_s("never", 10)
     covered, detected = len(means) == 4, False
+    planted = covered
     for row in means.to_dict("records"):
         level = json.loads(row["levels"])
         true = true_s(level["sync"], int(level["batch"])) / best
@@ -198,10 +214,13 @@ def commits(
             counted.wrong += row["verdict"] == "worse"
             continue
         low, high = row["times_best_low"], row["times_best_high"]
-        covered &= math.isfinite(low) and low * (1 - TOLERANCE) <= true <= high * (1 + TOLERANCE)
+        low, high = low * (1 - TOLERANCE), high * (1 + TOLERANCE)
+        covered &= math.isfinite(low) and low <= true <= high
+        planted &= math.isfinite(low) and low <= true * PLANTED <= high
         if level == {"sync": "always", "batch": "1"}:
             detected = row["verdict"] == "worse"
     counted.covered += covered
+    counted.planted_covered += planted
     counted.detected += detected
 
 
@@ -219,11 +238,13 @@ def main() -> int:
     equals, studies = (10, 1) if arguments.quick else (arguments.equal, arguments.commits)
     cpus, failed = len(os.sched_getaffinity(0)), False
     rows: list[record.Row] = []
+    named, covers, total = 0, 0, [0, 0]
     for share in shares:
         case = f"{share:g} % occupied"
         if equals:
             with tempfile.TemporaryDirectory() as place:
                 same = equal(Path(place), share / 100, equals, arguments.replicates, cpus)
+            named, total[0] = named + same.planted_named, total[0] + same.studies
             low, high = wilson(same.false, same.studies)
             failed |= low > 0.05
             print(
@@ -243,6 +264,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as place:
                 commits(Path(place), share / 100, number + 1, arguments.replicates, cpus, counted)
         if studies:
+            covers, total[1] = covers + counted.planted_covered, total[1] + counted.studies
             low, high = wilson(counted.covered, counted.studies)
             failed |= high < 0.95 or counted.wrong > 0
             print(
@@ -261,8 +283,15 @@ def main() -> int:
                         case, "", f"commits studies that {what}", hits, counted.studies, 0.95
                     )
                 )
-    record.keep(arguments.record, rows, {})
-    return int(failed)
+    planted = {
+        "one of two equal treatments is slower by half": named >= 0.8 * total[0],
+        "true factors of commits are too large by half": covers <= 0.05 * total[1],
+    }
+    print(
+        f"planted: {named} of {total[0]} name a difference, {covers} of {total[1]} cover wrong factors"
+    )
+    record.keep(arguments.record, rows, planted)
+    return int(failed or not all(planted.values()))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """What many files cost an emulated disk: renames, memory and descriptors of its server at a million of them.
 
 A file is known from the kernel's first look-up of it until the kernel forgets it. On each engine (a disk that
-takes no time, its bare directory beside it, and libfuse's `passthrough_ll` where it can be built) a few files
-are made and some renamed, then many more are made and as many renamed again, in rounds that alternate between
-engines. The growth of a rename is its cost among many files over that among few; on the disk it must be at
-most twice that of the bare directory. `passthrough_ll` has a descriptor for each known file and is measured
-at fewer. At the end a rename that also looks at every known file is planted, which must be above the bar;
-status 1 if it is not, or a bar is missed.
+takes no time, over each transport, a bare directory, and libfuse's `passthrough_ll` where it can be built) a
+few files are made and some renamed, then many more are made and as many renamed again, in rounds that
+alternate between engines. The growth of a rename is its cost among many files over that among few; on the
+disk it must be at most twice that of the bare directory. `passthrough_ll` has a descriptor for each known
+file and is measured at fewer. At the end a rename that also looks at every known file is planted, which must
+be above the bar; status 1 if it is not, or a bar is missed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bench import record
 from bench.disk_ceiling import passed_through, passthrough
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.disks.server import DiskServer
+from penstock.emulate.disks.transport import TRANSPORTS, missing
 from penstock.host.journal import Journal
 
 FEW = 1_000
@@ -45,8 +46,7 @@ MEMORY_BYTES = 256.0
 DESCRIPTORS = 1_024
 #: libfuse's example keeps a descriptor for each file and searches them one by one
 MOST_PASSED_THROUGH = 10_000
-DISK, BARE, LIBFUSE, PLANTED = (
-    "emulated disk",
+BARE, LIBFUSE, PLANTED = (
     "bare directory",
     "libfuse passthrough_ll",
     "planted",
@@ -121,13 +121,21 @@ def engines() -> Iterator[list[Engine]]:
     with contextlib.ExitStack() as stack:
         where = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-files-"))
         base = Path(where)
-        for name in ("mount", "backing", "bare", "planted", "behind"):
+        for name in ("bare", "planted", "behind"):
             (base / name).mkdir()
-        server = stack.enter_context(DiskServer(Journal(), base / "state"))
-        disk = server.add(
-            "files", base / "mount", base / "backing", INSTANT_PROFILE, calibrate=False
-        )
-        made = [Engine(DISK, disk.mount, server.daemon.pid), Engine(BARE, base / "bare")]
+        made = [Engine(BARE, base / "bare")]
+        lacking = missing()
+        if lacking:
+            print(f"no io_uring: {lacking}", file=sys.stderr)
+        for transport in TRANSPORTS[:1] if lacking else TRANSPORTS:
+            mount, backing = base / f"{transport}-mount", base / f"{transport}-backing"
+            mount.mkdir()
+            backing.mkdir()
+            server = stack.enter_context(DiskServer(Journal(), base / f"{transport}-state"))
+            server.add(
+                "files", mount, backing, INSTANT_PROFILE, calibrate=False, transport=transport
+            )
+            made.append(Engine(f"emulated disk, {transport}", mount, server.daemon.pid))
         program = passthrough(base)
         if program is None:
             print("no passthrough_ll: libfuse3-dev, cc or pkg-config is missing", file=sys.stderr)
@@ -142,20 +150,18 @@ def engines() -> Iterator[list[Engine]]:
 def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
     gc.disable()
     with engines() as all_engines:
-        disk, bare = all_engines[:2]
-        planted = all_engines[-1]
-        assert disk.pid is not None
+        bare, *_, planted = all_engines
+        disks = [engine for engine in all_engines if engine.name.startswith("emulated disk")]
+        before: dict[str, int] = {}
         for known in (FEW, many):
             for engine in all_engines:
                 # what is planted grows by its scan alone
                 engine.fill(FEW if engine is planted else known)
-                if known == FEW and engine is disk:
-                    before = resident_bytes(disk.pid)
+                if known == FEW and engine in disks and engine.pid is not None:
+                    before[engine.name] = resident_bytes(engine.pid)
             for _ in range(rounds):
                 for engine in random.sample(all_engines, len(all_engines)):
                     engine.rename(min(known, engine.most))
-        memory = (resident_bytes(disk.pid) - before) / (many - FEW)
-        held = descriptors(disk.pid)
         rows = []
         for engine in all_engines[:-1]:
             for what, times in (("file", engine.renames_s), ("directory", engine.directories_s)):
@@ -164,16 +170,23 @@ def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
                     rows.append(
                         record.row(case, engine.name, "cost", [1e6 * s for s in seconds], "us")
                     )
-        for what, files in (("file", True), ("directory", False)):
-            beside = disk.growth(files) / bare.growth(files)
-            case = f"growth of the rename of a {what} from {FEW:,} to {many:,} known files"
-            grown = record.row(case, DISK, "beside that of the bare directory", [beside], "times")
-            rows.append(record.at_most(grown, GROWTH))
-        case = f"{many:,} known files"
-        one = record.row(case, DISK, "server's memory for each", [memory], "B")
-        rows.append(record.at_most(one, MEMORY_BYTES))
-        opened = record.row(case, DISK, "server's descriptors", [held], "")
-        rows.append(record.at_most(opened, DESCRIPTORS))
+        for disk in disks:
+            assert disk.pid is not None
+            for what, files in (("file", True), ("directory", False)):
+                beside = disk.growth(files) / bare.growth(files)
+                case = f"growth of the rename of a {what} from {FEW:,} to {many:,} known files"
+                grown = record.row(
+                    case, disk.name, "beside that of the bare directory", [beside], "times"
+                )
+                rows.append(record.at_most(grown, GROWTH))
+            case = f"{many:,} known files"
+            memory = (resident_bytes(disk.pid) - before[disk.name]) / (many - FEW)
+            one = record.row(case, disk.name, "server's memory for each", [memory], "B")
+            rows.append(record.at_most(one, MEMORY_BYTES))
+            opened = record.row(
+                case, disk.name, "server's descriptors", [descriptors(disk.pid)], ""
+            )
+            rows.append(record.at_most(opened, DESCRIPTORS))
         found = planted.growth() / bare.growth() > GROWTH
     return rows, {"a rename that looks at every known file": found}
 

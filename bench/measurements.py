@@ -34,6 +34,7 @@ PARTS = {
     "Emulated disks": (
         "disk_ceiling",
         "transports",
+        "time_scales",
         "crosscheck",
         "application",
         "validation_grid",
