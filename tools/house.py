@@ -6,6 +6,8 @@ count, also those inside functions and under TYPE_CHECKING; they are told apart.
 named in a string, to be started or loaded by name, are counted apart and make no room need another.
 
     python tools/house.py                 the figures
+    python tools/house.py --parts         the imports that make the core need a part, or a part another
+    python tools/house.py --record        write the figures that may only fall to tools/house.json
     python tools/house.py --edges A B     the imports that make room A need room B
     python tools/house.py --up            the imports that go up, against the order of the rooms
 
@@ -18,12 +20,18 @@ import argparse
 import ast
 import json
 import re
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools import wording
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "python" / "penstock"
@@ -31,6 +39,44 @@ PACKAGE = PROJECT / "python" / "penstock"
 #: the features of a disk whose names mean nothing else, and how many of them make a list of features
 FEATURES = ("readahead", "faults", "bad_space", "read_only", "fail_stop", "credits", "volatile")
 A_LIST = 3
+
+#: parts of the package beside its core, by the modules that belong to them; the longest name decides
+PARTS = {
+    "monitoring": ("observe.monitor", "cli.monitor"),
+    "prediction": (
+        *("predict", "workload", "cli.predict", "cli.explore", "cli.workload", "cli.learn"),
+        *("campaign.learn", "report.prediction", "report.prediction_figures"),
+        *("report.prediction_text", "report.exploration", "report.exploration_figures"),
+        "report.exploration_text",
+    ),
+    "stores": (
+        *("store", "campaign.workflow", "campaign.seeding", "cli.store", "cli.workflow"),
+        *("cli.seed", "spec.store", "study.store", "platform.stores"),
+    ),
+    "server": ("serve", "cli.serve"),
+    "conformity": ("cli.check", "report.check", "report.junit", "analyse.oracle"),
+    "interchange": (
+        *("observe.trace.foreign", "archive.trace_export", "archive.crate", "archive.share"),
+        *("platform.from_distem", "platform.from_simgrid", "platform.foreign"),
+        *("platform.xml_places", "campaign.import_platform", "cli.import"),
+    ),
+    "remote": ("campaign.hosts",),
+    "guests": ("campaign.guest_stage", "host.guest", "host.guest_image", "spec.guest"),
+}
+#: modules of the core in folders of parts
+IN_CORE = (
+    *("observe.monitor.sampling", "observe.monitor.samples", "observe.monitor.alerts"),
+    *("observe.monitor.utilisation", "observe.monitor.counters", "observe.monitor.spool"),
+    *("predict.study", "workload.parsers", "workload.responses", "workload.metrics"),
+)
+CORE = "core"
+#: parts that a part may import
+DECLARED = {"stores": ("prediction", "conformity")}
+
+#: limits of a function and of a folder
+LONG_FUNCTION, MANY_PARAMETERS, FULL_FOLDER = 80, 8, 20
+#: figures that may only fall
+RECORDED = PROJECT / "tools" / "house.json"
 
 #: kinds of imports
 MODULE, FUNCTION, TYPING = "module", "function", "typing"
@@ -57,6 +103,22 @@ class Package:
     trees: dict[str, ast.Module]
     lines: dict[str, int]
     imports: list[Import]
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """The nodes of all trees."""
+        return [node for tree in self.trees.values() for node in ast.walk(tree)]
+
+    def part(self, module: str) -> str:
+        """The part that a module belongs to, or `core`."""
+        name = module.partition(".")[2]
+        places = {prefix: part for part, prefixes in PARTS.items() for prefix in prefixes}
+        places |= dict.fromkeys(IN_CORE, CORE)
+        while name:
+            if name in places:
+                return places[name]
+            name = name.rpartition(".")[0]
+        return CORE
 
     def room(self, module: str) -> str:
         """The room of a module: the second part of its name."""
@@ -190,6 +252,54 @@ def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
     ]
 
 
+def undeclared(package: Package) -> list[Import]:
+    """The imports from the core to a part, or from a part to one that it does not declare."""
+    crossing = []
+    for one in package.imports:
+        a, b = package.part(one.importer), package.part(one.imported)
+        if b not in (a, CORE) and b not in DECLARED.get(a, ()):
+            crossing.append(one)
+    return crossing
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Parameters of a function, `self` and `cls` left out."""
+    arguments = function.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return sum(name not in ("self", "cls") for name in names)
+
+
+def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """True for the function of a verb, whose parameters are its options."""
+    return any(
+        isinstance(value, ast.Call) and ast.unparse(value.func).startswith("typer.")
+        for value in (*function.args.defaults, *filter(None, function.args.kw_defaults))
+    )
+
+
+def limited(package: Package) -> dict[str, int]:
+    """The figures that may only fall. Lines and modules are not among them: a feature adds some."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [node for node in package.nodes if isinstance(node, kinds)]
+    folders = Counter(path.parent for path in package.paths.values())
+    circle = {m for c in circles((i.importer, i.imported) for i in package.imports) for m in c}
+    return {
+        "modules in circles": len(circle),
+        "imports of parts that are not declared": len(undeclared(package)),
+        "vague names": wording.vague_names(package.nodes).total(),
+        "vague names in compounds": wording.vague_compounds(package.nodes),
+        "docstrings that begin with a clause": wording.clause_docstrings(package.nodes),
+        "functions above 80 lines": sum(
+            (f.end_lineno or f.lineno) - f.lineno + 1 > LONG_FUNCTION for f in functions
+        ),
+        "functions with more than 8 parameters": sum(
+            _parameters(f) > MANY_PARAMETERS and not _is_command(f) for f in functions
+        ),
+        "folders with more than 20 modules": sum(n > FULL_FOLDER for n in folders.values()),
+        "dict[str, Any]": _untyped(package),
+    }
+
+
 def figures(package: Package) -> dict[str, Any]:
     """All figures of the structure; names beside counts where a count alone would not help."""
     pairs = Counter(
@@ -198,11 +308,15 @@ def figures(package: Package) -> dict[str, Any]:
     rooms = circles(pairs)
     inside = {room: n for n, circle in enumerate(rooms) for room in circle}
     by_room: dict[str, dict[str, int]] = {}
+    by_part: dict[str, dict[str, int]] = {}
     for module, lines in package.lines.items():
-        row = by_room.setdefault(package.room(module), {"modules": 0, "lines": 0})
-        row["modules"] += 1
-        row["lines"] += lines
+        for table, name in ((by_room, package.room(module)), (by_part, package.part(module))):
+            row = table.setdefault(name, {"modules": 0, "lines": 0})
+            row["modules"] += 1
+            row["lines"] += lines
     return {
+        "limited": limited(package),
+        "lines_by_part": dict(sorted(by_part.items(), key=lambda kv: -kv[1]["lines"])),
         "modules": len(package.paths),
         "lines": sum(package.lines.values()),
         "rooms_in_circles": len(inside),
@@ -240,6 +354,7 @@ def figures(package: Package) -> dict[str, Any]:
             if package.room(module) != "archive"
             for node in ast.walk(tree)
             if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
             and ast.unparse(node.func) in ("pa.schema", "pyarrow.schema")
         ),
         "dict_str_any": _untyped(package),
@@ -277,9 +392,10 @@ def _untyped(package: Package) -> int:
     """How many annotations say `dict[str, Any]` or `dict[str, object]`."""
     return sum(
         isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "dict"
         and ast.unparse(node) in ("dict[str, Any]", "dict[str, object]")
-        for tree in package.trees.values()
-        for node in ast.walk(tree)
+        for node in package.nodes
     )
 
 
@@ -299,10 +415,17 @@ def _shown(found: dict[str, Any]) -> str:
         ("imports upward", found["imports_upward"]),
         ("modules named in strings", found["modules_named_in_strings"]),
     ]
-    lines = [f"{what:34}{n:8}" for what, n in rows]
+    limits = found["limited"].items()
+    lines = [f"{what:40}{n:8}" for what, n in limits]
+    lines += ["", *(f"{what:40}{n:8}" for what, n in rows if what not in found["limited"])]
     for circle in found["circles_of_rooms"]:
         lines += ["", f"circle of {len(circle['rooms'])} rooms: {', '.join(circle['rooms'])}"]
         lines += [f"    {e['from']:10} → {e['to']:10}{e['imports']:5}" for e in circle["edges"]]
+    lines += ["", f"{'part':12}{'modules':>8}{'lines':>8}"]
+    lines += [
+        f"{part:12}{row['modules']:8}{row['lines']:8}"
+        for part, row in found["lines_by_part"].items()
+    ]
     lines += ["", f"{'room':12}{'modules':>8}{'lines':>8}"]
     lines += [
         f"{room:12}{row['modules']:8}{row['lines']:8}"
@@ -322,10 +445,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--edges", nargs=2, metavar=("A", "B"), help="why room A needs room B")
     parser.add_argument("--up", action="store_true", help="imports against the order of the rooms")
+    parser.add_argument("--parts", action="store_true", help="imports of parts, undeclared")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name}")
     args = parser.parse_args(arguments)
     package = read_package(args.root)
-    if args.edges or args.up:
-        found = edges(package, *args.edges) if args.edges else upward(package, order_of_rooms())
+    if args.record:
+        RECORDED.write_text(json.dumps(limited(package), indent=1) + "\n")
+        return
+    if args.edges or args.up or args.parts:
+        found = (
+            undeclared(package)
+            if args.parts
+            else edges(package, *args.edges)
+            if args.edges
+            else upward(package, order_of_rooms())
+        )
         print(json.dumps([asdict(i) for i in found], indent=1) if args.json else _listed(found))
         return
     all_figures = figures(package)
