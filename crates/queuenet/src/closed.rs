@@ -3,9 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use penstock_station::{
-    file_base, mix64, Op, Patch, Request, Retimed, Served, Station, StorageProfile,
-};
+use penstock_station::{file_base, mix64, Op, Patch, Request, Station, StorageProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::flight::Flight;
@@ -16,29 +14,6 @@ use crate::quantiles::Latencies;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct SimulationError(pub String);
-
-/// What serves requests in virtual time: now a station; hosts and stores later.
-pub trait Device {
-    /// What becomes of a request that arrives at `t_ns`.
-    fn serve(&mut self, t_ns: u64, request: Request) -> Served;
-
-    /// Becomes another one at `t_ns`; requests whose answers move.
-    ///
-    /// # Errors
-    /// It cannot be what is asked.
-    fn change(&mut self, t_ns: u64, patch: &Patch) -> Result<Vec<Retimed>, SimulationError>;
-}
-
-impl Device for Station {
-    #[inline]
-    fn serve(&mut self, t_ns: u64, request: Request) -> Served {
-        self.arrive(t_ns, request)
-    }
-
-    fn change(&mut self, t_ns: u64, patch: &Patch) -> Result<Vec<Retimed>, SimulationError> {
-        Station::change(self, t_ns, patch).map_err(|e| SimulationError(e.message))
-    }
-}
 
 /// A change of the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -230,7 +205,7 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
 type Event = Reverse<(u64, u64, u32)>;
 
 fn run(
-    device: &mut impl Device,
+    device: &mut Station,
     threads: &mut [Thread],
     spec: &ClosedLoop,
     end_ns: u64,
@@ -262,7 +237,9 @@ fn run(
             (None, Some(Reverse(issue))) => (false, issue.0),
         };
         if let Some(change) = changes.next_if(|change| change.t_ns <= next_ns) {
-            let moved = device.change(change.t_ns, &change.patch)?;
+            let moved = device
+                .change(change.t_ns, &change.patch)
+                .map_err(|error| SimulationError(error.message))?;
             for later in flight.iter_mut().flat_map(|flight| flight.moved(&moved)) {
                 events.push(Reverse(later));
             }
@@ -315,7 +292,7 @@ fn run(
                     offset: base + operation.offset + at,
                     size,
                 };
-                let served = device.serve(t_ns, request);
+                let served = device.arrive(t_ns, request);
                 if let Some(flight) = &mut flight {
                     flight.request(number, &served);
                 }

@@ -1,9 +1,11 @@
 //! Discrete-event simulation in virtual time.
 //!
-//! So far one platform: clients in a closed loop over one [`Station`](penstock_station::Station). Each client is a
-//! thread that issues an operation, waits for it (or for one of `iodepth` of them), thinks, and issues the next. The
-//! station is the very code that the disk server runs, so that what is predicted and what is emulated cannot
-//! disagree about the device. Hosts, links and shared stores join here later: [`Device`] is the seam.
+//! - [`simulate`]: clients in a closed loop over one [`Station`](penstock_station::Station). Each client is a thread
+//!   that issues an operation, waits for it (or for one of `iodepth` of them), thinks, and issues the next.
+//! - [`Program`]: the replay of a traced program above a page cache and a station.
+//! - [`network`]: workflows on hosts, links and shared stores.
+//!
+//! The station is the code that the disk server runs: prediction and emulation cannot disagree about the device.
 
 mod cache;
 mod closed;
@@ -17,7 +19,7 @@ mod replay_locks;
 mod replay_run;
 
 pub use closed::{
-    simulate, simulate_json, Client, ClosedLoop, Device, DeviceChange, DirectionResult, Outcome,
+    simulate, simulate_json, Client, ClosedLoop, DeviceChange, DirectionResult, Outcome,
     SimulationError,
 };
 pub use pattern::{Operations, Pattern};

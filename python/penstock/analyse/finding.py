@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+#: in rising order
+SEVERITIES = ("info", "warning", "error")
+
 
 @dataclass(frozen=True)
 class Finding:

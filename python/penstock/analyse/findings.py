@@ -19,8 +19,6 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.plugins import STUDY_FINDINGS
 
-SEVERITIES = ("info", "warning", "error")
-
 #: code → what it states
 CODES = {
     "recommendation": "the treatment to choose by the study's first response, or what is undecided",

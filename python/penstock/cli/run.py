@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.analyse.finding import SEVERITIES
 from penstock.cli._options import QUIET
 from penstock.errors import BadInput
 from penstock.terminal import say
@@ -17,8 +18,6 @@ from penstock.text import counted
 
 if TYPE_CHECKING:
     from penstock.campaign.run import CampaignResult
-
-SEVERITIES = ("info", "warning", "error")
 
 
 def command(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from penstock.analyse.finding import SEVERITIES
 from penstock.cli import _failure
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
@@ -15,7 +16,6 @@ from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 
-_SEVERITIES = ("info", "warning", "error")
 _FOUND = 3
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
@@ -191,8 +191,8 @@ def command(
         raise BadInput("-p and --cgroup are for what runs already; leave out the command")
     if words and seconds is not None:
         raise BadInput("--seconds is for what runs already; leave out the command")
-    if fail_on is not None and fail_on not in _SEVERITIES:
-        raise BadInput(f"--fail-on: found {fail_on!r}; expected {', '.join(_SEVERITIES)}")
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise BadInput(f"--fail-on: found {fail_on!r}; expected {', '.join(SEVERITIES)}")
     if calibrate and not words:
         raise BadInput("--calibrate needs a command: it is run with and without tracing")
     if (hot or hot_bytes) and (mode != "trace" or (hot and hot_bytes)):
@@ -250,7 +250,7 @@ def command(
         say(f"no bundle: {traced.unwritten}")
         raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
-        grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
+        grave = SEVERITIES[SEVERITIES.index(fail_on) :]
         if any(finding.severity in grave for finding in found):
             raise typer.Exit(_FOUND)
     raise typer.Exit(traced.exit_status)

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
-from penstock.analyse.finding import Finding
-from penstock.analyse.findings import SEVERITIES
+from penstock.analyse.finding import SEVERITIES, Finding
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit

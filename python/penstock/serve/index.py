@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.analyse.traced_run import TracedRun
-from penstock.report.trace.columns import _KIND, AROUND, batches
+from penstock.report.trace.columns import AROUND, KIND_MASK, batches
 from penstock.report.trace.gather import Totals
 
 _native: Any = importlib.import_module("penstock._native")
@@ -66,7 +66,7 @@ class FileIndex:
         try:
             for batch in batches(run):
                 here = batch.drawn(number)
-                offset, kind = batch.offset_bytes[here], batch.kind[here] & _KIND
+                offset, kind = batch.offset_bytes[here], batch.kind[here] & KIND_MASK
                 kind = np.minimum(kind, AROUND).astype(np.uint8)
                 sinks["key"].write(_native.tile_keys(np.ascontiguousarray(offset), kind))
                 sinks["t"].write((batch.t_ns[here] - origin_ns).astype("<i8").tobytes())

@@ -19,7 +19,7 @@ _COLUMNS = ["t_ns", "op", "file_id", "offset_bytes", "done_bytes", "latency_ns"]
 
 #: kinds of events for a figure (crates/tracefmt, tiles.rs)
 READ, WRITE, AROUND, SYNC, META = range(5)
-_KIND = 7
+KIND_MASK = 7
 _FAULT = 8
 CHANNELS = ("read", "write", "around")
 
@@ -52,7 +52,7 @@ class Columns:
     def drawn(self, file_id: int) -> npt.NDArray[np.bool_]:
         """Which events of a file are drawn: those that moved bytes."""
         here: npt.NDArray[np.bool_] = (self.file_id == file_id) & (self.done_bytes > 0)
-        return here & ((self.kind & _KIND) <= AROUND)
+        return here & ((self.kind & KIND_MASK) <= AROUND)
 
 
 def batches(run: TraceTables) -> Iterator[Columns]:

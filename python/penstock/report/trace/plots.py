@@ -14,7 +14,7 @@ from penstock.errors import BadInput, printable
 from penstock.report import style
 from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
-from penstock.report.trace.columns import _KIND, SYNC, WRITE, batches
+from penstock.report.trace.columns import KIND_MASK, SYNC, WRITE, batches
 from penstock.report.trace.gather import Totals, totals_of
 
 KINDS = ("offsets", "offsets-time", "clock", "before-after")
@@ -209,12 +209,12 @@ def _shown(run: TracedRun, wanted: str | None) -> Shown:
     flushed: list[tuple[np.ndarray[Any, Any], ...]] = []
     before = 0
     for batch in batches(run):
-        here = batch.drawn(file["file_id"]) & ((batch.kind & _KIND) <= WRITE)
-        sync = (batch.file_id == file["file_id"]) & ((batch.kind & _KIND) == SYNC)
+        here = batch.drawn(file["file_id"]) & ((batch.kind & KIND_MASK) <= WRITE)
+        sync = (batch.file_id == file["file_id"]) & ((batch.kind & KIND_MASK) == SYNC)
         flushed.append((before + np.cumsum(here)[sync], batch.t_ns[sync]))
         offset, t = batch.offset_bytes[here], batch.t_ns[here]
         done, latency = batch.done_bytes[here], batch.latency_ns[here]
-        write = (batch.kind[here] & _KIND) == WRITE
+        write = (batch.kind[here] & KIND_MASK) == WRITE
         _fill(clock, t, done, latency, write)
         number = before + np.arange(len(t))
         before += len(t)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.analyse.traced_run import TracedRun
-from penstock.report.trace.columns import _KIND, WRITE, batches
+from penstock.report.trace.columns import KIND_MASK, WRITE, batches
 from penstock.report.trace.gather import Totals
 from penstock.text import size
 
@@ -31,11 +31,11 @@ def offsets_figure(
     low = 0 if low < 0.1 * high else low
     before = 0
     for batch in batches(run):
-        here = batch.drawn(file["file_id"]) & ((batch.kind & _KIND) <= WRITE)
+        here = batch.drawn(file["file_id"]) & ((batch.kind & KIND_MASK) <= WRITE)
         n = int(here.sum())
         x = (before + np.arange(n)) * wide // max(drawn, 1)
         y = ((batch.offset_bytes[here] - low) * (tall / (high - low))).astype(np.int64)
-        write = ((batch.kind[here] & _KIND) == WRITE).astype(np.int64)
+        write = ((batch.kind[here] & KIND_MASK) == WRITE).astype(np.int64)
         cell = (write * wide + x.clip(0, wide - 1)) * tall + y.clip(0, tall - 1)
         counts += np.bincount(cell, minlength=counts.size).reshape(counts.shape)
         before += n
