@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive import schemas
@@ -18,7 +17,7 @@ from penstock.archive.bundle import Bundle, partial_path
 from penstock.archive.catalogue import Catalogue, studies_below
 from penstock.archive.formats import formats
 from penstock.archive.removal import remove, runs_removal, study_removal
-from penstock.archive.runs import attempts, bundles, joined, set_aside, write_runs
+from penstock.archive.runs import attempts, attempts_table, bundles, joined, runs_table, set_aside
 from penstock.archive.schemas import TABLES, described
 from penstock.archive.schemas.table import BUNDLE_KEYS
 from penstock.errors import BadInput, PenstockError
@@ -121,8 +120,8 @@ def test_an_empty_table_keeps_its_columns(tmp_path: Path) -> None:
 def test_runs_have_a_column_per_factor_and_response(tmp_path: Path) -> None:
     make_bundle(tmp_path, "r002")
     make_bundle(tmp_path, "r001", valid=False, reason="not cold", responses={})
-    runs = write_runs(tmp_path, ["disk"], ["bandwidth"])
-    frame = pq.read_table(tmp_path / "runs.parquet").to_pandas()
+    runs = runs_table(bundles(tmp_path), ["disk"], ["bandwidth"])
+    frame = runs.to_pandas()
     assert list(frame["run_id"]) == ["r001", "r002"]
     assert list(frame["disk"]) == ["fast", "slow"]
     assert frame["bandwidth"].isna().tolist() == [True, False]
@@ -138,8 +137,7 @@ def test_an_earlier_attempt_is_kept_and_not_analysed(tmp_path: Path) -> None:
     make_bundle(tmp_path, "r001", attempt=2)
     assert [b.manifest["attempt"] for b in bundles(tmp_path)] == [2]
     assert [b.manifest["attempt"] for b in attempts(tmp_path)] == [1, 2]
-    write_runs(tmp_path, ["disk"], ["bandwidth"])
-    frame = pq.read_table(tmp_path / "attempts.parquet").to_pandas()
+    frame = attempts_table(attempts(tmp_path)).to_pandas()
     assert frame["reason"].tolist() == ["host saturated", ""]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.host import residency as module
 from penstock.host.mounts import mount_of
-from penstock.host.residency import drop_file_cache, residency, resident_fraction
+from penstock.host.residency import drop_file_cache, residency
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -33,7 +33,7 @@ def test_a_tree_in_and_out_of_the_cache(tree: Path) -> None:
     assert found.fraction == 1.0
     assert found.resident_bytes == 96 * PAGE
     assert drop_file_cache(tree).resident_pages == 0
-    assert resident_fraction(tree) == 0.0
+    assert residency(tree).fraction == 0.0
 
 
 def test_part_of_a_file(tree: Path) -> None:
@@ -53,4 +53,4 @@ def test_cachestat_and_mincore_agree(tree: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_empty_directory_is_not_resident(tmp_path: Path) -> None:
-    assert resident_fraction(tmp_path) == 0.0
+    assert residency(tmp_path).fraction == 0.0

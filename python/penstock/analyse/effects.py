@@ -242,11 +242,6 @@ _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "s
 _UNSAID = {"aliases": "", "correlations": "", "method": "least squares"}
 
 
-def all_effects(runs: pd.DataFrame, plan: Plan, responses: Sequence[str]) -> pd.DataFrame:
-    """`effects` of every response, one below the other."""
-    return pd.concat([effects(runs, plan, name) for name in responses], ignore_index=True)
-
-
 def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
     term, where, name = fit.design.terms[i], fit.where[i], fit.of_term[i]
     width = term.width

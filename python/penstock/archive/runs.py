@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from penstock.archive.bundle import Bundle, write_parquet
+from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES, described
 from penstock.errors import PenstockError
 
@@ -102,23 +101,6 @@ def one_table(name: str, parts: list[pa.Table]) -> pa.Table | None:
         return None
     plain = [undictionaried(p) for p in parts]
     return described(name, pa.concat_tables(plain, promote_options="permissive"))
-
-
-def write_runs(out: Path, factors: list[str], responses: list[str]) -> pa.Table:
-    """Writes `runs.parquet` and `attempts.parquet` of a study from its bundles; gives the first."""
-    everything = attempts(out)
-    runs = runs_table([b for b in everything if ".attempt" not in b.path.name], factors, responses)
-    write_parquet(out / "runs.parquet", runs)
-    write_parquet(out / "attempts.parquet", attempts_table(everything))
-    return runs
-
-
-def read_runs(out: Path) -> pa.Table:
-    """`runs.parquet` of a study. Raises PenstockError if it has none."""
-    path = out / "runs.parquet"
-    if not path.exists():
-        raise PenstockError(f"{out} has no runs.parquet; penstock analyse {out} makes it")
-    return pq.read_table(path)
 
 
 def _row(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -65,11 +65,6 @@ def residency(path: str | os.PathLike[str]) -> Residency:
     return Residency(files, pages, min(resident, pages))
 
 
-def resident_fraction(path: str | os.PathLike[str]) -> float:
-    """Share of the pages of a file or tree that is in the page cache, 0..1."""
-    return residency(path).fraction
-
-
 def drop_file_cache(path: str | os.PathLike[str]) -> Residency:
     """Writes back and drops every file of a tree from the page cache; gives what stayed."""
     for name, fd, _ in _opened_files(Path(path)):

@@ -71,11 +71,6 @@ class SeenPages:
         return np.unique(np.repeat(first, count) + steps)
 
 
-def seen_pages(events: pa.Table, file_id: int, pid: int) -> Pages:
-    """Pages of a file that faults of a process were about, or mapped around."""
-    return SeenPages(events).of(file_id, pid)
-
-
 def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     """Table `mapped`: for each process and file the coverage, pages seen of those present at its end.
 
