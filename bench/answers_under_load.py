@@ -40,7 +40,8 @@ from penstock.analyse.effects import effects
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.study.load import load_study
 
 READ_S, WRITE_S, FLUSH_S = 0.002, 0.001, 0.018

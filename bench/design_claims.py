@@ -38,7 +38,8 @@ from penstock.analyse.effects import effects
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure
 from penstock.design.generators import term_of
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.design.stages import with_stages
 from penstock.spec.study import Study
 from penstock.study.load import read_study

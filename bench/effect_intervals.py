@@ -36,7 +36,8 @@ from penstock.analyse.identical import names_difference
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.recommend import best
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.study.load import read_study
 
 Draws = np.random.Generator

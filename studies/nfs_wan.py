@@ -36,7 +36,8 @@ from penstock.analyse.effects import effects
 from penstock.analyse.fraction import fraction_of
 from penstock.design.augment import make_step, questions
 from penstock.design.generators import defining_relation, members, parse_generator
-from penstock.design.plan import Plan, coded_matrix, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, coded_matrix
 from penstock.errors import PenstockError
 from penstock.study.load import load_study
 

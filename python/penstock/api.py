@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.campaign.run import CampaignResult
-    from penstock.design.plan import Plan
+    from penstock.design.planned import Plan
     from penstock.observe.monitor.buffered import Buffered
     from penstock.predict.explore.run import Exploration
     from penstock.predict.prediction import Prediction

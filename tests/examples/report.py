@@ -19,7 +19,8 @@ from scipy import stats
 from penstock.analyse.effects import effects
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.residuals import residual_table
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.report import html
 from penstock.report.all_figures import plates
 from penstock.study.load import load_study

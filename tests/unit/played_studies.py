@@ -10,7 +10,8 @@ import pandas as pd
 
 from penstock.analyse.adaptive import next_stage
 from penstock.analyse.outcome import Outcome
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.design.stages import with_stages
 from penstock.spec.study import Study
 from penstock.study.load import read_study

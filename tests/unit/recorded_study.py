@@ -7,7 +7,8 @@ from pathlib import Path
 
 from penstock.archive.bundle import Bundle
 from penstock.campaign.frozen import campaign, freeze
-from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, PlannedRun
 from penstock.study.load import load_study
 
 SECOND = 1_000_000_000

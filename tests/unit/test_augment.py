@@ -25,7 +25,8 @@ from penstock.design.augment import (
 )
 from penstock.design.generators import defining_relation, parse_generator, term_of, word_of
 from penstock.design.matrix import two_level
-from penstock.design.plan import Plan, coded_matrix, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, coded_matrix, plan_from_json
 from penstock.design.stages import Stage, stage_from_json, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study

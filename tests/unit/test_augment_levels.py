@@ -17,7 +17,8 @@ from penstock.analyse.fit import fitted, usable
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from penstock.design.augment_levels import coded_of, level_step, numbers_of, tells
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.design.stages import designed, stage_of, with_stages
 from penstock.errors import BadInput
 from penstock.study.load import load_study

@@ -16,7 +16,7 @@ from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import scaled_ends, usual_scale
 from penstock.analyse.significance import is_sure
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 
 TWO = "{levels: [x, z]}"

@@ -13,7 +13,7 @@ from penstock.analyse.effects import effects
 from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.power import beyond, detectable
 from penstock.errors import PenstockError
 from penstock.report.methods import methods

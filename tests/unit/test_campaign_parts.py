@@ -25,7 +25,8 @@ from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.run import _described, run_study
 from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
-from penstock.design.plan import make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse, last_line
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When

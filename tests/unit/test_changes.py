@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.design.changes import Changes, sequence
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.spec.study import ACTIONS, Study
 from penstock.study.load import load_study
 from tests.support import commands

@@ -14,7 +14,8 @@ from penstock.analyse.polynomials import trends
 from penstock.campaign.analysis import analyse
 from penstock.design.augment_levels import coded_of, level_step, numbers_of
 from penstock.design.claims import check
-from penstock.design.plan import Plan, PlannedRun, coded_matrix, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, PlannedRun, coded_matrix
 from penstock.design.show import plan_text
 from penstock.plugins import DESIGNS
 from penstock.study.load import read_study

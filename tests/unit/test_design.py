@@ -32,7 +32,8 @@ from penstock.design.matrix import (
     verify,
 )
 from penstock.design.order import run_order
-from penstock.design.plan import make_plan, plan_from_json, quick_fraction
+from penstock.design.plan import make_plan, quick_fraction
+from penstock.design.planned import plan_from_json
 from penstock.design.power import cautious_sigma, detectable, power
 from penstock.design.show import plan_text
 from penstock.errors import PenstockError

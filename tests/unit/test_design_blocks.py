@@ -19,7 +19,8 @@ from penstock.design.blocks import confounded
 from penstock.design.generators import choose_generators, defining_relation, word_of
 from penstock.design.matrix import column
 from penstock.design.order import BLOCKS, INTERLEAVED
-from penstock.design.plan import Plan, PlannedRun, coded_matrix, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, PlannedRun, coded_matrix, plan_from_json
 from penstock.design.show import plan_text
 from penstock.design.stages import Stage, with_stages
 from penstock.errors import BadInput

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from penstock.design.kinds.base import Asked
-from penstock.design.plan import Plan, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, plan_from_json
 from penstock.design.power import (
     cautious_sigma,
     detectable,

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from penstock.analyse.effects import effects, lenth
 from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.fraction import fraction_of
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.errors import PenstockError
 from penstock.study.load import read_study
 

@@ -26,7 +26,7 @@ from penstock.analyse.residuals import (
     studentised,
 )
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale
-from penstock.design.plan import Plan, PlannedRun
+from penstock.design.planned import Plan, PlannedRun
 from penstock.errors import PenstockError
 from tests.unit.recorded_study import plan_of_text, record, study_text
 

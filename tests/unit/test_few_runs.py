@@ -16,7 +16,8 @@ from penstock.analyse.fit import fitted
 from penstock.analyse.order_effects import or_drift
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from tests.unit.test_partial_aliases import ELEVEN, study_of
 
 

@@ -14,7 +14,7 @@ from penstock.analyse.fraction_cost import fraction_costs, fraction_lines
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from penstock.cli import _build
-from penstock.design.plan import plan_from_json
+from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput
 from tests.unit.recorded_study import record, study_text
 

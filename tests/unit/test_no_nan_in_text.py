@@ -17,7 +17,8 @@ from penstock.analyse.findings import findings
 from penstock.analyse.means import ranked_lines
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale
-from penstock.design.plan import PlannedRun, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import PlannedRun
 from penstock.design.show import plan_text
 from penstock.errors import PenstockError
 from penstock.report import methods, sections

@@ -20,7 +20,8 @@ from penstock.design.augment import make_step, questions
 from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
 from penstock.design.matrix import regular, two_level
-from penstock.design.plan import Plan, coded_matrix, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, coded_matrix, plan_from_json
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.report.sections import aliases as alias_section
 from penstock.spec.study import Study

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.effects import effects
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.power import detectable, error_df, power, pure_df, replicates_for
 from penstock.design.show import plan_text
 from penstock.study.load import load_study

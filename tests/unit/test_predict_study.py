@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.study.clients import ClientCosts, client_costs
 from penstock.predict.study.disk_workload import closed_loop_of

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.campaign.speed import what_run_says
 from penstock.cli import main
-from penstock.design.plan import make_plan, treatments_of
+from penstock.design.plan import make_plan
+from penstock.design.planned import treatments_of
 from penstock.predict.queue_network.applies import Conditions, judge
 from penstock.predict.queue_network.conditions import profiles_of
 from penstock.profile import describe, load_profile, ready_names

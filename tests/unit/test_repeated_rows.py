@@ -12,7 +12,8 @@ import pytest
 
 from penstock.analyse.surface import LACK, PURE, surface
 from penstock.campaign.frozen import Campaign, altered, campaign, freeze, read_campaign
-from penstock.design.plan import Plan, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, plan_from_json
 from penstock.design.show import plan_text
 from penstock.spec.study import Study
 from penstock.study.load import load_study, read_study

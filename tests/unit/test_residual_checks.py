@@ -14,7 +14,7 @@ from scipy import stats
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.residuals import CHECK_LEVEL, checks, holm
 from penstock.analyse.scale import scaled
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 
 LEVELS = "{levels: [x, z]}"

@@ -11,7 +11,7 @@ from scipy import stats
 
 from penstock.analyse.effects import effects
 from penstock.analyse.scale import LINEAR, LOG, usual_scale
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 
 TWO = "{levels: [x, z]}"

@@ -14,7 +14,8 @@ from penstock.analyse.effects import effects
 from penstock.analyse.ledger import ledger
 from penstock.analyse.screen_rule import decide
 from penstock.design.augment import make_step
-from penstock.design.plan import Plan, coded_matrix, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, coded_matrix
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput

@@ -18,7 +18,8 @@ from penstock.analyse.process import Process, expected_improvement, worth_of_a_r
 from penstock.analyse.significance import is_sure, limits
 from penstock.campaign.limits import Used
 from penstock.design.augment import make_step
-from penstock.design.plan import coded_matrix, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import coded_matrix
 from penstock.design.sequential import analysis_level, level, looks, spent
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError

@@ -15,7 +15,7 @@ from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure, limits
 from penstock.campaign.analysis import analyse
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.show import plan_text
 from penstock.report.methods import methods
 from penstock.study.load import load_study

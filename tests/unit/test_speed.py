@@ -11,7 +11,8 @@ import pytest
 
 from penstock.campaign.speed import what_run_says
 from penstock.cli.doctor import _conclusion, measured, runs_here, time_scales
-from penstock.design.plan import make_plan, treatments_of
+from penstock.design.plan import make_plan
+from penstock.design.planned import treatments_of
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.disks import floor
 from penstock.emulate.disks.floor import HostFloor

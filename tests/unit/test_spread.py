@@ -14,7 +14,8 @@ from scipy import special, stats
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.spread import Error, Spread, differs
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.spec.study import Study
 from penstock.study.load import read_study
 from tests.unit.played_studies import outcome_of

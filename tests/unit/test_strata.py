@@ -17,7 +17,7 @@ from penstock.analyse.effects import NO_ERROR, REML, effects
 from penstock.analyse.means import Ranking
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
-from penstock.design.plan import Plan, PlannedRun, plan_from_json
+from penstock.design.planned import Plan, PlannedRun, plan_from_json
 from tests.support import commands
 from tests.unit.recorded_study import plan_of_text, record, study_text
 

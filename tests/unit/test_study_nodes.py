@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.analyse.timeouts import slowest_rates, time_out_warnings
-from penstock.design.plan import make_plan, treatments_of
+from penstock.design.plan import make_plan
+from penstock.design.planned import treatments_of
 from penstock.design.show import plan_text
 from penstock.errors import BadInput
 from penstock.profile.load import load_profile

@@ -31,7 +31,8 @@ from penstock.analyse.surface import (
 from penstock.campaign.analysis import analyse
 from penstock.cli import _build
 from penstock.design.kinds.base import numeric
-from penstock.design.plan import Plan, make_plan
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Desire
 from penstock.study.load import read_study

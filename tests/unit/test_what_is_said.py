@@ -32,7 +32,8 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.recommend import best
 from penstock.analyse.significance import is_sure, limits, of_pairs, of_several
 from penstock.campaign.analysis import analyse
-from penstock.design.plan import Plan, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, plan_from_json
 from penstock.report import figures
 from penstock.report.methods import methods
 from penstock.study.load import read_study

@@ -31,7 +31,8 @@ from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import numeric
 from penstock.design.matrix import regular
-from penstock.design.plan import Plan, asked_of
+from penstock.design.plan import asked_of
+from penstock.design.planned import Plan
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
 from penstock.errors import BadInput, PenstockError

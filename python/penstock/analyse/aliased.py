@@ -32,7 +32,7 @@ from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import Asked, Model
 from penstock.design.matrix import Matrix, regular
 from penstock.design.order import STRIP_PLOT
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.study.load import load_study

@@ -14,7 +14,7 @@ from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
 from penstock.analyse.residuals import Check, checks
 from penstock.analyse.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
 from penstock.analyse.significance import LEVEL, is_sure
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
 

@@ -10,7 +10,7 @@ import pandas as pd
 from penstock.analyse.effects import share_variation
 from penstock.analyse.fit import NOT_ESTIMABLE
 from penstock.analyse.terms import Numbers, Values
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 
 #: method of a term that is the difference between blocks of every pass
 CONFOUNDED_WITH_BLOCKS = "confounded with blocks"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.stages import DESIGNED
 
 

@@ -30,7 +30,7 @@ from penstock.analyse.scale import LINEAR, LOG
 from penstock.analyse.significance import LENTH, LEVEL, together
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Values
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.sequential import analysis_level
 from penstock.text import square_of
 

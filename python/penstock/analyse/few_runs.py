@@ -24,7 +24,7 @@ from penstock.analyse.fit import Fit
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import LENTH, LEVEL, together
 from penstock.analyse.terms import Values
-from penstock.design.plan import plan_from_json
+from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
 

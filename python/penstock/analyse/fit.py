@@ -25,7 +25,7 @@ from penstock.analyse.designed import designed_part, designed_plan
 from penstock.analyse.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
 from penstock.analyse.strata import RUN
 from penstock.analyse.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.errors import PenstockError
 
 #: methods of terms without an estimate

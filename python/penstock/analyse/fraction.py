@@ -21,7 +21,7 @@ from penstock.design.generators import (
     parse_generator,
 )
 from penstock.design.matrix import column
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import PenstockError
 
 #: a size that differs by less than this share of the effect is not called wrong

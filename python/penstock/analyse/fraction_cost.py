@@ -16,7 +16,7 @@ from penstock.analyse.fraction import fraction_of, relation_of, rows_in
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.rankings import TOP, Agreement, agree
 from penstock.design.generators import term_of
-from penstock.design.plan import plan_from_json
+from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import counted, listed, term_text
 

@@ -19,7 +19,7 @@ from penstock.analyse.fit import usable
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import BOX_COX, LINEAR, LOG, power_beside, scaled
 from penstock.analyse.terms import design_of
-from penstock.design.plan import plan_from_json
+from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import counted, quantity
 

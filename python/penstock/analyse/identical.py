@@ -30,7 +30,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.scale import usual_scale
 from penstock.analyse.significance import is_sure
 from penstock.design.orders import SETTING_SHARE
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 

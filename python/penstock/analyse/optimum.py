@@ -26,7 +26,7 @@ from penstock.analyse.surface import (
     surface,
     surface_table,
 )
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Desire
 from penstock.text import counted, listed, quantities, quantity

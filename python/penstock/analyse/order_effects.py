@@ -23,7 +23,7 @@ from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import LENTH, LEVEL, terms_of
 from penstock.analyse.terms import Values
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, term_text
 

@@ -23,7 +23,7 @@ from penstock.analyse.fit import ASSUMED, Fit
 from penstock.analyse.terms import Values
 from penstock.design.alias_matrix import Named, Share, beyond, shares
 from penstock.design.model import terms
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.text import square_of
 
 #: level of lack of fit

@@ -17,7 +17,7 @@ from scipy import stats
 from penstock.analyse.fit import Fit, estimate
 from penstock.analyse.terms import Values
 from penstock.design.kinds.base import numeric
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 
 NAMES = ("linear", "quadratic", "cubic")
 #: part of a contrast, over its range, that a term does not have

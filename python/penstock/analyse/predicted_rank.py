@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.design.plan import Plan, treatments_of
+from penstock.design.planned import Plan, treatments_of
 from penstock.errors import BadInput
 from penstock.spec.study import Response
 from penstock.text import quantities, quantity

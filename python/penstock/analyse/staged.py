@@ -41,7 +41,7 @@ from penstock.design.alias_matrix import Share
 from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, regular
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.design.stages import separated
 from penstock.errors import PenstockError
 

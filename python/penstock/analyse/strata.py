@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import linalg, optimize
 
 from penstock.analyse.terms import Numbers, Values
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.errors import PenstockError
 
 #: the stratum of single runs

@@ -36,7 +36,7 @@ from penstock.analyse.scale import (
 )
 from penstock.analyse.terms import Numbers, Values
 from penstock.design.kinds.base import numeric
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Factor
 

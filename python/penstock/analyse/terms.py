@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from penstock.design import model
 from penstock.design.matrix import alias_words
-from penstock.design.plan import ALIAS_ORDER, Plan, coded_matrix
+from penstock.design.plan import ALIAS_ORDER
+from penstock.design.planned import Plan, coded_matrix
 from penstock.errors import PenstockError
 
 Values = NDArray[np.floating[Any]]

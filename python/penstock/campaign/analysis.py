@@ -27,7 +27,7 @@ from penstock.archive.schemas import described
 from penstock.campaign.frozen import read_campaign
 from penstock.campaign.left_out import left_out, without
 from penstock.campaign.rejudge import RejudgedCertificates, rejudged_certificates
-from penstock.design.plan import Plan, plan_from_json
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import load_study

@@ -11,7 +11,7 @@ from penstock.archive.runs import bundles
 from penstock.campaign.frozen import read_campaign
 from penstock.campaign.run import CampaignResult, run_loaded
 from penstock.design.generators import term_of
-from penstock.design.plan import plan_from_json
+from penstock.design.planned import plan_from_json
 from penstock.design.stages import Stage, stage_of
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.campaign.prepared import PreparedData, data_key
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.errors import PenstockError
 from penstock.spec.study import Study
 from penstock.study.resolve import ResolvedRun

@@ -32,7 +32,7 @@ from penstock.campaign.settle import settle_caches, sync_file_systems, undrained
 from penstock.campaign.stages import Stages
 from penstock.campaign.undo_hook import UndoHook
 from penstock.design.changes import Changes, Step
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.host.announce import Announcement
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts

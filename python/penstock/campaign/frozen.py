@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 from penstock.version import version

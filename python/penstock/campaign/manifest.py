@@ -10,7 +10,7 @@ from typing import Any
 from penstock.campaign.attempt_work import AttemptWork
 from penstock.campaign.conductor import Attempt
 from penstock.campaign.judgement import Judgement
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.host.launch import Finished
 from penstock.spec.study import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun

@@ -13,7 +13,7 @@ from penstock.console import Console, TextColumn
 from penstock.text import duration, first_reason
 
 if TYPE_CHECKING:
-    from penstock.design.plan import PlannedRun
+    from penstock.design.planned import PlannedRun
 
 
 class RunProgress:

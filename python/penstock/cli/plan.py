@@ -11,7 +11,7 @@ import typer
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.design.plan import Plan
+    from penstock.design.planned import Plan
     from penstock.spec.study import Response, Study
 
 
@@ -76,7 +76,8 @@ def command(
     from penstock.analyse.timeouts import time_out_warnings
     from penstock.campaign.speed import as_planned, speeds_of, what_run_says
     from penstock.design.changes import sequence
-    from penstock.design.plan import make_plan, treatments_of
+    from penstock.design.plan import make_plan
+    from penstock.design.planned import treatments_of
     from penstock.design.show import paragraph, plan_text, sequence_text
     from penstock.study.load import load_study
     from penstock.study.resolve import resolvable

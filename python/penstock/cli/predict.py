@@ -298,7 +298,8 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
     """Every treatment of a study, beside what was measured where it was run."""
     from penstock.analyse.outcome import Outcome
     from penstock.campaign.speed import as_planned, speeds_of
-    from penstock.design.plan import make_plan, treatments_of
+    from penstock.design.plan import make_plan
+    from penstock.design.planned import treatments_of
     from penstock.predict.study.predict import predict_plan, predict_study, score
     from penstock.study.load import load_study
     from penstock.study.resolve import resolvable

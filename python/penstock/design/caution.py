@@ -11,7 +11,7 @@ from penstock.spec.study import Study
 from penstock.text import listed, tenths, term_text
 
 if TYPE_CHECKING:
-    from penstock.design.plan import Alias
+    from penstock.design.planned import Alias
 
 ROMAN = (
     "",

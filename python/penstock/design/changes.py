@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.design.orders import STAYS
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.spec.study import ACTIONS, Factor
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.spec.study import DesignSpec, Study
+from penstock.design.order import Place
+from penstock.design.planned import PlannedRun
+from penstock.spec.study import DesignSpec, Factor, Study
 
-if TYPE_CHECKING:
-    from penstock.design.orders import Ordered
-    from penstock.design.plan import PlannedRun
-
+#: what a change costs where the study says only what it does [s], a guess
+CHANGE_S = {"none": 0.0, "remount": 1.0, "restart": 5.0, "reformat": 15.0, "redeploy": 60.0}
 #: what a run costs besides its workload: settling, observers, collecting (seconds, a guess)
 PER_RUN_S = 1.0
+
+
+def change_s(factor: Factor) -> float:
+    """Time that a change of a factor takes [s]: as declared, else a guess by the kind of change."""
+    declared = factor.change_cost_s
+    return CHANGE_S[factor.change] if declared is None else declared
 
 
 def run_seconds(study: Study) -> float:
@@ -47,8 +53,6 @@ def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
 
 def drawn_changes_s(study: Study) -> float:
     """Seconds for changes of factors before each run, on average over random orders of all treatments."""
-    from penstock.design.orders import change_s
-
     return sum(change_s(f) * (1 - 1 / len(f.levels)) for f in study.factors)
 
 
@@ -61,15 +65,15 @@ def over_budget(design: DesignSpec, runs: int, seconds: float) -> str:
     return ""
 
 
-def changes_s(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered) -> float:
+def changes_s(
+    study: Study, levels: NDArray[np.integer[Any]], places: Sequence[Place], strips: Sequence[str]
+) -> float:
     """Seconds for changes of factors in an order; what strips keep is made once in each pass."""
-    from penstock.design.orders import change_s
-
-    rows = np.array([levels[p.treatment] for p in in_order.places])
+    rows = np.array([levels[p.treatment] for p in places])
     total = 0.0
     for j, factor in enumerate(study.factors):
-        if factor.name in in_order.strips:
-            made = {(p.replicate, int(levels[p.treatment, j])) for p in in_order.places}
+        if factor.name in strips:
+            made = {(p.replicate, int(levels[p.treatment, j])) for p in places}
             changed = len(made) - 1
         else:
             changed = int(np.count_nonzero(np.diff(rows[:, j])))
@@ -79,8 +83,6 @@ def changes_s(study: Study, levels: NDArray[np.integer[Any]], in_order: Ordered)
 
 def changed_s(study: Study, rows: Sequence[PlannedRun]) -> float:
     """Seconds for changes of factors from each run to the next, where nothing is kept in strips."""
-    from penstock.design.orders import change_s
-
     return sum(
         change_s(factor)
         for factor in study.factors

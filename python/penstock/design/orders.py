@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.design import model as models
 from penstock.design.blocks import block_numbers, blocks_of_pass, confounded
-from penstock.design.estimate import changes_s
+from penstock.design.estimate import change_s, changes_s
 from penstock.design.kinds.base import Model, numeric
 from penstock.design.matrix import Matrix
 from penstock.design.order import (
@@ -44,8 +44,6 @@ from penstock.errors import BadInput
 from penstock.spec.study import Factor, Study
 from penstock.text import listed
 
-#: what a change costs where the study says only what it does [s], a guess
-CHANGE_S = {"none": 0.0, "remount": 1.0, "restart": 5.0, "reformat": 15.0, "redeploy": 60.0}
 #: changes that leave something which can stay beside that of other levels
 STAYS = ("reformat", "redeploy")
 #: share of a run's variance that is the setting's, assumed
@@ -128,12 +126,6 @@ def in_blocks(study: Study, matrix: Matrix, relation: Iterable[int]) -> Ordered 
     blocks = [block_numbers(matrix, groups) for groups in between]
     why = ORDER_WHY[BLOCKS].format(size=design.block_size)
     return Ordered(BLOCKS, why, places_in_blocks(blocks, design.seed), (), (), [], between)
-
-
-def change_s(factor: Factor) -> float:
-    """What changing a factor costs [s]: as declared, else a guess from what the change does."""
-    said = factor.change_cost_s
-    return CHANGE_S[factor.change] if said is None else said
 
 
 def ordered(
@@ -274,7 +266,7 @@ def _option(
     rows = [[int(v) for v in levels[p.treatment]] for p in found]
     kept_strips = [names[j] for j in strips]
     as_is = Ordered(order, "", found, tuple(names[j] for j in hard), tuple(kept_strips), [])
-    seconds = base_s + changes_s(study, levels, as_is)
+    seconds = base_s + changes_s(study, levels, as_is.places, as_is.strips)
     changes = sum(a != b for a, b in itertools.pairwise(rows))
     treatments = len(levels)
     passes = order in PASSES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from penstock.design.alias_matrix import MOST_WRITTEN, of_treatments
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.claims import check
+from penstock.design.estimate import changes_s, drawn_changes_s, estimate, over_budget, run_seconds
 from penstock.design.generators import (
     Generator,
     NoFraction,
@@ -34,6 +34,7 @@ from penstock.design.orders import (
     ordered,
     power_as_ordered,
 )
+from penstock.design.planned import Alias, Plan, PlannedRun
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -45,143 +46,9 @@ ALIAS_ORDER = 3
 MOST_PARTIAL = 60
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0.
-
-    Runs of one `whole_plot` (of one `strip`) share a setting of the factors that are hard to change; 0: none
-    is kept.
-    """
-
-    run_id: str
-    run_order: int
-    replicate: int
-    block: int
-    treatment_id: str
-    standard_order: int
-    levels: dict[str, str]
-    coded: dict[str, int]
-    whole_plot: int = 0
-    strip: int = 0
-    #: which part of the study it belongs to; from 2 on they were added (`design/stages.py`)
-    stage: int = 1
-
-
-@dataclass(frozen=True)
-class Alias:
-    """What one contrast column really holds: `term` plus `with_terms`, signs as `+a:b` or `-a:b`.
-
-    A partial alias has its share before it: `+0.33 a:b`; of factors of more levels without a sign.
-    """
-
-    term: str
-    with_terms: list[str]
-    words: str
-    longer: int = 0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The runs in the order they will be made, with what is known before anything runs."""
-
-    study_id: str
-    rows: list[PlannedRun]
-    factors: list[Factor]
-    treatments: int
-    replicates: int
-    fraction: int
-    generators: list[str]
-    defining_relation: list[str]
-    resolution: int | None
-    word_lengths: dict[int, int]
-    aliases: list[Alias]
-    order: str
-    order_why: str
-    seed: int
-    estimated_s: float
-    estimate_why: str
-    power: dict[str, Any]
-    cautions: list[str]
-    kind: str = "full"
-    #: terms that the runs tell (`penstock.design.kinds.base.Model`); None: all that the treatments have
-    model: Model | None = None
-    #: what was chosen for which purpose, why, and what else there was; None where the study said its kind
-    choice: dict[str, Any] | None = None
-    #: what each order that could be had would take and tell, where changes of factors cost something
-    orders: list[dict[str, Any]] = field(default_factory=list)
-    #: factors whose settings are kept: in whole plots, in the strips that cross them
-    whole_plot_factors: list[str] = field(default_factory=list)
-    strip_factors: list[str] = field(default_factory=list)
-    #: of each pass, the terms that are the difference between its blocks, where it is cut into some
-    between_blocks: list[list[str]] = field(default_factory=list)
-    #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    #: `alpha` and `spending` of a sequential study, whose looks share alpha
-    sequential: dict[str, Any] | None = None
-
-    @property
-    def two_level(self) -> bool:
-        """Whether every factor has two levels."""
-        return all(len(f.levels) == 2 for f in self.factors)
-
-    @property
-    def tested_terms(self) -> int:
-        """How many terms the analysis judges together."""
-        from penstock.design.model import terms
-
-        if self.model is not None:
-            none = np.zeros((1, len(self.factors)), dtype=np.int64)
-            return len(terms(self.factors, self.model, none))
-        if not self.two_level:
-            return int((1 << len(self.factors)) - 1)
-        never = set.intersection(*map(set, self.between_blocks)) if self.between_blocks else set()
-        return self.treatments - 1 - len(never)
-
-    @property
-    def power_together(self) -> dict[str, Any]:
-        """What of `power` holds where all terms are judged together, as the report does."""
-        from penstock.design.power import power_together
-
-        return power_together(self.power, self.tested_terms)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        value: dict[str, Any] = {**vars(self)}
-        value["rows"] = [vars(row) for row in self.rows]
-        value["aliases"] = [vars(alias) for alias in self.aliases]
-        value["factors"] = [factor.model_dump(mode="json") for factor in self.factors]
-        value["word_lengths"] = {str(k): v for k, v in self.word_lengths.items()}
-        value["two_level"] = self.two_level
-        value["power_together"] = self.power_together
-        return value
-
-    def with_runs(self, rows: Sequence[PlannedRun]) -> Plan:
-        """The same plan with other rows."""
-        return Plan(**{**self.__dict__, "rows": list(rows)})
-
-
-def treatments_of(plan: Plan) -> list[dict[str, str]]:
-    """The levels of each treatment of a plan, once."""
-    return list({row.treatment_id: row.levels for row in plan.rows}.values())
-
-
-def plan_from_json(value: dict[str, Any]) -> Plan:
-    """The plan that `to_json` wrote; BadInput if the value is none."""
-    try:
-        known = {k: v for k, v in value.items() if k in Plan.__dataclass_fields__}
-        known["rows"] = [PlannedRun(**row) for row in value["rows"]]
-        known["factors"] = [Factor.model_validate(f, strict=False) for f in value["factors"]]
-        known["aliases"] = [Alias(**a) for a in value["aliases"]]
-        known["word_lengths"] = {int(k): v for k, v in value["word_lengths"].items()}
-        return Plan(**known)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"this is no plan: {error}") from None
-
-
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
     from penstock.design import model as models
-    from penstock.design.estimate import changes_s, estimate
     from penstock.design.power import effective_by_factor, error_df, power_of, pure_df
 
     factors = list(study.factors)
@@ -220,7 +87,9 @@ def make_plan(study: Study) -> Plan:
     in_order = in_order or ordered(study, levels, base_s, model, effective)
     rows = _rows(study, levels, of_row, in_order)
     pure = pure_df([r.treatment_id for r in rows], [r.block for r in rows])
-    seconds, why = estimate(study, len(rows), changes_s(study, levels, in_order))
+    seconds, why = estimate(
+        study, len(rows), changes_s(study, levels, in_order.places, in_order.strips)
+    )
     passes = in_order.order in PASSES
     df = (
         pure
@@ -285,8 +154,6 @@ def _looks_share(study: Study) -> dict[str, Any] | None:
 def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
     """What the plan says where it is over the budget. BadInput where the study says its kind: only a purpose
     chooses within the budget, by the time of a random order."""
-    from penstock.design.estimate import drawn_changes_s, over_budget, run_seconds
-
     design = study.design
     found = []
     if over := over_budget(design, runs, seconds):
@@ -472,14 +339,3 @@ def _rows(
             )
         )
     return rows
-
-
-def coded_matrix(plan: Plan) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """Treatments × factors of the plan's coded levels, in standard order."""
-    first: dict[int, PlannedRun] = {}
-    for row in plan.rows:
-        first.setdefault(row.standard_order, row)
-    names = [f.name for f in plan.factors]
-    return np.array(
-        [[first[i].coded[n] for n in names] for i in sorted(first)], dtype=np.int8
-    ).reshape(len(first), len(names))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scipy.special import ndtr, ndtri
 
 if TYPE_CHECKING:
-    from penstock.design.plan import Plan
+    from penstock.design.planned import Plan
 
 #: rows to which nested fractions grow, at most
 MOST_ROWS = 64

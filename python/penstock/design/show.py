@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.design.caution import ALIASED, roman
 from penstock.design.changes import Step
-from penstock.design.plan import Plan
+from penstock.design.planned import Plan
 from penstock.spec import describe
 from penstock.spec.study import Level, Study
 from penstock.text import COLUMNS, at_speed, tenths, term_text

@@ -34,16 +34,8 @@ from penstock.design.order import (
     places,
 )
 from penstock.design.orders import PASSES
-from penstock.design.plan import (
-    Alias,
-    Plan,
-    PlannedRun,
-    alias_table,
-    asked_of,
-    coded_matrix,
-    partial_aliases,
-    relation_text,
-)
+from penstock.design.plan import alias_table, asked_of, partial_aliases, relation_text
+from penstock.design.planned import Alias, Plan, PlannedRun, coded_matrix
 from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
 from penstock.errors import BadInput
 from penstock.spec.study import Study

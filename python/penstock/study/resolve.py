@@ -27,7 +27,7 @@ from penstock.study.store import deployment_of
 from penstock.study.time_scales import picked
 
 if TYPE_CHECKING:
-    from penstock.design.plan import PlannedRun
+    from penstock.design.planned import PlannedRun
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from penstock.campaign.conductor import (
 from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
 from penstock.campaign.hosts.tls import Authority, security
 from penstock.campaign.interrupted import note_interrupted
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.clock_offset import Exchange, Offset, offset_of
 from penstock.host.launch import last_line

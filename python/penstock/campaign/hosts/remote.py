@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.campaign.conductor import Attempt, Outcome, make_one
 from penstock.campaign.executor import HostExecutor
-from penstock.design.plan import PlannedRun
+from penstock.design.planned import PlannedRun
 from penstock.errors import BadInput, PenstockError
 from penstock.host.announce import Announcement
 from penstock.host.clocks import clock_row

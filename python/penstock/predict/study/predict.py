@@ -15,7 +15,8 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.runs import bundles, validity_of
 from penstock.archive.schemas import described
-from penstock.design.plan import Plan, make_plan, plan_from_json
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.intervals import LEVEL, order_statistics
 from penstock.predict.study.clients import BOTH, ClientCosts, client_costs, disk_events
