@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.analyse.collected import collected
-from penstock.archive import series
+from penstock.archive import read_series
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import select
@@ -451,7 +451,7 @@ def test_a_run_gives_what_was_sampled_and_what_was_collected(tmp_path: Path) -> 
     assert of.get_group(rows["cpu_user"]["series_id"]).tolist() == [0.0, 1.0, 2.0, 3.0]
     assert recorded_in(bundle, "power_watts").series.num_rows == 1
     assert recorded_in(bundle, "cpu_user").series.num_rows == 1
-    drawn = series.of_selection(select(str(bundle.path)))
+    drawn = read_series.of_selection(select(str(bundle.path)))
     by_name = {s.name: s for s in drawn.series}
     assert {"cpu_busy all", "power_watts"} <= set(by_name)
     # on one clock, from the begin of the workload on
@@ -465,10 +465,10 @@ def test_a_run_gives_what_was_sampled_and_what_was_collected(tmp_path: Path) -> 
 def test_series_that_are_not_complete_are_refused_and_told(tmp_path: Path) -> None:
     bundle = collected_run(tmp_path / "r001", "partial")
     with pytest.raises(BadInput, match=r"found partial data: power is partial; expected complete"):
-        series.of_selection(select(str(bundle.path)))
-    assert series.of_selection(select(str(bundle.path)), partial=True).series
+        read_series.of_selection(select(str(bundle.path)))
+    assert read_series.of_selection(select(str(bundle.path)), partial=True).series
     # what the monitor sampled is whole
-    assert series.of_selection(select(str(bundle.path)), "utilisation").series
+    assert read_series.of_selection(select(str(bundle.path)), "utilisation").series
 
     class Runs:
         run_ids = ("r001",)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from penstock.archive import delimited, series
+from penstock.archive import delimited, series_tables
 from penstock.archive.bundle import Bundle
 from penstock.cli import _build
 from penstock.errors import BadInput
@@ -140,6 +140,6 @@ def test_tables_with_a_column_of_times(tmp_path: Path) -> None:
 
 def test_a_number_of_two_meanings_in_a_table_is_refused() -> None:
     with pytest.raises(BadInput, match="column x: found '1,234'"):
-        series.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")
-    found = series.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
+        series_tables.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")
+    found = series_tables.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
     assert found.series[0].y.tolist() == [1234.0, 1234.5]

@@ -19,8 +19,9 @@ import numpy as np
 from penstock.analyse.ranking import Measured, Order, order
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import TAKEN, unknown_words
+from penstock.archive.read_series import of_selection, run_name
 from penstock.archive.selection import Selection
-from penstock.archive.series import Array, Phase, Recorded, of_selection, run_name
+from penstock.archive.series import Array, Phase, Recorded
 from penstock.errors import BadInput, printable
 
 #: the whole of a run, beside its phases

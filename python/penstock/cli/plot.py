@@ -290,37 +290,37 @@ def _read(
 ) -> Recorded:
     from dataclasses import replace
 
-    from penstock.archive import series
+    from penstock.archive import read_series, series_tables
     from penstock.errors import BadInput
     from penstock.observe.monitor.named import selected
 
     found = []
     for number, source in enumerate(sources):
         if source == "-":
-            content = sys.stdin.buffer.read(series.MOST_BYTES + 1)
-            one = series.of_csv(content, "stdin", x)
+            content = sys.stdin.buffer.read(series_tables.MOST_BYTES + 1)
+            one = series_tables.of_csv(content, "stdin", x)
         elif source.startswith(("http://", "https://")):
             from penstock.client import download
             from penstock.observe.monitor.lacking import of_headers
 
-            content, headers = download(source, series.MOST_BYTES)
+            content, headers = download(source, series_tables.MOST_BYTES)
             verdict = of_headers(headers)
             if verdict.lines and not (partial or verdict.running):
                 told = f"{source}: found {'; '.join(verdict.lines)}"
                 if verdict.refuses:
                     raise BadInput(f"{told}; expected complete ones, or --partial")
                 print(f"penstock: {told}", file=sys.stderr)
-            one = series.of_csv(content, source, x)
+            one = series_tables.of_csv(content, source, x)
         elif _holds_runs(source):
             chosen = selected(source)
             # an experiment has sequences among its points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
             wanted = table or (None if plain else "io_events")
-            one = series.of_selection(chosen, wanted, align, partial=partial, drawn=drawn)
+            one = read_series.of_selection(chosen, wanted, align, partial=partial, drawn=drawn)
             for words in [] if partial else _unknown(chosen.runs):
                 print(f"penstock: {words}", file=sys.stderr)
         else:
-            one = series.of_file(Path(source), x, partial=partial)
+            one = series_tables.of_file(Path(source), x, partial=partial)
         if align is not None and not _holds_runs(source):
             raise BadInput(f"--align: found {source}, no run; expected one that has phases")
         if len(sources) > 1:

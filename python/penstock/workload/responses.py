@@ -58,7 +58,7 @@ class _Left:
         """Its series, read once, and the verdict on the run."""
         # pandas takes half a second to load, and most studies have no such response
         from penstock.archive.completeness import verdict_of_run
-        from penstock.archive.series import of_bundle
+        from penstock.archive.read_series import of_bundle
 
         if self.bundle is None:
             raise PenstockError("found nothing recorded; expected a run's series")

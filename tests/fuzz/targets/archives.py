@@ -13,7 +13,8 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle
 from penstock.archive.expression import derived
 from penstock.archive.selection import select
-from penstock.archive.series import Recorded, Series, of_csv
+from penstock.archive.series import Recorded, Series
+from penstock.archive.series_tables import of_csv
 from penstock.archive.share import pack, unpack
 from penstock.errors import BadInput
 from tests.fuzz import mutate as of

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from penstock.archive import delimited, series
+from penstock.archive import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
@@ -66,7 +66,7 @@ def _sequence_column(path: Path) -> str | None:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
     name = delimited.first_name(head)
-    return name if name and series.names_an_index(name) else None
+    return name if name and series_tables.names_an_index(name) else None
 
 
 def _of_readings(
@@ -116,8 +116,8 @@ def _label(entity: str) -> str:
 def _of_sequence(
     path: Path, column: str, metric: str, unit: str
 ) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
-    recorded = series.of_file(path, column)
-    timed = next((s for s in recorded.series if series.names_a_time(s.name)), None)
+    recorded = series_tables.of_file(path, column)
+    timed = next((s for s in recorded.series if series_tables.names_a_time(s.name)), None)
     values = [s for s in recorded.series if s is not timed]
     if not values:
         raise BadInput(f"{path}: found no column of values beside {column}; expected one at least")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.archive import delimited, series
+from penstock.archive import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.workload.metrics import Readings, samples, unknown_units
 
@@ -22,12 +22,12 @@ def matches(path: Path, head: bytes) -> bool:
     """True if the first column of the header row is named as a time."""
     if path.suffix == ".parquet":
         return head.startswith(b"PAR1")
-    return series.names_a_time(delimited.first_name(head))
+    return series_tables.names_a_time(delimited.first_name(head))
 
 
 def read(path: Path, words: Mapping[str, Any]) -> Readings:
     """Every number of every column, empty cells left out."""
-    recorded = series.of_file(path, words.get("time"))
+    recorded = series_tables.of_file(path, words.get("time"))
     if recorded.axis != "time":
         raise BadInput(
             f"{path}: found values over {recorded.axis_name}; expected times (`penstock plot` draws these)"
