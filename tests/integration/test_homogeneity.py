@@ -9,7 +9,7 @@ import pytest
 from penstock.campaign.seeding.homogeneity import judged, measured
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.host.journal import Journal
-from penstock.platform.emulation import checked_cluster
+from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec
 from tests.integration.node_ground import NODES

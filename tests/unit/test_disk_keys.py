@@ -12,8 +12,8 @@ import pytest
 
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.errors import BadInput
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.disk_keys import OF_DISKS, WHOLE, patch_of
-from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import load_platform
 from penstock.platform.schedule import read_schedule
 from penstock.study.load import load_study

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import load_platform, read_platform
 from penstock.spec.cluster import Delay, Limits
 from penstock.study.load import load_study, read_study

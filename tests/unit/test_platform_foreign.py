@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.foreign import Foreign
 from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid

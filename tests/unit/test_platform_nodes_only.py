@@ -8,7 +8,7 @@ import pytest
 
 from penstock import cli
 from penstock.errors import BadInput
-from penstock.platform.emulation import checked_cluster
+from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import load_platform
 
 HEAD = "penstock_platform: 1\nname: some\n"

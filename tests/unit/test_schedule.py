@@ -238,7 +238,7 @@ def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):
 
 
 def test_a_platform_file_takes_the_short_ways_and_keeps_its_lines(tmp_path: Path):
-    from penstock.platform.emulation import cluster_spec
+    from penstock.platform.cluster import cluster_spec
     from penstock.platform.hosts import load_platform
 
     path = tmp_path / "p.yaml"

@@ -182,7 +182,7 @@ def check_platform(
     One whose hosts have no roles is for `penstock nodes up` alone: it needs nothing that only a prediction
     needs.
     """
-    from penstock.platform.emulation import checked_cluster
+    from penstock.platform.cluster import checked_cluster
     from penstock.platform.hosts import load_platform
     from penstock.platform.show import summary
 

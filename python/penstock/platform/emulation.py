@@ -10,15 +10,10 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, cast
 
-from pydantic import ValidationError
-
-from penstock.errors import BadInput
 from penstock.platform.profiles import scaled
-from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import (
-    MOST_NODES,
     ClusterSpec,
     Delay,
     DiskSpec,
@@ -40,7 +35,6 @@ from penstock.spec.machine import (
     LimitsFile,
     MachineFile,
     NamedNetworkFile,
-    NetworkPart,
     SlowFile,
     SlowNowAndThenFile,
     StallFile,
@@ -59,86 +53,14 @@ from penstock.spec.quantities import (
 )
 from penstock.spec.units import parse_duration, parse_share, parse_size
 
-if TYPE_CHECKING:
-    from penstock.platform.file import LinkFile
-    from penstock.platform.hosts import Platform
 
 #: the network that a node is in when nothing else is said
 MAIN = "net"
 #: what becomes of a node, in the words of the supervisor
 _STATES = {"up": "up", "down": "down", "freeze": "frozen", "unfreeze": "running"}
-_SHARES = ("loss", "duplicate", "corrupt", "reorder")
-_Wire = TypeVar("_Wire", bound=WireFile)
+SHARES = ("loss", "duplicate", "corrupt", "reorder")
 #: gives the storage profile of a name, unscaled
 Profiles = Callable[[str], Mapping[str, Any]]
-
-
-def cluster_spec(platform: Platform) -> ClusterSpec:
-    """The hosts of a platform as nodes to be put up, `GROUP-0`, `GROUP-1`, … with their disks and links.
-
-    Roles, service times, store, power and prices have no counterpart: what runs on the nodes brings them.
-    """
-    main = main_network(platform)
-    machines: list[tuple[str, MachineFile]] = []
-    for host in platform.hosts:
-        own = _said(host.part.network, WireFile.model_fields) if host.part.network else {}
-        said = host.part.interfaces or [InterfaceFile(network=MAIN)]
-        interfaces = [_with_link(i, own) if i.network == MAIN else i for i in said]
-        machines.append((host.name, host.part.model_copy(update={"interfaces": interfaces})))
-    return cluster_of(
-        platform.name,
-        machines,
-        [main, *platform.file.networks],
-        platform.file.schedule,
-        lambda name: platform.profiles[name],
-        base_dir=platform.base_dir,
-        runtime=platform.file.runtime,
-    )
-
-
-def checked_cluster(platform: Platform) -> ClusterSpec:
-    """As `cluster_spec`, of what can be put up on this host. Raises BadInput with every mistake."""
-    # before the pairs of all nodes are written down
-    if len(platform.hosts) > MOST_NODES * (1 + len(platform.file.networks)):
-        raise BadInput(
-            f"{platform.name}: found {len(platform.hosts)} hosts; "
-            f"expected at most {MOST_NODES} nodes on a network"
-        )
-    spec = cluster_spec(platform)
-    check_cluster(spec)
-    return spec
-
-
-def main_network(platform: Platform) -> NamedNetworkFile:
-    """The section `network` of a platform file as the network that its nodes are in, but for bandwidths:
-    those are merged into each host's own link. BadInput for a rate that no link can be held to."""
-    said = _said(platform.file.network, NetworkPart.model_fields)
-    wire = {k: v for k, v in said.items() if k not in ("bandwidth", "out", "in")}
-    return _checked(NamedNetworkFile, {"name": MAIN, **wire})
-
-
-def _with_link(interface: InterfaceFile, link: Mapping[str, Any]) -> InterfaceFile:
-    """An interface in the main network; what it does not say is as the host's link says."""
-    own = interface.model_dump(by_alias=True, exclude_unset=True)
-    return _checked(InterfaceFile, {**link, **own, "network": MAIN})
-
-
-def _said(part: LinkFile, keys: Iterable[str]) -> dict[str, Any]:
-    names = {"in_": "in"}
-    values = {names.get(k, k): getattr(part, k, None) for k in keys}
-    return {k: v for k, v in values.items() if v is not None}
-
-
-def _checked(model: type[_Wire], values: dict[str, Any]) -> _Wire:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise BadInput(
-            f"network.{key}: found '{first['input']}', which cannot be emulated; "
-            f"expected {first['msg']}"
-        ) from None
 
 
 def cluster_of(
@@ -369,7 +291,7 @@ def _rates(wire: WireFile) -> dict[str, float | None]:
 
 
 def _shares(wire: WireFile) -> dict[str, float]:
-    texts = {key: getattr(wire, key) for key in _SHARES}
+    texts = {key: getattr(wire, key) for key in SHARES}
     return {key: parse_share(text) for key, text in texts.items() if text is not None}
 
 
@@ -426,28 +348,6 @@ def delays_of(
                     if a != b:
                         said[a, b] = back[b, a] = delay
     return back | said
-
-
-def not_predicted(platform: Platform) -> list[str]:
-    """What of a platform's nodes a prediction leaves out, one text each."""
-    file = platform.file
-    found = []
-    links = [file.network, *(h.network for h in file.hosts if h.network is not None)]
-    keys = ("jitter", *_SHARES)
-    said = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
-    if said:
-        found.append(f"the network's {', '.join(said)}")
-    if file.networks:
-        found.append(f"the networks {', '.join(n.name for n in file.networks)}")
-    features = {
-        f"{g.group}.{d.name}" for g in file.hosts for d in g.disks if d.features is not None
-    }
-    if features:
-        found.append(f"features of the disks {', '.join(sorted(features))}")
-    if file.schedule:
-        count = len(file.schedule)
-        found.append(f"the schedule ({count} change{'s' * (count != 1)})")
-    return [f"not in the prediction: {text}" for text in found]
 
 
 def events_of(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
-from penstock.platform.emulation import checked_cluster
+from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import Platform, read_platform
 
 

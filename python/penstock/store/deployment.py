@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import checked_cluster
+from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec

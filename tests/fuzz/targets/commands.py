@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from penstock.emulate.cluster.wire import to_json
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import read_platform
 from tests.fuzz import daemons
 from tests.fuzz import mutate as of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import read_platform

@@ -17,7 +17,7 @@ from penstock.campaign.seeding.trials import NARROW, Trials, link, measure, need
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured as Interval
 from penstock.host.loopback import interval
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
 from penstock.spec.units import parse_duration

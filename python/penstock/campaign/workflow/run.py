@@ -20,7 +20,7 @@ from penstock.campaign.workflow.hints import derived, without
 from penstock.campaign.workflow.measured_rows import differences, measured_rows
 from penstock.campaign.workflow.suspects import Comparison, Suspect, suspects
 from penstock.errors import BadInput, PenstockError
-from penstock.platform.emulation import cluster_spec
+from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.lower import time_of
 from penstock.platform.stores import ready_store

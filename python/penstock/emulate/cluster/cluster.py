@@ -197,7 +197,7 @@ class Cluster:
 
         Raises BadInput for a mistake in the file, and where a disk is faster than this host can be.
         """
-        from penstock.platform.emulation import cluster_spec
+        from penstock.platform.cluster import cluster_spec
         from penstock.platform.hosts import load_platform
 
         spec = cluster_spec(load_platform(Path(platform), list(overrides), predicted=False))

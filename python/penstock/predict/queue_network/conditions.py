@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.platform.emulation import not_predicted
+from penstock.platform.cluster import not_predicted
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.applies import SMALL_BYTES, Conditions, Used
 from penstock.predict.queue_network.uncertainty import measured_badly

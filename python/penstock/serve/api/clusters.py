@@ -62,7 +62,7 @@ def node_of(cluster: Cluster, name: str) -> RunningNode:
 
 def spec_of(asked: models.PutUp) -> ClusterSpec:
     """The specification that a request asks for. Raises BadInput with what is wrong, and where."""
-    from penstock.platform.emulation import cluster_spec
+    from penstock.platform.cluster import cluster_spec
     from penstock.platform.hosts import read_platform
 
     if (asked.platform is None) == (asked.spec is None):

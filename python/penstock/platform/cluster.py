@@ -1,0 +1,117 @@
+"""The cluster that a platform file declares, as the emulator takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from penstock.errors import BadInput
+from penstock.platform.emulation import MAIN, SHARES, cluster_of
+from penstock.platform.file import LinkFile
+from penstock.platform.hosts import Platform
+from penstock.spec.check_cluster import check_cluster
+from penstock.spec.cluster import (
+    MOST_NODES,
+    ClusterSpec,
+)
+from penstock.spec.machine import (
+    InterfaceFile,
+    MachineFile,
+    NamedNetworkFile,
+    NetworkPart,
+    WireFile,
+)
+
+_Wire = TypeVar("_Wire", bound=WireFile)
+
+
+def cluster_spec(platform: Platform) -> ClusterSpec:
+    """The hosts of a platform as nodes to be put up, `GROUP-0`, `GROUP-1`, … with their disks and links.
+
+    Roles, service times, store, power and prices have no counterpart: what runs on the nodes brings them.
+    """
+    main = main_network(platform)
+    machines: list[tuple[str, MachineFile]] = []
+    for host in platform.hosts:
+        own = _said(host.part.network, WireFile.model_fields) if host.part.network else {}
+        said = host.part.interfaces or [InterfaceFile(network=MAIN)]
+        interfaces = [_with_link(i, own) if i.network == MAIN else i for i in said]
+        machines.append((host.name, host.part.model_copy(update={"interfaces": interfaces})))
+    return cluster_of(
+        platform.name,
+        machines,
+        [main, *platform.file.networks],
+        platform.file.schedule,
+        lambda name: platform.profiles[name],
+        base_dir=platform.base_dir,
+        runtime=platform.file.runtime,
+    )
+
+
+def checked_cluster(platform: Platform) -> ClusterSpec:
+    """As `cluster_spec`, of what can be put up on this host. Raises BadInput with every mistake."""
+    # before the pairs of all nodes are written down
+    if len(platform.hosts) > MOST_NODES * (1 + len(platform.file.networks)):
+        raise BadInput(
+            f"{platform.name}: found {len(platform.hosts)} hosts; "
+            f"expected at most {MOST_NODES} nodes on a network"
+        )
+    spec = cluster_spec(platform)
+    check_cluster(spec)
+    return spec
+
+
+def main_network(platform: Platform) -> NamedNetworkFile:
+    """The section `network` of a platform file as the network that its nodes are in, but for bandwidths:
+    those are merged into each host's own link. BadInput for a rate that no link can be held to."""
+    said = _said(platform.file.network, NetworkPart.model_fields)
+    wire = {k: v for k, v in said.items() if k not in ("bandwidth", "out", "in")}
+    return _checked(NamedNetworkFile, {"name": MAIN, **wire})
+
+
+def _with_link(interface: InterfaceFile, link: Mapping[str, Any]) -> InterfaceFile:
+    """An interface in the main network; what it does not say is as the host's link says."""
+    own = interface.model_dump(by_alias=True, exclude_unset=True)
+    return _checked(InterfaceFile, {**link, **own, "network": MAIN})
+
+
+def _said(part: LinkFile, keys: Iterable[str]) -> dict[str, Any]:
+    names = {"in_": "in"}
+    values = {names.get(k, k): getattr(part, k, None) for k in keys}
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _checked(model: type[_Wire], values: dict[str, Any]) -> _Wire:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise BadInput(
+            f"network.{key}: found '{first['input']}', which cannot be emulated; "
+            f"expected {first['msg']}"
+        ) from None
+
+
+def not_predicted(platform: Platform) -> list[str]:
+    """What of a platform's nodes a prediction leaves out, one text each."""
+    file = platform.file
+    found = []
+    links = [file.network, *(h.network for h in file.hosts if h.network is not None)]
+    keys = ("jitter", *SHARES)
+    said = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
+    if said:
+        found.append(f"the network's {', '.join(said)}")
+    if file.networks:
+        found.append(f"the networks {', '.join(n.name for n in file.networks)}")
+    features = {
+        f"{g.group}.{d.name}" for g in file.hosts for d in g.disks if d.features is not None
+    }
+    if features:
+        found.append(f"features of the disks {', '.join(sorted(features))}")
+    if file.schedule:
+        count = len(file.schedule)
+        found.append(f"the schedule ({count} change{'s' * (count != 1)})")
+    return [f"not in the prediction: {text}" for text in found]
