@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.effect_intervals import COVER, DEAR, FALSE, LEVELS, ends, runs_of
-from penstock.analyse import effects as effects_module
+from penstock.analyse import effect_table
 from penstock.analyse.adaptive import active_at, next_stage
 from penstock.analyse.aliased import Open
 from penstock.analyse.effects import effects
@@ -374,7 +374,7 @@ def planted(studies: int, seed: int) -> dict[str, bool | None]:
     """Failures made on purpose, and whether the bounds see them."""
     every = kinds()
     found: dict[str, bool | None] = {}
-    with mock.patch.object(effects_module, "few_runs", return_value=None):
+    with mock.patch.object(effect_table, "few_runs", return_value=None):
         hits = false_effects(every[0], outlying, studies, seed)
     what = "outlying runs not looked for in an unreplicated 2^4"
     found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE

@@ -13,7 +13,8 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.analyse.effects import effects, lenth
+from penstock.analyse.effect_table import lenth
+from penstock.analyse.effects import effects
 from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.fraction import fraction_of
 from penstock.design.plan import make_plan

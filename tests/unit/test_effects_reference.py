@@ -15,7 +15,8 @@ import pytest
 from scipy import stats
 
 from penstock.analyse.adjusted import benjamini_hochberg, holm
-from penstock.analyse.effects import REML, effects
+from penstock.analyse.effect_table import REML
+from penstock.analyse.effects import effects
 from penstock.analyse.fit import fitted, usable
 from penstock.analyse.polynomials import contrasts, trends
 from penstock.analyse.residuals import (

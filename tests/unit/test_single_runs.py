@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import effects, effects_of
+from penstock.analyse.effect_table import effects_of
+from penstock.analyse.effects import effects
 from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.significance import is_sure, limits

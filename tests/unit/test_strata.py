@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import NO_ERROR, REML, effects
+from penstock.analyse.effect_table import NO_ERROR, REML
+from penstock.analyse.effects import effects
 from penstock.analyse.means import Ranking
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse

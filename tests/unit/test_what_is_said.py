@@ -252,7 +252,7 @@ def test_without_replicates_lenths_simultaneous_margin_is_the_line(tmp_path: Pat
     table = outcome.effects
     assert table is not None
     terms = table[outcome.is_effect(table["term"])]
-    from penstock.analyse.effects import lenth
+    from penstock.analyse.effect_table import lenth
 
     sme = lenth(terms["effect"].tolist()).sme
     assert limits(terms).to_numpy() == pytest.approx(sme)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from penstock.analyse.bootstrap import wild
-from penstock.analyse.effects import NO_ERROR, REML, effects, effects_of
+from penstock.analyse.effect_table import NO_ERROR, REML, effects_of
+from penstock.analyse.effects import effects
 from penstock.analyse.finding import Finding
 from penstock.analyse.fit import Fit, fitted, usable
 from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.effects import share_variation
+from penstock.analyse.effect_table import share_variation
 from penstock.analyse.fit import NOT_ESTIMABLE
 from penstock.analyse.terms import Numbers, Values
 from penstock.design.planned import Plan

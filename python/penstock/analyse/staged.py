@@ -26,7 +26,7 @@ from penstock.analyse import strata
 from penstock.analyse.between_blocks import named_between_blocks, share_among
 from penstock.analyse.bias import reach
 from penstock.analyse.designed import designed_plan, designed_stages
-from penstock.analyse.effects import (
+from penstock.analyse.effect_table import (
     effects_of,
     judge_together,
     share_variation,

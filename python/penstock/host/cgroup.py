@@ -21,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.host import processes
 from penstock.host.journal import Entry, Journal, Values, new_token
 from penstock.host.mounts import Mount, mounts
+from penstock.host.settings import restore_own, text_of
 
 #: controllers a run's group wants: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
 #: processors with the weight of one process; v2 counts CPU time without the controller
@@ -233,8 +234,6 @@ class RunCgroup:
         self._put_back_settings()
 
     def _put_back_settings(self) -> None:
-        from penstock.host.undo import put_back
-
         if self._journal is None:
             return
         settings, self._settings = self._settings, []
@@ -249,7 +248,7 @@ class RunCgroup:
                 if entry.target == control and entry.owner == own and entry.id not in known
             ]
         for entry in settings:
-            put_back(entry, self._journal)
+            restore_own(entry, self._journal)
 
     def __enter__(self) -> RunCgroup:
         return self
@@ -362,14 +361,6 @@ def _switch_on(
             refused.append(controller)
     journal.done(entry)
     return [entry], refused
-
-
-def text_of(path: Path) -> str:
-    """What a file holds, without what surrounds it; empty if it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def altering(writes: Iterable[Write]) -> Values:

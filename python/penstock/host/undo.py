@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.errors import BadInput, PenstockError
 from penstock.host import loop, processes
 from penstock.host.announce import forget_dead
-from penstock.host.cgroup import kill_members, remove_groups, text_of
+from penstock.host.cgroup import kill_members, remove_groups
 from penstock.host.command import run_planned
 from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
@@ -20,6 +20,7 @@ from penstock.host.mounts import mounts_at, unmount
 from penstock.host.neighbour_table import release
 from penstock.host.netns import take_namespace
 from penstock.host.processes import Identity, boot_id
+from penstock.host.settings import changed_since, restore, text_of
 from penstock.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
@@ -148,7 +149,7 @@ def _foreign(entry: Entry) -> list[Undone]:
         now = text_of(Path(name))
         if now not in ours and os.path.exists(name):
             before, asked = entry.values[name]
-            note = _since(now, ours[0] if ours else asked, before)
+            note = changed_since(now, ours[0] if ours else asked, before)
             rows.append(Undone(entry.id, "setting", name, entry.run, "left", note))
     return rows
 
@@ -160,12 +161,8 @@ def _foreign_setting(entry: Entry) -> list[Undone]:
     now = text_of(Path(entry.target))
     if not _of_this_boot(entry) or now in (str(entry.new).strip(), str(entry.old).strip()):
         return []
-    note = _since(now, entry.new, entry.old)
+    note = changed_since(now, entry.new, entry.old)
     return [Undone(entry.id, "setting", entry.target, entry.run, "left", note)]
-
-
-def _since(now: str, ours: object, before: object) -> str:
-    return f"somebody set it to {now!r} since; penstock had set {ours!r}, before that it was {before!r}"
 
 
 def _process(entry: Entry) -> tuple[str, str]:
@@ -267,33 +264,6 @@ def _cluster(entry: Entry) -> tuple[str, str]:
         daemon.hang_up()
 
 
-def _setting(entry: Entry) -> tuple[str, str]:
-    path = Path(entry.target)
-    if not path.exists():
-        return "gone", ""
-    if isinstance(entry.new, list):
-        return _switches(path, entry.new)
-    now = path.read_text().strip()
-    if now == str(entry.old).strip():
-        return "gone", ""
-    if now != str(entry.new).strip():
-        return "left", _since(now, str(entry.new).strip(), str(entry.old).strip())
-    path.write_text(str(entry.old))
-    return "undone", ""
-
-
-def _switches(path: Path, added: list[str]) -> tuple[str, str]:
-    """Takes back controllers added to a cgroup.subtree_control, unless another group of ours needs them."""
-    on = set(path.read_text().split())
-    ours = [c for c in added if c in on]
-    if not ours:
-        return "gone", ""
-    if any(path.parent.glob("penstock-*")):
-        raise PenstockError("another penstock group still needs it")
-    path.write_text(" ".join(f"-{c}" for c in ours))
-    return "undone", ""
-
-
 def _file(entry: Entry) -> tuple[str, str]:
     path = Path(entry.target)
     try:
@@ -324,7 +294,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "netns": _netns,
     "recording": _recording,
     "cluster": _cluster,
-    "setting": _setting,
+    "setting": restore,
     "file": _file,
     "directory": _directory,
 }

@@ -53,7 +53,6 @@ from penstock.spec.quantities import (
 )
 from penstock.spec.units import parse_duration, parse_share, parse_size
 
-
 #: the network that a node is in when nothing else is said
 MAIN = "net"
 #: what becomes of a node, in the words of the supervisor

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from penstock.analyse.assumptions import scale_of_effects
-from penstock.analyse.effects import REML
+from penstock.analyse.effect_table import REML
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.scale import IN_WORDS, LINEAR, LOG

@@ -30,9 +30,10 @@ from penstock.emulate.backends.image import ImageDisk, put_up
 from penstock.emulate.backends.timetable import Timetable
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, settings
-from penstock.host.cgroup import Write, altering, text_of
+from penstock.host.cgroup import Write, altering
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Entry, Values, new_token
+from penstock.host.settings import text_of
 from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
