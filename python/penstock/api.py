@@ -30,7 +30,7 @@ from penstock.errors import BadInput, PenstockError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from penstock.campaign.run import CampaignResult
+    from penstock.campaign.campaign import CampaignResult
     from penstock.design.planned import Plan
     from penstock.observe.monitor.buffered import Buffered
     from penstock.predict.explore.run import Exploration
@@ -98,7 +98,7 @@ class Study:
         Needs root for emulated disks and observers. As `penstock run`: raises BadInput for what cannot be
         run, PenstockError where the host refuses; what was stopped says so in `campaign.result`.
         """
-        from penstock.campaign.run import run_loaded
+        from penstock.campaign.campaign import run_loaded
 
         result = run_loaded(
             self.checked,

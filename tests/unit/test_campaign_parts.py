@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.campaign import disk_space
+from penstock.campaign.campaign import _described
 from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.frozen import (
     altered,
@@ -22,7 +23,7 @@ from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.manifest import draw_seed
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
-from penstock.campaign.run import _described, run_study
+from penstock.campaign.run import run_study
 from penstock.campaign.settle import dirty_bytes, undrained
 from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan

@@ -102,7 +102,8 @@ import json, sys
 from pathlib import Path
 from penstock.campaign.executor import HostExecutor
 from penstock.campaign.frozen import campaign, freeze
-from penstock.campaign.run import _described, run_study
+from penstock.campaign.campaign import _described
+from penstock.campaign.run import run_study
 from penstock.design.plan import make_plan
 from penstock.study.load import load_study
 from penstock.study.resolve import resolved_treatments

@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.campaign import speed
+from penstock.campaign.campaign import _described
 from penstock.campaign.frozen import campaign, freeze, read_campaign
-from penstock.campaign.run import _described
 from penstock.cli.plan import command as plan_command
 from penstock.cli.predict import command as predict_command
 from penstock.design.plan import make_plan

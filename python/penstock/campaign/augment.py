@@ -8,8 +8,8 @@ from pathlib import Path
 from penstock.analyse.aliased import Open
 from penstock.analyse.outcome import Outcome
 from penstock.archive.runs import bundles
+from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.campaign.frozen import read_campaign
-from penstock.campaign.run import CampaignResult, run_loaded
 from penstock.design.generators import term_of
 from penstock.design.planned import plan_from_json
 from penstock.design.stages import Stage, stage_of

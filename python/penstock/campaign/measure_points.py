@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from penstock.archive.bundle import Bundle
-from penstock.campaign.run import CampaignResult, run_loaded
+from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.blackbox.space import MIB, Point, skew
 from penstock.spec.source import dump

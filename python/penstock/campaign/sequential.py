@@ -14,7 +14,7 @@ import pandas as pd
 
 from penstock.analyse.adaptive import next_stage
 from penstock.campaign.analysis import analyse, frozen_study
-from penstock.campaign.run import CampaignResult, run_loaded
+from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.design.stages import Stage
 from penstock.errors import PenstockError
 from penstock.spec.study import Study

@@ -25,7 +25,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.terminal import say
 
 if TYPE_CHECKING:
-    from penstock.campaign.run import CampaignResult
+    from penstock.campaign.campaign import CampaignResult
     from penstock.profile.fit import Fit
     from penstock.profile.model import StorageProfile
 
@@ -86,8 +86,8 @@ def command(
         )
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
+    from penstock.campaign.campaign import run_loaded
     from penstock.campaign.measure_profile import FULL, QUICK, profile_study
-    from penstock.campaign.run import run_loaded
 
     study = profile_study(directory, QUICK if quick else FULL)
     with _place(None if file is not None else output) as out:

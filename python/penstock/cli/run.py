@@ -17,7 +17,7 @@ from penstock.terminal import say
 from penstock.text import counted
 
 if TYPE_CHECKING:
-    from penstock.campaign.run import CampaignResult
+    from penstock.campaign.campaign import CampaignResult
 
 
 def command(

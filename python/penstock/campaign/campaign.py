@@ -1,0 +1,661 @@
+"""A campaign: the runs of a study that are still to be made, then the analysis of all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from penstock.analyse.timeouts import time_out_warnings
+from penstock.archive.bundle import Bundle, directory_bytes
+from penstock.archive.catalogue import Catalogue, open_index
+from penstock.archive.runs import attempts
+from penstock.campaign import work_directory
+from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
+from penstock.campaign.disk_space import forecast
+from penstock.campaign.executor import HostExecutor
+from penstock.campaign.frozen import (
+    Campaign,
+    altered,
+    as_run,
+    campaign,
+    freeze,
+    read_campaign,
+)
+from penstock.campaign.interrupted import interrupted_attempts
+from penstock.campaign.limits import Used
+from penstock.campaign.plain_directories import refuse_unusable
+from penstock.campaign.prepared import PreparedData
+from penstock.campaign.progress import RunProgress
+from penstock.campaign.speed import (
+    profiles_of,
+    ruled_out_text,
+    speeds_of,
+    with_time_scales,
+)
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, PlannedRun
+from penstock.design.stages import Stage, bare, stage_from_json, with_stages
+from penstock.emulate.cluster.capacity import refuse_too_fast
+from penstock.emulate.cluster.wire import to_json
+from penstock.emulate.disks.floor import host_floor
+from penstock.errors import BadInput, PenstockError
+from penstock.host.announce import Announcement
+from penstock.host.journal import Journal
+from penstock.host.undo import undo
+from penstock.spec.guest import GuestSpec
+from penstock.spec.study import Retry, Study
+from penstock.state import state_dir
+from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolved_treatments
+from penstock.study.unused import unused_disks
+from penstock.text import listed
+
+if TYPE_CHECKING:
+    from penstock.campaign.analysis import Analysis
+    from penstock.campaign.hosts.conduct import HostConductor
+
+
+@dataclass
+class CampaignResult:
+    """What a campaign came to. `interrupted`: it was stopped and can be resumed; `failed`: why it stopped by
+    itself, which is to be mended first; `limited`: the limit of the study that ended it."""
+
+    out: Path
+    study_id: str
+    planned_runs: int
+    made: list[Outcome] = field(default_factory=list)
+    interrupted: bool = False
+    failed: str = ""
+    limited: str = ""
+    analysis: Analysis | None = None
+    seconds: float = 0.0
+
+    @property
+    def valid_runs(self) -> int:
+        """Runs that the analysis uses, earlier ones included."""
+        return self.analysis.valid_runs if self.analysis is not None else 0
+
+    @property
+    def runs(self) -> int:
+        """Runs that have a bundle, earlier ones included."""
+        return len(self.analysis.runs) if self.analysis is not None else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        from penstock.campaign.analysis import headline
+
+        found = self.analysis
+        return {
+            "study_id": self.study_id,
+            "out": str(self.out),
+            "state": "stopped" if self.runs < self.planned_runs else "finished",
+            "stopped_because": self.failed or self.limited or None,
+            "planned_runs": self.planned_runs,
+            "runs": self.runs,
+            "runs_made_now": len(self.made),
+            "valid_runs": self.valid_runs,
+            "degraded_runs": int(found.runs["validity"].eq("degraded").sum()) if found else 0,
+            "left_out": [
+                {"run_id": r["run_id"], "state": r["state"], "reason": r["reason"]}
+                for r in (found.runs.to_dict("records") if found is not None else [])
+                if not r["valid"]
+            ],
+            "seconds": round(self.seconds, 3),
+            "own_s_per_run": _mean([o.own_s for o in self.made]),
+            "answer": found.answer if found is not None else [],
+            "effects": headline(found.effects) if found is not None else [],
+            "findings": [
+                {"code": f.code, "severity": f.severity, "statement": f.statement}
+                for f in (found.findings if found is not None else [])
+            ],
+            "notes": found.notes if found is not None else [],
+            "paths": {
+                "report": str(found.report) if found is not None and found.report else None,
+                **{
+                    name: str(self.out / f"{name}.parquet")
+                    for name in ("runs", "means", "effects", "fidelity", "predictions", "findings")
+                    if (self.out / f"{name}.parquet").exists()
+                },
+            },
+        }
+
+
+def run_loaded(
+    study: Study,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    full: bool = True,
+    keep_going: bool = False,
+    report: bool = True,
+    add: Stage | None = None,
+    repeat: str = "",
+) -> CampaignResult:
+    """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
+
+    The analysis includes the page if `report`.
+
+    A resumed campaign makes what is missing, and once more each run that the host spoilt; with `repeat`
+    "degraded" also each degraded run, with `add` the runs of one more stage.
+
+    `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
+    study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
+    the disk would fill. Unless `keep_going`, a workload that fails by itself before any run of its treatment
+    was finished stops the campaign (`failed`), and a resumed one makes that run again. A KeyboardInterrupt or
+    SIGTERM ends the run at hand; what is finished is kept, and the result says `interrupted`.
+    """
+    began = time.monotonic()
+    out = (out or Path(study.name)).resolve()
+    before = _look(out, study, resume)
+    journal = Journal()
+    frozen = before.time_scales if before is not None else None
+    study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
+    stages = [stage_from_json(bare(s)) for s in before.stages] if before is not None else []
+    plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
+    treatments = resolved_treatments(study, plan.rows)
+    asked = campaign(study, plan, _described(study, treatments), list(overrides))
+    with _locked(out), contextlib.ExitStack() as stack:
+        found = attempts(out)
+        made = _made(found, study.retry)
+        stale: dict[str, int] = {}  # runs of the study as it was, with their last attempt
+        facts = asked
+        if before is not None:
+            valid = {i for i, m in made.items() if m.outcome.valid}
+            stale = {
+                i: made.pop(i).outcome.attempt
+                for i in altered(before, asked, set(made), valid, out)
+            }
+            facts = _continued(before, asked)
+            made = once_more(made, repeat == "degraded")
+        result = CampaignResult(out, facts.study_id, len(plan.rows))
+        used = Used.of(out, study.limits)
+        finished = None if keep_going else _finished_treatments(plan, made)
+        never = {} if finished is None else _never_finished(plan, made, finished)
+        never |= stale
+        made = {i: m for i, m in made.items() if i not in never}
+        to_make = still_to_make(plan.rows, made)
+        progress = RunProgress(
+            len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
+        )
+        for note in notes:
+            progress.say(note)
+        if stale:
+            progress.say(
+                f"the study has changed; repeating what is not valid: {listed(sorted(stale))}"
+            )
+        for left in undo(journal):
+            progress.say(
+                f"put back from an earlier run: {left.kind} {left.target} ({left.outcome}"
+                f"{': ' + left.note if left.outcome == 'failed' else ''})"
+            )
+        early = [*unused_disks(study), *time_out_warnings(treatments.values())] if to_make else []
+        for warning in early:
+            progress.say(f"warning: {warning}")
+        if to_make:
+            refuse_unusable(d for r in treatments.values() for d in r.disks)
+            profiles = profiles_of(treatments.values())
+            unequal = speeds_of(study, treatments.values()).unequal()
+            for warning in [
+                *refuse_too_fast(profiles, journal),
+                *ruled_out_text(profiles),
+                *unequal,
+            ]:
+                progress.say(f"warning: {warning}")
+            place = work_directory.work_directory(out)
+            sizes = [directory_bytes(b.path) for b in found]
+            forecast(
+                study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
+            )
+        freeze(out, study, plan, facts)
+        said = stack.enter_context(
+            Announcement(
+                "study",
+                study.name,
+                study_id=facts.study_id,
+                question=study.question,
+                out=str(out),
+                planned=len(plan.rows),
+                done_before=len(made),
+                left=len(to_make),
+                left_s=progress.left_s(),
+            )
+        )
+        with _catalogues(out) as catalogues:
+            _tell(catalogues, out, facts, "running", [])
+            _tell(catalogues, out, facts, "running", found)
+            try:
+                result.limited = used.reached() if to_make else ""
+                if result.limited:
+                    progress.say(f"the study has taken what it may: {result.limited}")
+                    used.write()
+                elif to_make:
+                    _make(
+                        result,
+                        study,
+                        plan,
+                        treatments,
+                        facts,
+                        made,
+                        to_make,
+                        found,
+                        journal,
+                        progress,
+                        catalogues,
+                        never,
+                        finished,
+                        used,
+                        said,
+                    )
+            finally:
+                done = len({b.manifest["run_id"] for b in attempts(out)})
+                state = "finished" if done >= len(plan.rows) else "stopped"
+                _tell(catalogues, out, facts, state, [])
+        if not still_to_make(plan.rows, _made(attempts(out), study.retry)):
+            work_directory.clear(out, work_directory.work_directory(out))
+        from penstock.campaign.analysis import analyse  # pandas takes a third of a second
+
+        full = full and not result.interrupted and not result.failed
+        said.note("phase", run_id="", phase="analysing")
+        said.say(runs=[], left_s=None, analysing=True)
+        result.analysis = analyse(out, progress.say, full=full, report=report)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _make(
+    result: CampaignResult,
+    study: Study,
+    plan: Plan,
+    treatments: dict[str, ResolvedRun],
+    facts: Campaign,
+    made: dict[str, PriorAttempts],
+    to_make: list[PlannedRun],
+    found: list[Bundle],
+    journal: Journal,
+    progress: RunProgress,
+    catalogues: list[Catalogue],
+    never: dict[str, int],
+    finished: set[str] | None,
+    used: Used,
+    said: Announcement,
+) -> None:
+    """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
+    out = result.out
+    (out / "runs").mkdir(exist_ok=True)
+    place = work_directory.work_directory(out)
+    sizes = [directory_bytes(b.path) for b in found]
+    listener = _Telling(progress, catalogues, out, result, finished, used, len(to_make), said)
+    begun = {**never, **interrupted_attempts(out)}
+    try:
+        with _interrupts(), progress, _beside_others(out, progress.say):
+            if study.hosts is not None:
+                _on_hosts(study, plan, facts, out, listener, progress).conduct(
+                    plan.rows, made, begun
+                )
+                return
+            executor = HostExecutor(
+                study,
+                facts.study_id,
+                out,
+                place,
+                journal,
+                treatments,
+                to_make,
+                sizes,
+                progress.say,
+                said=said,
+                plan_rows=plan.rows,
+            )
+            conduct(plan.rows, made, begun, executor, listener)
+    except KeyboardInterrupt:
+        result.interrupted = True
+        progress.say("stopped; what is finished is kept (--resume goes on)")
+    except _LimitError as limit:
+        result.limited = str(limit)
+        progress.say(f"the study has taken what it may: {limit}; what is finished is kept")
+    except _FailedError as failed:
+        result.failed = str(failed)
+
+
+def _on_hosts(
+    study: Study,
+    plan: Plan,
+    facts: Campaign,
+    out: Path,
+    listener: _Telling,
+    progress: RunProgress,
+) -> HostConductor:
+    from penstock.campaign.hosts.conduct import HostConductor
+    from penstock.campaign.hosts.remote import Assignment
+
+    assert study.hosts is not None
+    text = as_run(study, facts.overrides)
+    said = Assignment(facts.study_id, text, str(study.base_dir), "", tuple(plan.rows))
+    return HostConductor(study.hosts, said, out, listener, progress.say)
+
+
+#: runs in a row that the host spoilt, after which a campaign waits for a quieter one
+SPOILT_IN_A_ROW = 12
+
+
+class _FailedError(Exception):
+    """What is to be mended before it is worth going on."""
+
+
+class _LimitError(Exception):
+    """A limit that the study declares is reached."""
+
+
+class _Telling:
+    """Passes on what happens to the progress display and to the catalogues.
+
+    `finished`: the treatments that have a finished run; one that has none stops the campaign when its
+    workload fails, and so do many runs in a row that the host spoilt. None: nothing does.
+    """
+
+    def __init__(
+        self,
+        progress: RunProgress,
+        catalogues: list[Catalogue],
+        out: Path,
+        result: CampaignResult,
+        finished: set[str] | None,
+        used: Used,
+        left: int,
+        said: Announcement,
+    ) -> None:
+        self._said = said
+        self._now: dict[str, dict[str, Any]] = {}
+        self._finished = finished
+        self._used = used
+        self._left = left
+        self._progress = progress
+        self._catalogues = catalogues
+        self._out = out
+        self._result = result
+        self._spoilt = 0
+
+    def begun(self, run: PlannedRun, attempt: int) -> None:
+        self._progress.begun(run, attempt)
+        self._now[run.run_id] = {
+            "run_id": run.run_id,
+            "attempt": attempt,
+            "levels": run.levels,
+            "replicate": run.replicate,
+            "began_utc_ns": time.time_ns(),
+            "phase": "",
+        }
+        self._tell()
+
+    def phase(self, run: PlannedRun, phase_id: str) -> None:
+        """A phase of a run begins."""
+        now = self._now[run.run_id]
+        now["phase"] = phase_id
+        facts = {key: now[key] for key in ("run_id", "attempt", "levels", "phase")}
+        self._said.note("phase", **facts)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Says anew what is made, and how far the study is."""
+        ended = self._result.made
+        self._said.say(
+            runs=list(self._now.values()),
+            left=self._progress.left_runs,
+            left_s=self._progress.left_s(),
+            made=len(ended),
+            failed=sum(o.state != "finished" for o in ended),
+            invalid=sum(o.state == "finished" and not o.valid for o in ended),
+        )
+
+    def ended(self, run: PlannedRun, outcome: Outcome) -> None:
+        self._result.made.append(outcome)
+        place = self._out / "runs"
+        mine = [Bundle.open(place / run.run_id)]
+        mine += [Bundle.open(p) for p in place.glob(f"{run.run_id}.attempt*")]
+        for catalogue in self._catalogues:
+            catalogue.put_runs(self._out, mine)
+        self._progress.ended(run, outcome)
+        self._left -= 1
+        self._now.pop(run.run_id, None)
+        self._said.add("ended", {"run_id": run.run_id, "attempt": outcome.attempt})
+        self._tell()
+        if self._used.any:
+            self._used.ran()
+            if self._used.reached() and self._left > 0:
+                raise _LimitError(self._used.reached())
+        if self._finished is None:
+            return
+        self._spoilt = self._spoilt + 1 if outcome.repeatable else 0
+        if self._spoilt >= SPOILT_IN_A_ROW:
+            raise _FailedError(
+                f"{self._spoilt} runs in a row are invalid, {run.run_id} because {outcome.reason}: go on "
+                "with --resume when the host has less to do, or now with --keep-going"
+            )
+        if outcome.state == "finished":
+            self._finished.add(run.treatment_id)
+        elif run.treatment_id not in self._finished and outcome.attempt > outcome.repeats:
+            levels = ", ".join(f"{k} {v}" for k, v in run.levels.items())
+            raise _FailedError(
+                f"{run.run_id} ({levels}) failed, and no run of {run.treatment_id} was finished before: "
+                f"{outcome.reason} ({place / run.run_id}); mend it and go on with --resume, or go on as "
+                "it is with --keep-going"
+            )
+
+
+def _finished_treatments(plan: Plan, made: Mapping[str, PriorAttempts]) -> set[str]:
+    """The treatments that have a finished run."""
+    return {
+        row.treatment_id
+        for row in plan.rows
+        if row.run_id in made and made[row.run_id].outcome.state == "finished"
+    }
+
+
+def _never_finished(
+    plan: Plan, made: Mapping[str, PriorAttempts], finished: set[str]
+) -> dict[str, int]:
+    """The failed runs of the other treatments, with their last attempt."""
+    return {
+        row.run_id: made[row.run_id].outcome.attempt
+        for row in plan.rows
+        if row.run_id in made and row.treatment_id not in finished
+    }
+
+
+def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
+    """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
+    common = {
+        "settle": study.settle.model_dump(mode="json"),
+        "observers": study.observers.model_dump(
+            mode="json",
+            # what a study does not say is not compared: it may not have been there before
+            exclude={n for n in ("others", "collect") if not getattr(study.observers, n)},
+        ),
+        "seed": study.design.seed,
+    }
+    return {
+        treatment_id: {
+            "levels": r.treatment,
+            "prepare": r.prepare,
+            "mutates": r.mutates,
+            "command": r.command,
+            "after": r.after,
+            "env": r.env,
+            "directory": r.directory,
+            "user": r.user,
+            "nodes": {
+                n.name: {
+                    "memory_bytes": n.memory_bytes,
+                    "cpus": n.cpus,
+                    "disks": {d.name: _storage(d) for d in n.disks},
+                }
+                for n in r.nodes
+            },
+            **({"on": list(r.on)} if r.on else {}),
+            **({"services": [s.model_dump(mode="json") for s in r.services]} if r.services else {}),
+            **({"hooks": dict(r.hooks)} if r.hooks else {}),
+            **({"guest": _plain(r.guest)} if r.guest is not None else {}),
+            **({"cluster": to_json(r.cluster)} if r.cluster is not None else {}),
+            **common,
+        }
+        for treatment_id, r in treatments.items()
+    }
+
+
+def _plain(guest: GuestSpec) -> dict[str, Any]:
+    """A guest as plain values, its files by their names alone."""
+    said = asdict(guest)
+    return {**json.loads(json.dumps(said, default=str)), "files": [n for n, _ in guest.files]}
+
+
+def _storage(disk: ResolvedDisk) -> dict[str, Any]:
+    if disk.directory is not None:
+        return {"directory": str(disk.directory)}
+    return {"profile": disk.profile, "mount": disk.mount}
+
+
+def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
+    """The campaign that `out` holds. Raises BadInput if it is not ours to write into."""
+    if out.is_dir():
+        before = read_campaign(out)
+        if before is None and any(p.name != ".lock" for p in out.iterdir()):
+            raise BadInput(f"{out}: found other files; expected an empty or a new directory for -o")
+    elif out.exists():
+        raise BadInput(f"{out}: found a file; expected a directory for -o")
+    else:
+        before = None
+    if before is not None and before.name != study.name:
+        raise BadInput(f"{out} holds the study {before.name}, not {study.name}; choose another -o")
+    if before is not None and not resume:
+        raise BadInput(
+            f"{out} holds this study already ({before.study_id}); say --resume to go on with it, "
+            f"choose another -o, or remove it (penstock rm {out})"
+        )
+    return before
+
+
+def _continued(before: Campaign, asked: Campaign) -> Campaign:
+    """The campaign goes on under the name it began with."""
+    scales = asked.time_scales or before.time_scales
+    return Campaign(**{**vars(asked), "study_id": before.study_id, "time_scales": scales})
+
+
+def _made(found: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
+    """What is on disk of each run: its last attempt, and how many there are."""
+    made: dict[str, PriorAttempts] = {}
+    for bundle in found:
+        m = bundle.manifest
+        outcome = Outcome(
+            m["run_id"],
+            int(m["attempt"]),
+            m["state"],
+            bool(m["valid"]),
+            m["reason"],
+            bool(m.get("repeatable", False)),
+            float(m.get("times", {}).get("wall_s") or 0.0),
+            float(m.get("times", {}).get("own_s") or 0.0),
+            again=retry.times(m["causes"]) if "causes" in m else None,
+            degraded=m.get("validity") == "degraded",
+        )
+        earlier = made.get(outcome.run_id)
+        made[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)
+    return made
+
+
+def _tell(
+    catalogues: list[Catalogue], out: Path, facts: Campaign, state: str, found: list[Bundle]
+) -> None:
+    for catalogue in catalogues:
+        catalogue.put_study(out, facts.study_id, facts.question, state, facts.planned_runs)
+        catalogue.put_runs(out, found)
+
+
+@contextlib.contextmanager
+def _catalogues(out: Path) -> Iterator[list[Catalogue]]:
+    with Catalogue(out / "catalogue.sqlite") as own, open_index() as index:
+        yield [own, index]
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One conductor per directory; one that comes to nothing leaves no directory.
+
+    Raises PenstockError if another is at work there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    fd = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PenstockError(f"{out}: another penstock run is at work in it") from None
+        try:
+            yield
+        finally:
+            if not (out / "campaign.json").exists():
+                work_directory.clear(out, work_directory.work_directory(out))
+                (out / ".lock").unlink()
+                with contextlib.suppress(OSError):
+                    out.rmdir()
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Warns of another study that is at work on this host meanwhile."""
+    path = state_dir() / "study.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError):  # a full disk: then it is not named
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{out} (process {os.getpid()})".encode(), 0)
+        except BlockingIOError:
+            other = os.pread(fd, 4096, 0).decode(errors="backslashreplace")
+            say(
+                f"warning: another study is at work on this host: {other}; what one does to processors and "
+                "disks shows in the times of the other"
+            )
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP end like Ctrl-C; only the first counts: putting back is not cut short."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    enders = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {s: signal.getsignal(s) for s in enders}
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        for s in enders:
+            signal.signal(s, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for s in enders:
+        signal.signal(s, stop)
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
