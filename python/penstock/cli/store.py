@@ -58,7 +58,8 @@ def up(
     """
     from penstock.platform.hosts import load_platform
     from penstock.store.deployment import deployment
-    from penstock.store.store import Store, changing, check, up_already
+    from penstock.store.lock import changing
+    from penstock.store.store import Store, check, up_already
 
     loaded = load_platform(platform, changes, predicted=False)
     nodes, spec, roles = deployment(loaded, engine, tuple(keep))
@@ -105,7 +106,7 @@ def tag(
     as_json: bool = JSON,
 ) -> None:
     """Give a file or directory hints, and say what the engine makes of each."""
-    from penstock.store.store import changing
+    from penstock.store.lock import changing
 
     pairs = dict(_pair(text) for text in tags)
     with changing():  # two at once would each forget what the other taught the engine
@@ -255,7 +256,8 @@ def down(
     as_json: bool = JSON,
 ) -> None:
     """Take the store and its nodes down; refused while a kept file is not verified outside."""
-    from penstock.store.store import Store, changing
+    from penstock.store.lock import changing
+    from penstock.store.store import Store
 
     with changing():
         found = Store.find(store)

@@ -8,15 +8,30 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from penstock.errors import BadInput, PenstockError
-
-if TYPE_CHECKING:
-    from penstock.store.store import Store
+from penstock.spec.store import StoreSpec
+from penstock.store.files import Files
 
 #: paths that one command line takes
 _TOGETHER = 200
+
+
+class StagedStore(Protocol):
+    """The parts of a store that copying to and from it uses."""
+
+    spec: StoreSpec
+    state: dict[str, Any]
+
+    def files(self, node: str | None = None) -> Files:
+        """Its files, from a client node."""
+
+    def inside(self, path: str) -> str:
+        """The path as nodes see it."""
+
+    def remember(self) -> None:
+        """Writes its state."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,9 @@ class Staged:
         return dict(vars(self))
 
 
-def stage_in(store: Store, source: Path, target: str, *, node: str | None = None) -> list[Staged]:
+def stage_in(
+    store: StagedStore, source: Path, target: str, *, node: str | None = None
+) -> list[Staged]:
     """Copies a file or directory of this host into the store, and compares every file by its checksum.
 
     Into the directory `target` if it is one, else under that name. PenstockError for a file that differs.
@@ -55,7 +72,7 @@ def stage_in(store: Store, source: Path, target: str, *, node: str | None = None
 
 
 def stage_out(
-    store: Store, paths: Sequence[str], target: Path, *, node: str | None = None
+    store: StagedStore, paths: Sequence[str], target: Path, *, node: str | None = None
 ) -> list[Staged]:
     """Copies files of the store to the directory `target` of this host, and compares them by their checksum.
 
@@ -91,7 +108,7 @@ def stage_out(
     return staged
 
 
-def unverified(store: Store, discard: Sequence[str] = ()) -> list[str]:
+def unverified(store: StagedStore, discard: Sequence[str] = ()) -> list[str]:
     """Kept files of the store that are not on the backend as they are now; without those of `discard`."""
     if "*" in discard:
         return []
@@ -117,12 +134,12 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(one, p) for one in above for p in wanted)
 
 
-def listing(store: Store, node: str | None = None) -> dict[str, tuple[int, str]]:
+def listing(store: StagedStore, node: str | None = None) -> dict[str, tuple[int, str]]:
     """The files of the store by path: bytes, and when they changed (text)."""
     return store.files(node).listing()
 
 
-def _compared(store: Store, pairs: dict[str, Path], node: str | None) -> list[Staged]:
+def _compared(store: StagedStore, pairs: dict[str, Path], node: str | None) -> list[Staged]:
     """Both sides of each pair by their checksums. PenstockError names those that differ."""
     files = store.files(node)
     names, staged, differ = list(pairs), [], []

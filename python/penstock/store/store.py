@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import posixpath
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode, incomplete, registered
 from penstock.errors import BadInput, PenstockError
@@ -21,16 +19,15 @@ from penstock.host.node_group import NodeGroup
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
-from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
 from penstock.store.files import Files, Mounted, Unmounted
 from penstock.store.hints import attribute, checked
 from penstock.store.session import Sessions
+from penstock.store.staging import unverified
+from penstock.store.tag_watch import TagWatch
 from penstock.store.tags import Tagged, Tagging, own
+from penstock.store.watch_client import ask_watch, start_watch, stop_watch
 from penstock.writing import write_whole
-
-if TYPE_CHECKING:
-    from penstock.store.watching import TagWatch
 
 Progress = Callable[[str, int, int], None]
 #: bytes that must come back from another node before a store counts as up
@@ -125,8 +122,6 @@ class Store:
 
     def _watch(self, outlive: bool) -> None:
         """Has tags that programs set taken up: by a process of its own, or by this one while it runs."""
-        from penstock.store.watching import TagWatch, start_watch
-
         if outlive:
             self.state["watch"] = start_watch(self.name)
             self._keep()
@@ -311,8 +306,6 @@ class Store:
 
     def _told(self) -> dict[str, Any]:
         """What became of tags that programs set."""
-        from penstock.store.watching import ask_watch
-
         if self._watching is not None:
             return self._watching.told()
         if "watch" not in self.state:
@@ -324,8 +317,6 @@ class Store:
 
         `discard` names patterns of kept files that may be lost.
         """
-        from penstock.store.staging import unverified
-
         if not self.complete:
             self.cluster.down()
             return
@@ -354,8 +345,6 @@ class Store:
             self._engine.down(site)
 
     def _watch_no_more(self) -> None:
-        from penstock.store.watching import stop_watch
-
         if self._watching is not None:
             self._watching.close()
         if "watch" in self.state:
@@ -562,31 +551,3 @@ def up_already(
             f"a store {nodes.name} is up that is another; `penstock store down` takes it down"
         )
     return store
-
-
-@contextlib.contextmanager
-def changing(patience_s: float | None = None) -> Iterator[None]:
-    """Keeps other commands from putting up or taking down stores meanwhile.
-
-    PenstockError where another one does so for more than `patience_s`.
-    """
-    with open(runtime_dir() / "stores.lock", "w", opener=closed) as lock:
-        if patience_s is None:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        else:
-            _locked_within(lock, patience_s)
-        yield
-
-
-def _locked_within(lock: IO[str], patience_s: float) -> None:
-    until = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise PenstockError(
-                    f"another command has been changing stores for {patience_s:g} s"
-                ) from None
-            time.sleep(0.01)

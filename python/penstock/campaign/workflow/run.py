@@ -29,7 +29,8 @@ from penstock.spec.store import DEFAULT_ENGINE
 from penstock.store.deployment import deployment
 from penstock.store.files import Unmounted
 from penstock.store.guard import ALL, servers_down
-from penstock.store.store import Store, changing, check, refused_parameters, up_already
+from penstock.store.lock import changing
+from penstock.store.store import Store, check, refused_parameters, up_already
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder
