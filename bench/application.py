@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from bench.crosscheck import SIZE, Bench, Seen, Virtual, Workload, bench_on, in_virtual_time
 from penstock import _native as native
-from penstock.emulate.disks.floor import host_floor
+from penstock.emulate.disks.measure_floor import host_floor
 from penstock.profile import load_profile
 from penstock.profile.honour import nearest_honest_time_scale
 from penstock.profile.load import ready_names

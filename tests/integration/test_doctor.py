@@ -13,7 +13,7 @@ import pytest
 
 from penstock.cli.doctor import _table
 from penstock.emulate.cluster.capacity import refuse_too_fast
-from penstock.emulate.disks.floor import host_floor
+from penstock.emulate.disks.measure_floor import host_floor
 from penstock.errors import BadInput
 from penstock.host.directories import make_directory
 from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES

@@ -32,7 +32,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     keep(tmp_path / "state", FLOOR)
     monkeypatch.setattr(
-        "penstock.emulate.disks.floor._measure", lambda *_: FLOOR
+        "penstock.emulate.disks.measure_floor._measure", lambda *_: FLOOR
     )  # no disk is put up here
 
 

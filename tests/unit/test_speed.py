@@ -14,7 +14,7 @@ from penstock.cli.doctor import _conclusion, measured, runs_here, time_scales
 from penstock.design.plan import make_plan
 from penstock.design.planned import treatments_of
 from penstock.emulate.cluster.capacity import refuse_too_fast
-from penstock.emulate.disks import floor
+from penstock.emulate.disks import measure_floor
 from penstock.emulate.disks.floor import HostFloor
 from penstock.host.probe import Feature
 from penstock.host.processes import boot_id
@@ -86,23 +86,23 @@ def test_the_floors_of_a_busy_host_warn_of_nothing_and_are_measured_again(
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     busy = {"now": 0.9}
     slow = replace(FLOOR, loaded_iops=1_000)
-    monkeypatch.setattr(floor, "current_share", lambda: busy["now"])
-    monkeypatch.setattr(floor, "_measure", lambda *_: slow if busy["now"] > 0.5 else FLOOR)
-    monkeypatch.setattr(floor, "missing", lambda: "no io_uring")
-    first = floor.host_floor()
+    monkeypatch.setattr(measure_floor, "current_share", lambda: busy["now"])
+    monkeypatch.setattr(measure_floor, "_measure", lambda *_: slow if busy["now"] > 0.5 else FLOOR)
+    monkeypatch.setattr(measure_floor, "missing", lambda: "no io_uring")
+    first = measure_floor.host_floor()
     assert first.loaded_iops == 1_000
     assert measured(first).startswith("best of 1 measurement since boot, the last on 20")
-    again = floor.host_floor(refresh=True)
+    again = measure_floor.host_floor(refresh=True)
     assert measured(again).startswith("best of 2 measurements ")
     assert again.measured_s > first.measured_s > 0
     fast = [load_profile("sata-ssd").scaled(25)]
     assert refuse_too_fast(fast) == []
     assert said(tmp_path, 25) == []
     busy["now"] = 0.1
-    assert floor.host_floor() == replace(FLOOR, busy_share=0.1)
+    assert measure_floor.host_floor() == replace(FLOOR, busy_share=0.1)
     # and are kept then
     busy["now"] = 0.9
-    assert floor.host_floor() == replace(FLOOR, busy_share=0.1)
+    assert measure_floor.host_floor() == replace(FLOOR, busy_share=0.1)
     assert refuse_too_fast(fast) == []
     keep(tmp_path / "state", slow)
     (warned,) = refuse_too_fast(fast)

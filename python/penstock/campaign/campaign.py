@@ -47,7 +47,7 @@ from penstock.design.planned import Plan, PlannedRun
 from penstock.design.stages import Stage, bare, stage_from_json, with_stages
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.cluster.wire import to_json
-from penstock.emulate.disks.floor import host_floor
+from penstock.emulate.disks.measure_floor import host_floor
 from penstock.errors import BadInput, PenstockError
 from penstock.host.announce import Announcement
 from penstock.host.journal import Journal

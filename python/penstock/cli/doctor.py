@@ -36,7 +36,7 @@ def command(
     refresh: bool = typer.Option(False, "--refresh", help="Measure the floors anew."),
 ) -> None:
     """What this host can do, its honest floors, and what to do about the rest."""
-    from penstock.emulate.disks.floor import host_floor
+    from penstock.emulate.disks.measure_floor import host_floor
     from penstock.host.facts import host_facts
     from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
     from penstock.host.probe import probe_host

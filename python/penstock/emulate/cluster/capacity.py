@@ -103,7 +103,7 @@ def _disks(spec: ClusterSpec, floor: HostLimits | None) -> Iterator[str]:
 
 
 def _measured() -> HostLimits | None:
-    from penstock.emulate.disks.floor import host_floor
+    from penstock.emulate.disks.measure_floor import host_floor
 
     try:
         return host_floor()
@@ -119,7 +119,7 @@ def refuse_too_fast(
     Gives a warning for each that is so while programs keep it fully busy; none if the floors were measured on
     a busy host: they say little of it. Before a profile is refused, the floors are measured again.
     """
-    from penstock.emulate.disks.floor import host_floor
+    from penstock.emulate.disks.measure_floor import host_floor
 
     warnings = []
     for profile in profiles:

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
 import json
-import mmap
-import os
 import platform
-import statistics
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.disks.transport import DEVICE, IO_URING, missing, required
-from penstock.errors import PenstockError
-from penstock.host.busy import current_share
-from penstock.host.journal import Journal
+from penstock.emulate.disks.transport import DEVICE, IO_URING, required
 from penstock.host.processes import boot_id
 from penstock.profile.honour import demands
 from penstock.profile.model import StorageProfile
 from penstock.state import state_dir
 from penstock.version import version
-from penstock.writing import write_whole
 
-native: Any = importlib.import_module("penstock._native")
-
-_SMALL_BYTES = 4096
-_LARGE_BYTES = 1 << 20
-_FILE_BYTES = 64 << 20
-_OWN_BYTES = 1 << 20
-_PASSES = 3
-_THREADS = 4
-_SMALL_REQUESTS = 2000
-#: threads of a closed loop, each with one request under way: few, each of which waits for the way there and
-#: back, and many, which wait for processors; how long they go on [s], how often
-_FEW, _MANY = (1, 4), 16
-_LOOP_S = 0.15
-_LOOPS = 2
-#: share of a disk's requests that they must get for it to be honest; times held tried with few, and many [s]
-_GOT = 0.96
-_SHORT_S = (250e-6, 400e-6, 630e-6)
-_SERVICES_S = tuple(50e-6 * 1.25**n for n in range(18))
 #: share of the processors that other programs may use while the floors are measured
 QUIET = 0.25
-#: share of the measured ceilings that is promised
-_PROMISED = 0.8
-#: figures of which the smaller is better, and all
-_LEAST = ("service_floor_ns", "loop_service_ns")
-_FIGURES = (*_LEAST, "read_bps", "write_bps", "iops", "loaded_iops", "flushed_iops")
 
 
 @dataclass(frozen=True)
@@ -119,64 +82,25 @@ def _hardest(profile: str, floor: HostFloor) -> tuple[float, float]:
     return demand, -floor.loaded_iops
 
 
-def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
-    """The host's floors; measured in a few seconds, then remembered until the next boot or kernel.
-
-    Those of a busy host are measured again once it is quiet.
-
-    `refresh`: measured again; what was better before stays, for what else the host does is not its floor.
-    Raises PenstockError if no disk can be put up here.
-    """
-    kept = state_dir() / "host-floor.json"
-    key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
-    found = _kept(kept, key)
-    if found is not None and not refresh and (found.quiet or current_share() > QUIET):
-        return found
-    busy_share = current_share()
-    conditions: dict[str, Any] = {"busy_share": busy_share, "measured_s": time.time()}
-    journal = journal or Journal()
-    floor = replace(_measure(journal), **conditions)
-    if not missing():
-        with contextlib.suppress(PenstockError):
-            floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **conditions))
-    if found is not None:
-        floor = _best(floor, found)
-    write_whole(kept, json.dumps({**key, **asdict(floor)}))
-    return floor
+def record_path() -> Path:
+    """File of the recorded floors."""
+    return state_dir() / "host-floor.json"
 
 
-def _best(new: HostFloor, old: HostFloor) -> HostFloor:
-    """The better of two measurements, for each figure."""
-    better = {
-        name: (min if name in _LEAST else max)(getattr(new, name), getattr(old, name))
-        for name in _FIGURES
-    }
-    both = new.io_uring and old.io_uring and _best(new.io_uring, old.io_uring)
-    return HostFloor(
-        **better,
-        busy_share=min(new.busy_share, old.busy_share),
-        measurements=old.measurements + 1,
-        measured_s=new.measured_s,
-        io_uring=both or new.io_uring,
-    )
+def record_key() -> dict[str, str]:
+    """Conditions under which recorded floors are valid."""
+    return {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
 
 
 def kept_floor() -> HostFloor | None:
     """The floors if they have been measured since boot."""
-    key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
-    return _kept(state_dir() / "host-floor.json", key)
-
-
-def _kept(path: Path, key: dict[str, str]) -> HostFloor | None:
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(record_path().read_text())
     except (OSError, ValueError):
         return None
-    names = HostFloor.__dataclass_fields__
-    if (
-        any(record.get(name) != value for name, value in key.items())
-        or names.keys() - record.keys()
-    ):
+    if any(record.get(name) != value for name, value in record_key().items()):
+        return None
+    if HostFloor.__dataclass_fields__.keys() - record.keys():
         return None
     return _floor(record)
 
@@ -186,169 +110,3 @@ def _floor(record: dict[str, Any]) -> HostFloor:
     numbers = {name: record[name] for name in HostFloor.__dataclass_fields__}
     values: dict[str, Any] = {name: float(v) for name, v in numbers.items() if name != "io_uring"}
     return HostFloor(**values, io_uring=_floor(rings) if rings else None)
-
-
-def _disk(name: str, service_s: float, servers: int = 64) -> dict[str, Any]:
-    constant = {"overhead": {"kind": "constant", "value_s": service_s}}
-    return {
-        "schema": "penstock/storage-profile/1",
-        "name": name,
-        "description": "A disk that measures the host's own path.",
-        "source": [{"what": "all", "where": "chosen"}],
-        "time_scale": 1.0,
-        "servers": servers,
-        "read": {"sequential": constant, "random": constant},
-        "write": {"sequential": constant, "random": constant},
-        "flush": constant,
-    }
-
-
-def _measure(journal: Journal, transport: str = DEVICE) -> HostFloor:
-    from penstock.emulate.disks.server import DiskServer
-    from penstock.host.directories import make_directory, remove_directory
-
-    where = Path(tempfile.gettempdir()) / f"penstock-floor-{os.getpid()}"
-    entry = make_directory(where, journal)
-    try:
-        for name in ("backing", "mount", "state"):
-            (where / name).mkdir()
-        (where / "backing" / "file").write_bytes(b"\1" * _FILE_BYTES)
-        own = [f"own-{thread}" for thread in range(_MANY)]
-        for name in own:
-            (where / "backing" / name).write_bytes(b"\1" * _OWN_BYTES)
-        file = where / "mount" / "file"
-        with DiskServer(journal, where / "state") as server:
-
-            @contextlib.contextmanager
-            def disk(service_s: float, servers: int = 64) -> Iterator[None]:
-                profile = _disk("floor", service_s, servers)
-                at = (where / "mount", where / "backing")
-                calibrate = service_s > 0
-                up = server.add("floor", *at, profile, calibrate=calibrate, transport=transport)
-                if up.transport != transport:
-                    raise PenstockError(f"the kernel does not offer {transport}")
-                try:
-                    yield
-                finally:
-                    server.remove("floor")
-
-            def got(depth: int, service_s: float) -> float:
-                """Share of what such a disk promises that so many threads get at best."""
-                with disk(service_s, depth):
-                    best = max(_closed_loop(file, depth) for _ in range(_LOOPS))
-                return best * service_s / depth
-
-            def flushed(service_s: float) -> float:
-                """Share of the flushed writes of sixteen threads, write and flush as long as that."""
-                paths = [where / "mount" / name for name in own]
-                with disk(service_s, _MANY):
-                    best = max(_flushed_writes(paths) for _ in range(_LOOPS))
-                return best * 2 * service_s / _MANY
-
-            def more(depth: int) -> float:
-                """What each request of so many threads takes beside the service time, at best [s]."""
-                return statistics.median(s / got(depth, s) - s for s in _SHORT_S)
-
-            with disk(0.0):
-                alone = _alone(file)
-            return HostFloor(
-                **alone,
-                loop_service_ns=1e9 * max(map(more, _FEW)) * _GOT / (1 - _GOT),
-                loaded_iops=_MANY / _shortest(partial(got, _MANY)),
-                flushed_iops=_MANY / (2 * _shortest(flushed)),
-            )
-    finally:
-        remove_directory(entry, journal)
-
-
-def _shortest(got: Callable[[float], float]) -> float:
-    """The shortest of the service times tried at which programs get what was promised, by halves; the longest
-    where they do at none [s]."""
-    first, last = 0, len(_SERVICES_S) - 1
-    while first < last:
-        middle = (first + last) // 2
-        if got(_SERVICES_S[middle]) >= _GOT:
-            last = middle
-        else:
-            first = middle + 1
-    return _SERVICES_S[first]
-
-
-def _alone(path: Path) -> dict[str, Any]:
-    """All but the closed loop, the best of several passes: what else the host was doing is not its floor."""
-    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
-    try:
-        small = [_round_trips(fd) for _ in range(_PASSES)]
-        many = [_many(fd) for _ in range(_PASSES)]
-        read = [_rate(lambda b, at: os.preadv(fd, [b], at)) for _ in range(_PASSES)]
-        write = [_rate(lambda b, at: os.pwritev(fd, [b], at)) for _ in range(_PASSES)]
-    finally:
-        os.close(fd)
-    alone_iops = max(1e9 / mean for _, mean in small)
-    return {
-        "service_floor_ns": float(min(p90 for p90, _ in small)),
-        "read_bps": _PROMISED * max(read),
-        "write_bps": _PROMISED * max(write),
-        "iops": _PROMISED * max(alone_iops, *many),
-    }
-
-
-def _offsets(count: int, seed: int) -> list[int]:
-    """Distinct-looking 4 KiB offsets by a linear congruence (Numerical Recipes' constants)."""
-    state, found = seed, []
-    for _ in range(count):
-        state = (1664525 * state + 1013904223) % 2**32
-        found.append((state >> 8) % (_FILE_BYTES // _SMALL_BYTES) * _SMALL_BYTES)
-    return found
-
-
-def _round_trips(fd: int) -> tuple[float, float]:
-    """90th percentile and mean of the time one small direct read takes alone [ns]."""
-    buffer = mmap.mmap(-1, _SMALL_BYTES)
-    times = []
-    for at in _offsets(_SMALL_REQUESTS, 1):
-        before = time.monotonic_ns()
-        os.preadv(fd, [buffer], at)
-        times.append(time.monotonic_ns() - before)
-    times.sort()
-    return float(times[len(times) * 9 // 10]), sum(times) / len(times)
-
-
-def _many(fd: int) -> float:
-    """Small direct reads per second from several threads."""
-    lists = [_offsets(_SMALL_REQUESTS, 2 + n) for n in range(_THREADS)]
-
-    def work(offsets: list[int]) -> None:
-        buffer = mmap.mmap(-1, _SMALL_BYTES)
-        for at in offsets:
-            os.preadv(fd, [buffer], at)
-
-    threads = [threading.Thread(target=work, args=(offsets,)) for offsets in lists]
-    before = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return _THREADS * _SMALL_REQUESTS / (time.monotonic() - before)
-
-
-def _closed_loop(path: Path, depth: int) -> float:
-    """Small direct reads per second of so many threads, each of which waits for its own request."""
-    done: int = native.disk_closed_loop(path, _FILE_BYTES, depth, _LOOP_S)
-    return done / _LOOP_S
-
-
-def _flushed_writes(paths: list[Path]) -> float:
-    """Small writes per second through the page cache, each flushed, of a thread for each file."""
-    done: int = native.disk_flushed_writes(paths, _OWN_BYTES, _LOOP_S)
-    return done / _LOOP_S
-
-
-def _rate(transfer: Callable[[mmap.mmap, int], int]) -> float:
-    """Bytes per second of large direct transfers, one after the other."""
-    buffer = mmap.mmap(-1, _LARGE_BYTES)
-    before = time.monotonic()
-    for at in range(0, _FILE_BYTES, _LARGE_BYTES):
-        if transfer(buffer, at) != _LARGE_BYTES:
-            raise PenstockError("the disk did not take a whole request")
-    return _FILE_BYTES / (time.monotonic() - before)
