@@ -67,7 +67,7 @@ class Held:
 
 def timeline() -> tuple[Held, Timeline]:
     held = Held()
-    return held, Timeline(cast(LiveCluster, held))
+    return held, Timeline(cast(LiveCluster, held), held.fire)
 
 
 def until(holds: Callable[[], object]) -> None:

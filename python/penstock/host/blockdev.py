@@ -100,3 +100,11 @@ def _whole(rdev: int, path: str | os.PathLike[str]) -> BlockDevice:
     if backing.exists():
         below.append(backing.read_text().strip())
     return BlockDevice((int(major), int(minor)), node.name, tuple(below))
+
+
+def disk_name(major: int, minor: int) -> str:
+    """Name of a block device in /sys/block, `major:minor` where it is gone."""
+    try:
+        return Path(os.readlink(f"/sys/dev/block/{major}:{minor}")).name
+    except OSError:
+        return f"{major}:{minor}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from penstock.errors import BadInput
 
+#: series of the offset of a sender's clock from the store's, and of its bound
+CLOCK, CLOCK_BOUND = "clock_offset_seconds", "clock_offset_bound_seconds"
 #: exchanges of which the quickest counts
 LEAST_EXCHANGES = 8
 

@@ -1,29 +1,23 @@
-"""Network namespaces of ours: pinned at a path that bears our token, entered by a thread, taken away."""
+"""Work in a network namespace: threads that enter one."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from penstock.errors import PenstockError
-from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.mounts import mounts_at, unmount
 from penstock.host.namespaces import in_a_thread
-from penstock.state import runtime_dir
 
-_CLONE_NEWNET = 0x40000000
-_MS_BIND = 4096
-_libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 T = TypeVar("T")
 
 
-def _call(what: str, status: int) -> None:
+def call(what: str, status: int) -> None:
+    """Raises PenstockError for a status other than 0, with `what` and the reason."""
     if status != 0:
         error = ctypes.get_errno()
         raise PenstockError(f"{what}: {os.strerror(error)}")
@@ -44,7 +38,7 @@ def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> 
         except OSError as error:
             raise PenstockError(f"network namespace {path}: {error.strerror}") from error
         try:
-            _call(f"entering the network namespace {path}", _libc.setns(fd, _CLONE_NEWNET))
+            call(f"entering the network namespace {path}", LIBC.setns(fd, CLONE_NEWNET))
         finally:
             os.close(fd)
         return act()
@@ -56,60 +50,7 @@ def apart(act: Callable[[], T]) -> T:
     """Runs `act` in a network namespace of its own, which goes with the last socket opened there."""
 
     def entered() -> T:
-        _call("unshare(CLONE_NEWNET)", _libc.unshare(_CLONE_NEWNET))
+        call("unshare(CLONE_NEWNET)", LIBC.unshare(CLONE_NEWNET))
         return act()
 
     return in_a_thread(entered)
-
-
-def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
-    """Makes a network namespace and pins it at a path of the runtime directory (the entry's target)."""
-    token = new_token()
-    path = runtime_dir() / f"netns-{token}"
-    entry = journal.plan("netns", path, run=run, token=token)
-
-    def make() -> None:
-        path.touch()
-        _call("unshare(CLONE_NEWNET)", _libc.unshare(_CLONE_NEWNET))
-        source = f"/proc/self/task/{threading.get_native_id()}/ns/net"
-        target = os.fsencode(path)
-        _call(
-            f"pinning a namespace at {path}",
-            _libc.mount(source.encode(), target, b"none", _MS_BIND, None),
-        )
-
-    try:
-        in_a_thread(make)
-        journal.done(entry)
-    except BaseException:
-        take_namespace(entry)
-        journal.undone(entry)
-        raise
-    return entry
-
-
-def take_namespace(entry: Entry) -> bool:
-    """Takes a pinned namespace away with every link in it and ours outside; False if nothing was there."""
-    from penstock.host.netlink import GROUP, Netlink
-
-    path = Path(entry.target)
-    if entry.token not in path.name:
-        return False
-    found = False
-    with contextlib.suppress(PenstockError), Netlink() as root:
-        for index, name in root.links():
-            if entry.token in name:
-                found = True
-                root.delete_link(index)
-    while stack := mounts_at(path):
-        if stack[-1].fstype != "nsfs":
-            raise PenstockError(f"{stack[-1].source} was mounted over {path}")
-        # links first: a copy of the mount in another mount namespace may keep this one alive
-        with contextlib.suppress(PenstockError), Netlink(path) as there:
-            there.delete_group(GROUP)
-        unmount(path)
-        found = True
-    if path.exists():
-        path.unlink()
-        found = True
-    return found

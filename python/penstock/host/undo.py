@@ -18,7 +18,7 @@ from penstock.host.directories import take_directory
 from penstock.host.journal import KINDS, Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
 from penstock.host.neighbour_table import release
-from penstock.host.netns import take_namespace
+from penstock.host.pinned_netns import take_namespace
 from penstock.host.processes import Identity, boot_id
 from penstock.host.settings import changed_since, restore, text_of
 from penstock.state import runtime_dir

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.emulate.backends.base import Cause
+from penstock.emulate.cluster.running import LiveCluster, LiveNode
 from penstock.emulate.cluster.settings import Change
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Values
-
-if TYPE_CHECKING:
-    from penstock.emulate.cluster.running import LiveCluster, LiveNode
 
 
 def change(held: LiveCluster, changes: Sequence[Change]) -> list[dict[str, Any]]:
@@ -27,6 +25,12 @@ def change(held: LiveCluster, changes: Sequence[Change]) -> list[dict[str, Any]]
         _check(held, change)
     pairs = [(change, node) for change in changes for node in held.chosen(change.nodes)]
     return make(held, pairs, None)
+
+
+def fire(held: LiveCluster, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
+    """As `change`, of one that was due at `planned_ns`; input errors are in the answers, too."""
+    pairs = [(change, node) for node in held.chosen(change.nodes)]
+    return make(held, pairs, planned_ns, cause)
 
 
 def make(

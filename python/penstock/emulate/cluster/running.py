@@ -9,17 +9,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.emulate.backends import Applied, Place
 from penstock.emulate.backends.base import Cause
-from penstock.emulate.cluster import changing
 from penstock.emulate.cluster.enter import Entrance
 from penstock.emulate.cluster.links import Links
-from penstock.emulate.cluster.settings import Change, NodeSettings
+from penstock.emulate.cluster.settings import NodeSettings
 from penstock.emulate.cluster.sshd import Sshd
 from penstock.emulate.disks.live import LiveDisks
 from penstock.emulate.failure import Failure
@@ -322,18 +321,6 @@ class LiveCluster:
     def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
         """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
         return [self.nodes[name] for name in matching(patterns, self.nodes)]
-
-    def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
-        """Makes changes, each on all of its nodes; an error is in the answer of the node it befell.
-
-        Raises BadInput, before the first is made, for what makes no sense.
-        """
-        return changing.change(self, changes)
-
-    def fire(self, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
-        """As `change`, of one that was due at `planned_ns`: what makes no sense is in the answers, too."""
-        nodes = self.chosen(change.nodes)
-        return changing.make(self, [(change, node) for node in nodes], planned_ns, cause)
 
     def set_state(self, node: LiveNode, wanted: str) -> dict[str, Any]:
         """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""

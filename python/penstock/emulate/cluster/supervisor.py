@@ -17,9 +17,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.emulate.cluster import changing
 from penstock.emulate.cluster.running import LiveCluster, LiveNode
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.status import cluster_status
@@ -157,7 +159,7 @@ class Supervisor:
                     cluster.disks.choose(disk)
             self._clusters[read.name] = cluster
             self._unkept[read.name] = asker
-            self._timelines[read.name] = Timeline(cluster)
+            self._timelines[read.name] = Timeline(cluster, partial(changing.fire, cluster))
             self._register(read.name)
         return {"cluster": read.name}
 
@@ -211,7 +213,7 @@ class Supervisor:
         held = self._cluster(cluster)
         read = [from_json(Change, change) for change in changes]
         with held.lock:
-            applied = held.change(read)
+            applied = changing.change(held, read)
         self._poke()
         return {"applied": applied}
 

@@ -25,7 +25,8 @@ from penstock.host.netlink import (
     new_link,
     set_link,
 )
-from penstock.host.netns import inside, pin_namespace, take_namespace
+from penstock.host.netns import inside
+from penstock.host.pinned_netns import pin_namespace, take_namespace
 
 #: the first index of the links that are made here: below it are the kernel's own
 _FIRST_INDEX = 1000

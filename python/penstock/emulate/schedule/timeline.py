@@ -11,6 +11,7 @@ import heapq
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from penstock.spec.cluster import Event
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster
 
+#: makes a change that was due at a time [ns, monotonic]; the result is what became of it on each node
+Fire = Callable[[Change, int, Cause], list[dict[str, Any]]]
+
 #: what the thread leaves to spinning: a sleep may end late by less
 _SPIN_S = 0.0003
 
@@ -31,8 +35,9 @@ _SPIN_S = 0.0003
 class Timeline:
     """The events of one cluster."""
 
-    def __init__(self, held: LiveCluster) -> None:
+    def __init__(self, held: LiveCluster, fire: Fire) -> None:
         self._held = held
+        self._change = fire
         self._targets = Targets({name: node.spec for name, node in held.nodes.items()})
         self._order = itertools.count()
         self._due: list[tuple[int, int, Event, Cause]] = []
@@ -190,7 +195,7 @@ class Timeline:
     def _apply(self, event: Event, at_ns: int, cause: Cause) -> None:
         change = Change(event.nodes, event.resource, event.patch, event.name)
         try:
-            made = self._held.fire(change, at_ns, cause)
+            made = self._change(change, at_ns, cause)
         except PenstockError as error:  # of the whole change, such as a journal that is full
             now = time.monotonic_ns()
             what = {"resource": event.resource, "name": event.name, "cause": asdict(cause)}

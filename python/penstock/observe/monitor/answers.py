@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadInput
+from penstock.host.clock_offset import CLOCK
 from penstock.observe.monitor import elsewhere, fetched
-from penstock.observe.monitor.door import CLOCK
 from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiment import Experiment, Unknown
 from penstock.observe.monitor.experiments import Experiments

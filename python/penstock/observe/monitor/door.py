@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from penstock.errors import Away, BadInput, PenstockError
-from penstock.host.clock_offset import Offset, measure
+from penstock.host.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
 from penstock.host.servers import server_at, trust_in
 from penstock.observe.monitor.lacking import Verdict, of_headers
 from penstock.observe.monitor.points import Account, Batch
@@ -573,10 +573,6 @@ class Patient:
 def described(error: Exception) -> str:
     """An error on one line, with its kind where it has no message of ours."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-#: how far the clock of who sent the points of a source is ahead of the store's, and the bound on that
-CLOCK, CLOCK_BOUND = "clock_offset_seconds", "clock_offset_bound_seconds"
 
 
 def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Batch:

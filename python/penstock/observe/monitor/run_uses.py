@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
+from penstock.host.clock_offset import CLOCK, CLOCK_BOUND
 from penstock.observe.monitor.dashboards import OF_RUN
-from penstock.observe.monitor.door import CLOCK, CLOCK_BOUND
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.process_uses import of_processes
 from penstock.observe.monitor.recorded import Recorded, labels_of

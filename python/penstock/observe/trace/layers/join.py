@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
+from penstock.host.blockdev import disk_name
 
 #: one record of the spool (crates/probe, layers.rs)
 RECORD = np.dtype(
@@ -386,6 +387,4 @@ def _requests_table(
 
 
 def _disk_name(disk: int) -> str:
-    from penstock.observe.trace.layers.tables import disk_name
-
     return disk_name(disk >> 20, disk & 0xFFFFF)

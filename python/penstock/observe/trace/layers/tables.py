@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.analyse.served import Served, served_by, summed
 from penstock.archive.sql import Database
 from penstock.errors import PenstockError
+from penstock.host.blockdev import disk_name
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.observe.trace.capture.overhead import Added, shares
@@ -249,14 +250,6 @@ def conservation(
                 }
             )
     return rows
-
-
-def disk_name(major: int, minor: int) -> str:
-    """Name of a block device in /sys/block, `major:minor` where it is gone."""
-    try:
-        return Path(os.readlink(f"/sys/dev/block/{major}:{minor}")).name
-    except OSError:
-        return f"{major}:{minor}"
 
 
 def served_under(
