@@ -285,7 +285,9 @@ def limited(package: Package) -> dict[str, int]:
     circle = {m for c in circles((i.importer, i.imported) for i in package.imports) for m in c}
     return {
         "modules in circles": len(circle),
-        "imports of parts that are not declared": len(undeclared(package)),
+        "modules that import a part, not declared": len(
+            {(i.importer, package.part(i.imported)) for i in undeclared(package)}
+        ),
         "vague names": wording.vague_names(package.nodes).total(),
         "vague names in compounds": wording.vague_compounds(package.nodes),
         "docstrings that begin with a clause": wording.clause_docstrings(package.nodes),

@@ -75,7 +75,8 @@ from penstock.workload.document import document_of
 from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
 from penstock.workload.metrics import COLUMNS, HEAD_BYTES
-from penstock.workload.workflow import Hints, Workload
+from penstock.workload.task import Hints
+from penstock.workload.workflow import Workload
 
 #: any file that a program may leave, and that no parser may take for its report
 _NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)

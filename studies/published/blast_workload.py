@@ -18,7 +18,8 @@ import argparse
 import json
 import random
 
-from penstock.workload.workflow import File, Operation, Task, Workload
+from penstock.workload.task import File, Operation, Task
+from penstock.workload.workflow import Workload
 
 DATABASE_BYTES = 1000 << 20
 LOOKUP_BYTES = 64 << 10

@@ -17,6 +17,7 @@ import yaml
 from penstock.platform.hosts import Platform
 from penstock.predict.prediction import Prediction
 from penstock.predict.queue_network.predict import predict
+from penstock.workload.described import workload_from_dict
 from penstock.workload.workflow import Workload
 from tests.chunkstore.store import Load, Rows, Settings, Store
 
@@ -127,7 +128,7 @@ def workload(settings: Settings, load: Load) -> Workload:
     gathered = {"placement": "collocate", "group": "last"}
     names = [[f"f{c}-{n}" for n in range(load.files)] for c in range(load.clients)]
     nbytes = load.chunks * settings.chunk_bytes
-    return Workload.from_dict(
+    return workload_from_dict(
         {
             "schema": "penstock/workload/1",
             "name": "chunkstore",

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.simulate import Simulator
-from penstock.workload.workflow import PLACEMENTS, Workload
+from penstock.workload.described import workload_from_dict
+from penstock.workload.task import PLACEMENTS
+from penstock.workload.workflow import Workload
 
 KIB = 1 << 10
 SLOW = settings(
@@ -52,7 +54,7 @@ def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workloa
         operations.append({"op": "write", "file": own, "size_bytes": there[own]})
         files.append({"name": own, **tags()})
         made.append({"name": f"t{i}", "stage": f"s{i % 3}", "operations": operations})
-    return Workload.from_dict(
+    return workload_from_dict(
         {"schema": "penstock/workload/1", "name": "w", "files": files, "tasks": made}
     )
 
@@ -147,7 +149,7 @@ def test_planted_mistakes_are_seen(what: str):
         for i in range(3)
     ]
     files = [{"name": "in", "size_bytes": 10**6, "preloaded": True}]
-    work = Workload.from_dict({"schema": "penstock/workload/1", "files": files, "tasks": rows})
+    work = workload_from_dict({"schema": "penstock/workload/1", "files": files, "tasks": rows})
     hosts = [
         {"group": "app", "count": 1, "roles": ["client"]},
         {

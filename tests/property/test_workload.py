@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadInput
 from penstock.workload.check import problems
+from penstock.workload.described import workload_from_dict
 from penstock.workload.document import document_of
+from penstock.workload.task import File, Hints, Operation, Task
 from penstock.workload.upgrade import instance_of
 from penstock.workload.wfformat import workload_of_instance
-from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+from penstock.workload.workflow import Workload
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -93,11 +95,11 @@ def test_the_simulator_takes_exactly_what_the_check_lets_pass(workload: Workload
 def test_what_can_be_run_survives_its_text_and_wfformat(workload: Workload) -> None:
     if problems(workload):
         try:
-            Workload.from_dict(workload.to_dict())
+            workload_from_dict(workload.to_dict())
         except BadInput:
             return
         raise AssertionError("refused by check, taken from its text")
-    assert Workload.from_dict(workload.to_dict()) == workload
+    assert workload_from_dict(workload.to_dict()) == workload
     text = json.dumps(instance_of(workload))
     assert workload_of_instance(document_of(text.encode(), "w.json")) == workload
 
@@ -155,7 +157,7 @@ def test_positions_in_any_json_are_those_of_the_values(
 def test_any_text_is_a_workload_or_one_clear_error(text: str) -> None:
     said = "expected"
     try:
-        Workload.from_dict(document_of(text.encode("utf-8", "surrogatepass"), "any").value)
+        workload_from_dict(document_of(text.encode("utf-8", "surrogatepass"), "any").value)
     except BadInput as error:
         said = str(error)
     assert "expected" in said

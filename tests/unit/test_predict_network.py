@@ -19,6 +19,7 @@ from penstock.predict.prediction import Prediction
 from penstock.predict.queue_network.predict import predict, predict_many
 from penstock.profile.model import StorageProfile
 from penstock.report.prediction_figures import FIGURES
+from penstock.workload.described import workload_from_dict
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
 
@@ -76,7 +77,7 @@ def platform(text: str = CLUSTER, *overrides: str) -> Platform:
 
 
 def workload(tasks: list[dict[str, Any]], files: list[dict[str, Any]] | None = None) -> Workload:
-    return Workload.from_dict(
+    return workload_from_dict(
         {"schema": "penstock/workload/1", "name": "work", "files": files or [], "tasks": tasks}
     )
 

@@ -15,7 +15,8 @@ from penstock.predict.queue_network.conditions import history, profiled_range, s
 from penstock.predict.queue_network.unequal import Rates
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
-from penstock.workload.workflow import Operation, Task, Workload
+from penstock.workload.task import Operation, Task
+from penstock.workload.workflow import Workload
 
 LATENCY = np.array([0.9e6, 1e6, 1.1e6])
 ONCE = np.ones(3)

@@ -21,6 +21,7 @@ from penstock.predict.intervals import order_statistics
 from penstock.predict.queue_network.predict import predict
 from penstock.predict.queue_network.simulate import Simulator, makespan
 from penstock.predict.queue_network.uncertainty import sampled
+from penstock.workload.described import workload_from_dict
 from penstock.workload.workflow import Workload
 
 TRIALS, DRAWS, POOL = 750, 19, 400
@@ -64,7 +65,7 @@ def workload() -> Workload:
         {"op": "read", "file": f"f{i}", "offset_bytes": 0, "size_bytes": size} for i in range(3)
     ]
     tasks.append({"name": "r", "stage": "r", "operations": reads})
-    return Workload.from_dict(
+    return workload_from_dict(
         {"schema": "penstock/workload/1", "name": "w", "files": [], "tasks": tasks}
     )
 

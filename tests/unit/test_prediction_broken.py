@@ -20,8 +20,8 @@ from penstock.predict import quantities
 from penstock.predict.intervals import conformal_rank, least_pairs
 from penstock.text import counted, shortened
 from penstock.workload.check import printable
+from penstock.workload.described import workload_from_dict
 from penstock.workload.make import made
-from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder, write_whole
 from tests.support import commands
 
@@ -308,7 +308,7 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path, run: Run):
     text = reader.communicate(timeout=20)[0]
     assert status == 0, err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert len(Workload.from_dict(json.loads(text)).tasks) == 2
+    assert len(workload_from_dict(json.loads(text)).tasks) == 2
     assert run("workload", "make", "reduce", "-o", "/dev/null")[0] == 0
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
@@ -366,7 +366,7 @@ def test_tasks_that_change_one_file_in_turn_take_room_for_one_line_each():
         {"op": "write", "file": "f", "size_bytes": 10},
     ]
     tasks = [{"name": f"t{i}", "operations": operations} for i in range(5000)]
-    work = Workload.from_dict(
+    work = workload_from_dict(
         {
             "schema": "penstock/workload/1",
             "name": "w",

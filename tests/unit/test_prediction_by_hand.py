@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform
 from penstock.predict.prediction import Prediction
 from penstock.predict.queue_network.predict import predict
+from penstock.workload.described import workload_from_dict
 from penstock.workload.workflow import Workload
 
 MIB = 1 << 20
@@ -80,7 +81,7 @@ def there(name: str, size: float, **hints: Any) -> dict[str, Any]:
 
 def workload(*tasks: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> Workload:
     document = {"schema": "penstock/workload/1", "name": "w", "files": list(files)}
-    return Workload.from_dict({**document, "tasks": list(tasks)})
+    return workload_from_dict({**document, "tasks": list(tasks)})
 
 
 def predicted(work: Workload, where: Platform) -> Prediction:

@@ -14,16 +14,8 @@ from penstock.errors import BadInput
 from penstock.platform.file import LaunchFile, PreprocessFile, SchedulerFile
 from penstock.platform.hosts import Platform
 from penstock.store.hints import PLACEMENT, Hint
-from penstock.workload.workflow import (
-    HINTS,
-    OPERATIONS,
-    PLACEMENTS,
-    File,
-    Hints,
-    Operation,
-    Task,
-    Workload,
-)
+from penstock.workload.task import HINTS, OPERATIONS, PLACEMENTS, File, Hints, Operation, Task
+from penstock.workload.workflow import Workload
 
 #: fields of a task that are no instruction to a run, or are features under another name
 NO_FEATURES = {"name", "stage", "operations"}

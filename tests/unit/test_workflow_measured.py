@@ -14,7 +14,8 @@ from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.predict import predict
 from penstock.spec.expected import Expectation
 from penstock.spec.store import Extent
-from penstock.workload.workflow import File, Operation, Task, Workload
+from penstock.workload.task import File, Operation, Task
+from penstock.workload.workflow import Workload
 
 MIB = 2**20
 NODES = [f"node-{i}" for i in range(4)]

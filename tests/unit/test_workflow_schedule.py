@@ -13,7 +13,8 @@ from penstock.campaign.workflow.run import measured_runs, placement
 from penstock.campaign.workflow.schedule import Scheduler, held_bytes
 from penstock.predict.measured_runs import runs_of
 from penstock.spec.store import Extent
-from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+from penstock.workload.task import File, Hints, Operation, Task
+from penstock.workload.workflow import Workload
 
 
 def reads(name: str, size: int = 100, at: int = 0) -> Operation:

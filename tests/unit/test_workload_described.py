@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.workload.check import check_workload
+from penstock.workload.described import workload_from_dict
 from penstock.workload.read import read_workload
-from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+from penstock.workload.task import File, Hints, Operation, Task
+from penstock.workload.workflow import Workload
 
 TEXT = """{
  "schema": "penstock/workload/1",
@@ -49,7 +52,7 @@ def test_everything_of_the_schema_is_read_and_written_again(tmp_path: Path) -> N
     assert workload.dependencies == ((), (0,))
     assert workload.levels == (0, 1)
     assert workload.file_sizes == {"in": 4096, "out": 10}
-    assert Workload.from_dict(workload.to_dict()) == workload
+    assert workload_from_dict(workload.to_dict()) == workload
     assert read_workload(written(tmp_path, workload.to_json(), "again.json")) == workload
 
 
@@ -163,22 +166,22 @@ def one(*operations: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> 
 def test_files_of_no_bytes_and_of_ten_terabytes_are_allowed() -> None:
     write = {"op": "write", "file": "f", "offset_bytes": 0}
     for size in (0, 10 * 2**40, 2**60):
-        workload = Workload.from_dict(one(write | {"size_bytes": size}))
+        workload = workload_from_dict(one(write | {"size_bytes": size}))
         assert workload.file_sizes == {"f": size}
         assert json.loads(workload.to_json())["tasks"][0]["operations"][0]["size_bytes"] == size
 
 
 def test_a_size_that_the_writers_contradict_is_refused() -> None:
     write = {"op": "write", "file": "f", "offset_bytes": 5, "size_bytes": 5}
-    Workload.from_dict(one(write, files=({"name": "f", "size_bytes": 10},)))
+    workload_from_dict(one(write, files=({"name": "f", "size_bytes": 10},)))
     with pytest.raises(BadInput, match="found 11 bytes of 'f'; expected 10"):
-        Workload.from_dict(one(write, files=({"name": "f", "size_bytes": 11},)))
+        workload_from_dict(one(write, files=({"name": "f", "size_bytes": 11},)))
 
 
 def test_check_of_a_workload_made_in_python_names_the_task() -> None:
     workload = Workload("w", (), (Task("t", (Operation("read", "f", 0, 1),)),))
     with pytest.raises(BadInput, match="'f', which the task 't' reads and no task writes"):
-        workload.check()
+        check_workload(workload)
 
 
 def test_a_file_changed_in_place_waits_for_the_writers_ahead_in_the_list() -> None:
@@ -193,7 +196,7 @@ def test_a_file_changed_in_place_waits_for_the_writers_ahead_in_the_list() -> No
             Task("d", (read,)),
         ),
     )
-    workload.check()
+    check_workload(workload)
     assert workload.dependencies == ((), (0,), (1,), (0, 1, 2))
 
 
@@ -201,7 +204,7 @@ def test_an_input_that_is_written_later_is_not_waited_for() -> None:
     write, read = Operation("write", "f", 0, 1), Operation("read", "f", 0, 1)
     files = (File("f", 1, preloaded=True),)
     workload = Workload("w", files, (Task("a", (read,)), Task("b", (write,)), Task("c", (read,))))
-    workload.check()
+    check_workload(workload)
     assert workload.dependencies == ((), (), (1,))
 
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.workload.check import check_workload
+from penstock.workload.described import workload_from_dict
 from penstock.workload.make import KINDS, made
 from penstock.workload.show import document_of
-from penstock.workload.workflow import Hints, Workload
+from penstock.workload.task import Hints
+from penstock.workload.workflow import Workload
 
 native: Any = importlib.import_module("penstock._native")
 MIB = 1 << 20
@@ -32,8 +35,8 @@ def test_every_kind_can_be_run_and_survives_its_schema(
     kind: str, optimised: bool, staged: bool
 ) -> None:
     workload = made(kind, "small", {"optimised": optimised, "staged": staged, "width": 4})
-    workload.check()
-    assert Workload.from_dict(workload.to_dict()) == workload
+    check_workload(workload)
+    assert workload_from_dict(workload.to_dict()) == workload
     native.NetworkWorkload(workload.to_json())
     hints = [file.hints for file in workload.files if file.hints is not None]
     assert bool(hints) == optimised

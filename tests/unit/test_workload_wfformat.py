@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput
+from penstock.workload.described import workload_from_dict
 from penstock.workload.make import made
 from penstock.workload.read import read_workload
+from penstock.workload.task import Operation
 from penstock.workload.upgrade import instance_of
-from penstock.workload.workflow import Operation, Workload
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
 VERSIONS = ["1.4", "1.5", "1.6"]
@@ -217,7 +218,7 @@ def test_a_distribution_is_its_mean_for_others_and_itself_for_us(tmp_path: Path)
     values["tasks"][0]["operations"].append(
         {"op": "compute", "seconds": {"kind": "exponential", "mean_s": 2.5}}
     )
-    workload = Workload.from_dict(values)
+    workload = workload_from_dict(values)
     instance = instance_of(workload)
     assert instance["workflow"]["execution"]["tasks"][0]["runtimeInSeconds"] == 2.5
     path = tmp_path / "own.json"

@@ -29,11 +29,11 @@ from penstock.host.cgroup import (
     hierarchies,
     remove_groups,
     soft_limit,
-    text_of,
     write_files,
 )
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.mounts import mounts
+from penstock.host.settings import text_of
 from penstock.host.undo import put_back
 
 #: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that

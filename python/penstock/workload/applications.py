@@ -10,16 +10,8 @@ from dataclasses import dataclass
 
 from penstock.errors import BadInput
 from penstock.workload.synthetic import MIB
-from penstock.workload.workflow import (
-    File,
-    Hints,
-    Operation,
-    Task,
-    Workload,
-    compute,
-    whole_reads,
-    whole_writes,
-)
+from penstock.workload.task import File, Hints, Operation, Task, compute, whole_reads, whole_writes
+from penstock.workload.workflow import Workload
 
 #: assumed: bytes of BLAST's database, by size
 DATABASE_BYTES = {"small": 100 * MIB, "medium": 1000 * MIB, "large": 10000 * MIB}

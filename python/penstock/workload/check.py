@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from penstock.errors import BadInput
 from penstock.spec.source import Path
 from penstock.workload.graph import circle
-from penstock.workload.workflow import Task, Workload
+from penstock.workload.task import Task
+from penstock.workload.workflow import Workload
 
 #: names go into tables, files and addresses: no control characters, no halves of surrogate pairs
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -42,6 +44,17 @@ class Problem:
 
     def __str__(self) -> str:
         return f"found {self.found}; expected {self.expected}"
+
+
+def check_workload(workload: Workload) -> None:
+    """Raises BadInput, naming the tasks, if the workload cannot be run.
+
+    A file that no task writes and that does not exist before, a task without operations, a name used twice,
+    dependencies in a circle, reading past the end of a file, an unknown task.
+    """
+    found = problems(workload)
+    if found:
+        raise BadInput("\n".join(f"workload {workload.name}: {problem}" for problem in found))
 
 
 def problems(workload: Workload) -> list[Problem]:

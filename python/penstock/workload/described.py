@@ -9,18 +9,8 @@ from penstock.spec.units import MOST_BYTES
 from penstock.workload.check import MOST_SECONDS, problems, unprintable
 from penstock.workload.distribution import wrong_with
 from penstock.workload.document import Document, shown
-from penstock.workload.workflow import (
-    HINTS,
-    OPERATIONS,
-    PLACEMENTS,
-    SCHEMA,
-    File,
-    Hints,
-    Operation,
-    Task,
-    Time,
-    Workload,
-)
+from penstock.workload.task import HINTS, OPERATIONS, PLACEMENTS, File, Hints, Operation, Task, Time
+from penstock.workload.workflow import SCHEMA, Workload
 
 _FILE = ("name", "size_bytes", "preloaded", "hints")
 _TASK = ("name", "stage", "machine", "after", "launch", "not_before_s", "operations")
@@ -34,6 +24,11 @@ _FIELDS = {
 }
 _TEXTS = ("group", "host")
 _NOTHING = ...
+
+
+def workload_from_dict(values: Any, where: str = "workload") -> Workload:
+    """The workload of plain values, checked; BadInput with `where` and the task of each mistake."""
+    return workload_of(Document(where, values))
 
 
 def workload_of(document: Document) -> Workload:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.profile.model import SCHEMA_ID, StorageProfile
-from penstock.workload.workflow import Time
+from penstock.workload.task import Time
 
 
 def _profile(distribution: Mapping[str, Any]) -> StorageProfile:

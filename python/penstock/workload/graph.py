@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from penstock.errors import BadInput
-from penstock.workload.workflow import Task
+from penstock.workload.task import Task
 
 
 def dependencies(

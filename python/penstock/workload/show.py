@@ -11,7 +11,8 @@ from penstock.console import Console
 from penstock.text import counted, shortened
 from penstock.workload.distribution import mean_s
 from penstock.workload.graph import named
-from penstock.workload.workflow import Operation, Workload
+from penstock.workload.task import Operation
+from penstock.workload.workflow import Workload
 
 _WIDTH = 100
 _BAR = 30

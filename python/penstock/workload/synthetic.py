@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import BadInput
-from penstock.workload.workflow import (
+from penstock.workload.task import (
     File,
     Hints,
     Operation,
     Task,
     Time,
-    Workload,
     compute,
     whole_reads,
     whole_writes,
 )
+from penstock.workload.workflow import Workload
 
 MIB = 1 << 20
 

@@ -18,11 +18,12 @@ import pandas as pd
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput, PenstockError
-from penstock.workload.check import printable
+from penstock.workload.check import check_workload, printable
 from penstock.workload.events import PAUSE_S, Steps, read_steps
 from penstock.workload.graph import levels
 from penstock.workload.lineage import Lineage, lineage
-from penstock.workload.workflow import File, Operation, Task, Workload
+from penstock.workload.task import File, Operation, Task
+from penstock.workload.workflow import Workload
 
 #: tasks wait for the writers of what they read only, or besides for all that had ended when they began
 ORDERS = ("files", "observed")
@@ -94,7 +95,7 @@ def traced_workload(
         built.tasks(),
         tuple(notes),
     )
-    workload.check()
+    check_workload(workload)
     return workload
 
 
@@ -294,7 +295,7 @@ def replaced(workload: Workload, again: Workload) -> Workload:
     used = {o.file for task in tasks for o in task.operations}
     made = Workload(workload.name, tuple(f for f in files.values() if f.name in used), tuple(tasks))
     made = made.noted(*workload.notes, *again.notes)
-    made.check()
+    check_workload(made)
     return made
 
 

@@ -28,16 +28,9 @@ from penstock.workload.instance import (
     stages,
 )
 from penstock.workload.sizes import Kind, SizeModel, alike, suffix_of
+from penstock.workload.task import File, Operation, Task, whole_reads, whole_writes
 from penstock.workload.upgrade import upgraded
-from penstock.workload.workflow import (
-    SCHEMA,
-    File,
-    Operation,
-    Task,
-    Workload,
-    whole_reads,
-    whole_writes,
-)
+from penstock.workload.workflow import SCHEMA, Workload
 
 
 def workload_of_instance(

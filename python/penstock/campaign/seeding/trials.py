@@ -18,7 +18,8 @@ from penstock.host.loopback import Measured as Interval
 from penstock.host.loopback import interval
 from penstock.predict.queue_network.identify import Measured
 from penstock.store.store import Store
-from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+from penstock.workload.task import File, Hints, Operation, Task
+from penstock.workload.workflow import Workload
 
 #: the relative half width of a 95 % interval that is narrow enough
 NARROW = 0.05

@@ -30,7 +30,8 @@ from penstock.store.guard import watched_servers
 from penstock.store.hints import attribute
 from penstock.store.store import Store
 from penstock.store.tags import Tagged
-from penstock.workload.workflow import Hints, Operation, Task, Workload
+from penstock.workload.task import Hints, Operation, Task
+from penstock.workload.workflow import Workload
 
 AGENT = Path(__file__).with_name("agent.py")
 _LEAVE_WITHIN_S = 10.0

@@ -16,7 +16,8 @@ from penstock.platform.hosts import Platform
 from penstock.platform.lower import time_of
 from penstock.platform.power import chosen_state
 from penstock.spec.units import parse_duration
-from penstock.workload.workflow import Hints, Task, Workload
+from penstock.workload.task import Hints, Task
+from penstock.workload.workflow import Workload
 
 How = Literal["executed", "describes", "refused"]
 #: uses of one feature that an error names

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.spec.store import Extent
-from penstock.workload.workflow import Task, Workload
+from penstock.workload.task import Task
+from penstock.workload.workflow import Workload
 
 
 @dataclass

@@ -16,7 +16,8 @@ from scipy.optimize import least_squares
 
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.simulate import Simulator, makespan
-from penstock.workload.workflow import File, Operation, Task, Workload
+from penstock.workload.task import File, Operation, Task
+from penstock.workload.workflow import Workload
 
 #: how often the simulated deployment is run where its platform draws at random
 _SEEDS = (1, 2, 3)

@@ -1,0 +1,157 @@
+"""Files, operations and tasks of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: what an operation may be, and whether it names a file
+OPERATIONS = {
+    "open": True,
+    "read": True,
+    "write": True,
+    "close": True,
+    "set_xattr": True,
+    "compute": False,
+}
+PLACEMENTS = (
+    "striped",
+    "round_robin",
+    "local",
+    "collocate",
+    "scatter",
+    "random",
+    "balanced",
+    "host",
+)
+#: seconds, or a distribution as in a storage profile (`{"kind": "exponential", "mean_s": 0.2}`)
+Time = float | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """How a file is to be laid out, over the store's default; None: not said [Costa 2014].
+
+    `group`: files of one group go to one node; `scatter`: nodes that consecutive blocks go round; `host`:
+    where a file lies or goes, until another placement is given.
+    """
+
+    placement: str | None = None
+    group: str | None = None
+    scatter: int | None = None
+    stripe_width: int | None = None
+    replicas: int | None = None
+    chunk_bytes: int | None = None
+    host: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hints that are given."""
+        given = ((name, getattr(self, name)) for name in HINTS)
+        return {name: value for name, value in given if value is not None}
+
+
+HINTS = tuple(Hints.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the store; `size_bytes` None: what the tasks write says it.
+
+    `preloaded`: it exists before the run.
+    """
+
+    name: str
+    size_bytes: int | None = None
+    preloaded: bool = False
+    hints: Hints | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the schema."""
+        values: dict[str, Any] = {"name": self.name}
+        if self.size_bytes is not None:
+            values["size_bytes"] = self.size_bytes
+        if self.preloaded:
+            values["preloaded"] = True
+        if self.hints is not None:
+            values["hints"] = self.hints.to_dict()
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of a task: `op` on `file`, or computing for `seconds` at speed 1."""
+
+    op: str
+    file: str | None = None
+    offset_bytes: int = 0
+    size_bytes: int = 0
+    seconds: Time = 0.0
+    hints: Hints | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the schema."""
+        if self.op == "compute":
+            return {"op": "compute", "seconds": plain_time(self.seconds)}
+        values: dict[str, Any] = {"op": self.op, "file": self.file}
+        if self.op in ("read", "write"):
+            values["offset_bytes"] = self.offset_bytes
+            values["size_bytes"] = self.size_bytes
+        if self.op == "set_xattr":
+            values["hints"] = self.hints.to_dict() if self.hints else {}
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task: its operations in order, behind the tasks in `after` and the writers of what it reads.
+
+    `machine`: host or group that must run it, None for any; `launch`: time to launch it (v_c), None for the
+    platform's; `not_before_s`: seconds after the start of the workload.
+    """
+
+    name: str
+    operations: tuple[Operation, ...]
+    stage: str = ""
+    machine: str | None = None
+    after: tuple[str, ...] = ()
+    launch: Time | None = None
+    not_before_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the schema."""
+        values: dict[str, Any] = {"name": self.name, "stage": self.stage or self.name}
+        if self.machine is not None:
+            values["machine"] = self.machine
+        if self.after:
+            values["after"] = list(self.after)
+        if self.launch is not None:
+            values["launch"] = plain_time(self.launch)
+        if self.not_before_s:
+            values["not_before_s"] = self.not_before_s
+        values["operations"] = [operation.to_dict() for operation in self.operations]
+        return values
+
+
+def plain_time(value: Time) -> Any:
+    """A time as JSON has it: a number, or a distribution's fields."""
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def compute(seconds: Time) -> tuple[Operation, ...]:
+    """One operation that computes, none for 0 seconds."""
+    return () if seconds == 0 else (Operation("compute", seconds=seconds),)
+
+
+def whole_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
+    """Opening and reading each file from its beginning to its end; `files` are names and bytes."""
+    return tuple(
+        operation
+        for name, size in files
+        for operation in (Operation("open", name), Operation("read", name, 0, size))
+    )
+
+
+def whole_writes(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
+    """Writing each file in one go; `files` are names and bytes."""
+    return tuple(Operation("write", name, 0, size) for name, size in files)
