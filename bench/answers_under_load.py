@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import record
 from bench.degraded import occupied, wilson
-from penstock.analyse.effects import effects
-from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.scale import usual_scale
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import usual_scale
+from penstock.analyse.treatments.means import ranking
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.study.load import load_study

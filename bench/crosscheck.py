@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock import _native as native
-from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.fio_witness import confirm_fio, served_by_log
-from penstock.analyse.second_source import doubts
+from penstock.analyse.fidelity.fidelity import certificate, is_valid
+from penstock.analyse.fidelity.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.fidelity.second_source import doubts
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.profile import load_profile
 
 RATE_LIMIT, QUANTILE_LIMIT = 0.02, 0.10

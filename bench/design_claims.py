@@ -31,12 +31,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.effect_intervals import COVER, DEAR, FALSE, LEVELS, ends, runs_of
-from penstock.analyse import effect_table
-from penstock.analyse.adaptive import active_at, next_stage
-from penstock.analyse.aliased import Open
-from penstock.analyse.effects import effects
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.significance import is_sure
+from penstock.analyse.sequential.adaptive import active_at, next_stage
+from penstock.analyse.sequential.aliased import Open
+from penstock.analyse.statistics import effect_table
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.significance import is_sure
 from penstock.design.generators import term_of
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan

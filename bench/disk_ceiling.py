@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 
 GIB = 1 << 30
 #: most that a disk may add to a 4 KiB direct read at depth 1, median [us]

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
-from penstock.host.residency import drop_file_cache
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.residency import drop_file_cache
 
 BLOCK = 4096
 

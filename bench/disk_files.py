@@ -31,7 +31,7 @@ from bench.disk_ceiling import passed_through, passthrough
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import TRANSPORTS, missing
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 
 FEW = 1_000
 MANY, QUICK = 1_000_000, 30_000

@@ -28,14 +28,14 @@ from scipy.stats import beta
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.analyse.answer import answering
-from penstock.analyse.effect_findings import costs
-from penstock.analyse.effect_findings import effects as of_effects
-from penstock.analyse.effects import effects
-from penstock.analyse.identical import names_difference
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.effect_findings import costs
+from penstock.analyse.findings.effect_findings import effects as of_effects
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.recommend import best
+from penstock.analyse.sequential.identical import names_difference
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.treatments.means import ranking
+from penstock.analyse.treatments.recommend import best
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.study.load import read_study

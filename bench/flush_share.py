@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import record
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,7 +34,7 @@ import httpx
 from bench import record
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
-from penstock.host.servers import server_at
+from penstock.host.processes.servers import server_at
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.collectors.scrape import Scraper
@@ -349,7 +349,7 @@ for n in itertools.count():
 def node(rng: random.Random, home: Path) -> Faults:
     """A virtual node whose first process is killed: what it had sent is there, the rest a gap."""
     from penstock.emulate.cluster.cluster import Cluster
-    from penstock.host.journal import Journal
+    from penstock.host.journal.journal import Journal
     from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 
     names = {"PENSTOCK_STATE": str(home), "PENSTOCK_RUNTIME": str(home / "run")}

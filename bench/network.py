@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from penstock.emulate.network import Network
 from penstock.emulate.network.capabilities import offers
-from penstock.host.journal import Journal
-from penstock.host.netns import inside
+from penstock.host.journal.journal import Journal
+from penstock.host.network.netns import inside
 from penstock.spec.cluster import LinkSpec, NetworkSpec
 
 #: of a bandwidth, and how much worse the planted links are

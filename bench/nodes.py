@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.emulate.cluster.cluster import Cluster
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 

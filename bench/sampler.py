@@ -32,9 +32,9 @@ import pyarrow.compute as pc
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.loop import attach, detach
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.loop import attach, detach
 from penstock.observe.monitor.monitor import Monitor, MonitorResult
 from penstock.spec.application import Application
 

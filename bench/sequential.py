@@ -132,7 +132,7 @@ def sequential(
     asked: Asked, seed: int, search: str = "gaussian-process", better: str = "lower"
 ) -> Treatment:
     """A sequential study, by the code that `penstock run` uses."""
-    from penstock.analyse.adaptive import next_stage
+    from penstock.analyse.sequential.adaptive import next_stage
     from penstock.design.plan import make_plan
     from penstock.design.stages import with_stages
     from penstock.study.load import read_study

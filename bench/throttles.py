@@ -35,7 +35,7 @@ from penstock.emulate.backends import Place  # noqa: E402
 from penstock.emulate.backends.image import put_up  # noqa: E402
 from penstock.emulate.disks.server import DiskServer  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
-from penstock.host.journal import Journal  # noqa: E402
+from penstock.host.journal.journal import Journal  # noqa: E402
 from penstock.profile.model import StorageProfile  # noqa: E402
 from penstock.spec.cluster import DiskSpec  # noqa: E402
 

@@ -200,7 +200,7 @@ def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
 def judge(place: Path) -> None:
     """In a process of its own: JSON with seconds, peak memory, what is wrong."""
     begun = time.perf_counter()
-    from penstock.archive.trace_tables import TraceTables
+    from penstock.archive.traces.trace_tables import TraceTables
     from penstock.observe.trace.verdicts.rejudge import judge_run
 
     rows = judge_run(TraceTables(place, {}), os.cpu_count() or 1)

@@ -31,7 +31,7 @@ from bench.coverage.fio import (
     run_cell,
     run_fio,
 )
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
 

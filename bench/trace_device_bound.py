@@ -38,10 +38,10 @@ from cases import Case, Direct, Postgres, Rocks, missing
 
 from bench import record
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import start_daemon
+from penstock.host.processes.launch import launch
 from penstock.observe.trace import MODES
 from penstock.profile import load_profile
 

@@ -128,7 +128,7 @@ def events(rng: np.random.Generator, first: int, count: int, n: int) -> pa.Table
 _BUILD = """
 import resource, sys, time
 from pathlib import Path
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.page import write_trace_report
 begun = time.monotonic()
 print(write_trace_report(TracedRun(Path(sys.argv[1]))))

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.pattern import cases
-from penstock.analyse.trace_compare import ratios_of
+from penstock.analyse.traces.trace_compare import ratios_of
 from penstock.observe.trace.capture.overhead import ROUNDS, interval, paired_runs
 
 _native: Any = importlib.import_module("penstock._native")

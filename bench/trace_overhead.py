@@ -33,11 +33,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
-from penstock.host.mounts import mounts_at, unmount
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import start_daemon
+from penstock.host.processes.launch import launch
+from penstock.host.storage.mounts import mounts_at, unmount
 from penstock.observe.trace.capture.overhead import added_by_programs, cost_of
 from penstock.state import state_dir
 

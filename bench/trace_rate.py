@@ -27,10 +27,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import start_daemon
+from penstock.host.processes.launch import launch
 
 CASE = "1-byte cached pread on every CPU"
 MIB = 1 << 20

@@ -28,7 +28,7 @@ from bench.disk_ceiling import PLANTED_S, PROFILE, cpu_s, fio
 from penstock import _native
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import TRANSPORTS, missing
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 
 BYTES = 64 << 20
 THREADS = 16

@@ -36,7 +36,7 @@ import pandas as pd
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
-from penstock.host.cgroup import hierarchies
+from penstock.host.cgroups.cgroup import hierarchies
 from penstock.observe.monitor.simulated_pdu import OUTLET
 
 HERE = Path(__file__).resolve().parent

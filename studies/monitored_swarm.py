@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
-from penstock.host.netns import inside
+from penstock.host.network.netns import inside
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))

@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from penstock.analyse.effects import effects
-from penstock.analyse.fraction import fraction_of
+from penstock.analyse.sequential.fraction import fraction_of
+from penstock.analyse.statistics.effects import effects
 from penstock.design.augment import make_step, questions
 from penstock.design.generators import defining_relation, members, parse_generator
 from penstock.design.plan import make_plan

@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.table import Table
 
-from penstock.analyse.ranking import Order, order
+from penstock.analyse.treatments.ranking import Order, order
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.report import style

@@ -46,8 +46,8 @@ from penstock.campaign.seeding.trials import BUSIEST, Trials  # noqa: E402
 from penstock.campaign.workflow.execute import execute, placement  # noqa: E402
 from penstock.campaign.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
-from penstock.host.busy import busy_share, busy_ticks  # noqa: E402
-from penstock.host.loopback import Measured as Interval  # noqa: E402
+from penstock.host.cgroups.busy import busy_share, busy_ticks  # noqa: E402
+from penstock.host.network.loopback import Measured as Interval  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from penstock.predict.intervals import LEVEL, calibrate, conformal_scores  # noqa: E402

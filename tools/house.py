@@ -45,7 +45,7 @@ PARTS = {
     "monitoring": ("observe.monitor", "cli.monitor"),
     "prediction": (
         *("predict", "workload", "cli.predict", "cli.explore", "cli.workload", "cli.learn"),
-        *("campaign.learn", "report.prediction", "report.prediction_figures"),
+        *("campaign.measurements.learn", "report.prediction", "report.prediction_figures"),
         *("report.prediction_text", "report.exploration", "report.exploration_figures"),
         "report.exploration_text",
     ),
@@ -54,14 +54,24 @@ PARTS = {
         *("cli.seed", "spec.store", "study.store", "platform.stores"),
     ),
     "server": ("serve", "cli.serve"),
-    "conformity": ("cli.check", "report.check", "report.junit", "analyse.oracle"),
+    "conformity": ("cli.check", "report.check", "report.junit", "analyse.conformity"),
     "interchange": (
-        *("observe.trace.foreign", "archive.trace_export", "archive.crate", "archive.share"),
+        *(
+            "observe.trace.foreign",
+            "archive.traces.trace_export",
+            "archive.sharing.crate",
+            "archive.sharing.share",
+        ),
         *("platform.from_distem", "platform.from_simgrid", "platform.foreign"),
-        *("platform.xml_places", "campaign.import_platform", "cli.import"),
+        *("platform.xml_places", "campaign.measurements.import_platform", "cli.import"),
     ),
     "remote": ("campaign.hosts",),
-    "guests": ("campaign.guest_stage", "host.guest", "host.guest_image", "spec.guest"),
+    "guests": (
+        "campaign.places.guest_stage",
+        "host.nodes.guest",
+        "host.nodes.guest_image",
+        "spec.guest",
+    ),
 }
 #: modules of the core in folders of parts
 IN_CORE = (

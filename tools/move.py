@@ -1,9 +1,9 @@
 """Move modules and names of the package, and rewrite what refers to them.
 
-A table is a text file. Each line is either a module and its new name, or a name of a module and the module that
-has it now; `#` begins a comment:
+A table is a text file. Each line is either a module and its new name, or a name of a module and the module
+that has it now; `#` begins a comment:
 
-    penstock.analyse.why -> penstock.analyse.time_breakdown
+    penstock.analyse.findings.findings.findings.why -> penstock.analyse.time_breakdown
     penstock.design.plan:Plan -> penstock.design.planned
 
 Modules are moved with `git mv`. Names must have been moved by hand: only imports of them are rewritten.
@@ -38,6 +38,9 @@ TEXT = (
     ".pyi",
 )
 
+#: marks names of modules that are new already: a folder may have the name of a module that was moved
+_DONE = "\x01"
+
 Names = dict[tuple[str, str], str]
 
 
@@ -63,7 +66,8 @@ def read_table(path: Path) -> tuple[dict[str, str], Names]:
 def path_of(module: str) -> Path:
     """The file or the folder of a module."""
     base = SOURCE.joinpath(*module.split("."))
-    return base if base.is_dir() else base.with_suffix(".py")
+    file = base.with_suffix(".py")
+    return file if file.exists() or not base.is_dir() else base
 
 
 def files() -> list[Path]:
@@ -89,15 +93,24 @@ def move_modules(modules: dict[str, str]) -> None:
 
 def renamed(text: str, modules: dict[str, str]) -> str:
     """The text with the dotted names and the paths of modules replaced."""
-    for old, new in sorted(modules.items(), key=lambda pair: -len(pair[0])):
-        text = re.sub(rf"\b{re.escape(old)}\b(?!\w)", new, text)
+    if not modules:
+        return text
+    longest_first = sorted(modules, key=len, reverse=True)
+    for old in longest_first:  # before the packages of other modules are renamed
         package, _, name = old.rpartition(".")
-        if new.rpartition(".")[0] != package or True:
-            text = _from_package(text, package, name, new)
-        old_path, new_path = (n.replace(".", "/").removeprefix("penstock/") for n in (old, new))
-        text = re.sub(rf"(?<![\w/]){re.escape(old_path)}\.py\b", f"{new_path}.py", text)
-        text = re.sub(rf"\bpenstock/{re.escape(old_path)}\b", f"penstock/{new_path}", text)
+        text = _from_package(text, package, name, modules[old])
+    dotted = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    text = dotted.sub(lambda match: modules[match[1]], text).replace(_DONE, "")
+    paths = {_path(old): _path(new) for old, new in modules.items()}
+    names = "|".join(map(re.escape, sorted(paths, key=len, reverse=True)))
+    for pattern in (rf"(?<![\w/])({names})(\.py\b)", rf"(?<=\bpenstock/)({names})(\.py\b|(?=/))"):
+        text = re.sub(pattern, lambda match: paths[match[1]] + match[2], text)
     return text
+
+
+def _path(module: str) -> str:
+    """The path of a module in its package, without the suffix."""
+    return module.replace(".", "/").removeprefix("penstock/")
 
 
 def _from_package(text: str, package: str, name: str, new: str) -> str:
@@ -116,9 +129,8 @@ def _from_package(text: str, package: str, name: str, new: str) -> str:
         new_package, _, new_name = new.rpartition(".")
         alias = moved[0].partition(" as ")[2] or (name if name != new_name else "")
         lines = [f"{match[1]}from {package} import {', '.join(rest)}"] if rest else []
-        lines.append(
-            f"{match[1]}from {new_package} import {new_name}{f' as {alias}' if alias else ''}"
-        )
+        suffix = f" as {alias}" if alias else ""
+        lines.append(f"{match[1]}from {_DONE}{new_package} import {new_name}{suffix}")
         return "\n".join(lines)
 
     return pattern.sub(replaced, text)
@@ -155,7 +167,7 @@ def with_names_moved(text: str, names: Names, path: Path) -> str:
 
 
 def rewrite(paths: Iterable[Path], modules: dict[str, str], names: Names) -> None:
-    """Rewrites the files that refer to what has moved."""
+    """Rewrites the files that refer to what has"""
     for path in paths:
         if not path.is_file() or path.is_symlink():
             continue

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.coverage.recording import Recording, record
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 
 BLOCK = 4096

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.host.cgroup import RunCgroup
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.processes.launch import launch
 
 HERE = Path(__file__).resolve().parent
 BLOCK = 28 << 10

@@ -41,7 +41,7 @@ def test_a_log_in_any_order_is_found() -> None:
 
 
 def test_latencies_in_clusters_count_as_fewer() -> None:
-    from penstock.analyse.trace_compare import ratios_of
+    from penstock.analyse.traces.trace_compare import ratios_of
 
     draws = np.random.default_rng(3)
     once = draws.exponential(1.0, 400)

@@ -19,9 +19,9 @@ from typing import Any
 
 from penstock.emulate.backends.image import ImageDisk
 from penstock.errors import PenstockError
-from penstock.host.cgroup import create_run_cgroup, hierarchies, kill_members, remove_groups
-from penstock.host.journal import Journal, new_token
-from penstock.host.mounts import mounts
+from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies, kill_members, remove_groups
+from penstock.host.journal.journal import Journal, new_token
+from penstock.host.storage.mounts import mounts
 
 #: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
 NAMES = {

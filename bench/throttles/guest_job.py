@@ -12,9 +12,9 @@ from pathlib import Path
 from penstock.emulate.backends import Place
 from penstock.emulate.backends.cgroup2 import IoMax
 from penstock.emulate.backends.image import put_up
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.spec.cluster import DiskSpec
 
 

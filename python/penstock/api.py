@@ -170,7 +170,7 @@ class Campaign:
     @property
     def answer(self) -> list[str]:
         """The answer in sentences, the recommendation first."""
-        from penstock.analyse.answer import answer
+        from penstock.analyse.findings.answer import answer
         from penstock.analyse.outcome import Outcome
 
         conclusion = answer(Outcome.read(self.out))
@@ -236,7 +236,7 @@ class Trace:
 
         import pandas as pd
 
-        from penstock.analyse.traced_run import TracedRun
+        from penstock.analyse.traces.traced_run import TracedRun
 
         return pd.DataFrame([asdict(f) for f in TracedRun(self.path).findings])
 

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.servers import running_servers, server_at, trust_in
+from penstock.host.processes.servers import running_servers, server_at, trust_in
 
 NodeState = Literal["up", "down", "frozen", "running"]
 #: a request may take as long as putting up a thousand nodes [s]

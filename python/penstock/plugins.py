@@ -77,8 +77,8 @@ NODE_RUNTIMES = Table(
     "node-runtimes",
     "runtime",
     {
-        "runc": "penstock.host.oci:RuncRuntime",
-        "namespaces": "penstock.host.spawner:NamespacesRuntime",
+        "runc": "penstock.host.nodes.oci:RuncRuntime",
+        "namespaces": "penstock.host.nodes.spawner:NamespacesRuntime",
     },
 )
 
@@ -187,11 +187,11 @@ TRACE_EXPORTERS = Table(
     "trace-exporters",
     "format",
     {
-        "perfetto": "penstock.archive.trace_export:perfetto",
-        "paraver": "penstock.archive.trace_export:paraver",
-        "json": "penstock.archive.trace_export:json_file",
-        "jsonl": "penstock.archive.trace_export:jsonl",
-        "fio": "penstock.archive.trace_export:fio",
+        "perfetto": "penstock.archive.traces.trace_export:perfetto",
+        "paraver": "penstock.archive.traces.trace_export:paraver",
+        "json": "penstock.archive.traces.trace_export:json_file",
+        "jsonl": "penstock.archive.traces.trace_export:jsonl",
+        "fio": "penstock.archive.traces.trace_export:fio",
     },
 )
 
@@ -200,9 +200,9 @@ TRACE_FINDINGS = Table(
     "trace-findings",
     "finding of a trace",
     {
-        "lost": "penstock.analyse.trace_losses:lost",
+        "lost": "penstock.analyse.traces.trace_losses:lost",
         **{
-            name: f"penstock.analyse.trace_findings:{name}"
+            name: f"penstock.analyse.traces.trace_findings:{name}"
             for name in (
                 "bound",
                 "random_reads",
@@ -225,31 +225,31 @@ STUDY_FINDINGS = Table(
     "study-findings",
     "finding of a study",
     {
-        "best": "penstock.analyse.recommend:best",
-        "alerts": "penstock.analyse.alerts:alerts",
-        "costs": "penstock.analyse.effect_findings:costs",
-        "effects": "penstock.analyse.effect_findings:effects",
+        "best": "penstock.analyse.treatments.recommend:best",
+        "alerts": "penstock.analyse.findings.alerts:alerts",
+        "costs": "penstock.analyse.findings.effect_findings:costs",
+        "effects": "penstock.analyse.findings.effect_findings:effects",
         **{
-            name: f"penstock.analyse.assumptions:{name}"
+            name: f"penstock.analyse.findings.assumptions:{name}"
             for name in ("scales", "kept_settings", "assumptions", "outliers", "left_out")
         },
-        "hosts": "penstock.analyse.hosts:hosts",
-        "surfaces": "penstock.analyse.optimum:surfaces",
-        "few-runs": "penstock.analyse.few_runs:in_few_runs",
-        "drift": "penstock.analyse.order_effects:or_drift",
-        "aliased": "penstock.analyse.aliased:aliased",
-        "screening": "penstock.analyse.screening:screening",
-        "stages": "penstock.analyse.aliased:stages",
-        "confirmed": "penstock.analyse.ledger:confirmed",
-        "slowed": "penstock.analyse.time_scale:slowed",
-        "devices": "penstock.analyse.device_start:devices",
-        "degraded": "penstock.analyse.degraded:degraded",
-        "crowded": "penstock.analyse.degraded:crowded",
-        "tails": "penstock.analyse.tails:tails",
-        "collected": "penstock.analyse.collected:collected",
-        "reasons": "penstock.analyse.why:reasons",
+        "hosts": "penstock.analyse.findings.hosts:hosts",
+        "surfaces": "penstock.analyse.surface.optimum:surfaces",
+        "few-runs": "penstock.analyse.statistics.few_runs:in_few_runs",
+        "drift": "penstock.analyse.findings.order_effects:or_drift",
+        "aliased": "penstock.analyse.sequential.aliased:aliased",
+        "screening": "penstock.analyse.findings.screening:screening",
+        "stages": "penstock.analyse.sequential.aliased:stages",
+        "confirmed": "penstock.analyse.sequential.ledger:confirmed",
+        "slowed": "penstock.analyse.fidelity.time_scale:slowed",
+        "devices": "penstock.analyse.fidelity.device_start:devices",
+        "degraded": "penstock.analyse.fidelity.degraded:degraded",
+        "crowded": "penstock.analyse.fidelity.degraded:crowded",
+        "tails": "penstock.analyse.fidelity.tails:tails",
+        "collected": "penstock.analyse.findings.collected:collected",
+        "reasons": "penstock.analyse.findings.why:reasons",
         **{
-            name: f"penstock.analyse.study_findings:{name}"
+            name: f"penstock.analyse.findings.study_findings:{name}"
             for name in (
                 "stragglers",
                 "limits",

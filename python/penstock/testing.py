@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
-from penstock.archive.series import Recorded as RecordedSeries
-from penstock.archive.trace_tables import TraceTables
+from penstock.archive.series.series import Recorded as RecordedSeries
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.design.claims import check
 from penstock.design.kinds.base import Asked
 from penstock.emulate.backends.base import Backend, Owner, Place
@@ -38,9 +38,9 @@ from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import RunCgroup
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts_at
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.mounts import mounts_at
 from penstock.observe.monitor.collectors.collector import Collector
 from penstock.observe.monitor.conformance import Ledger as Ledger
 from penstock.observe.monitor.conformance import Sent as Sent

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.analyse.ranking import Measured, Order, order
+from penstock.analyse.treatments.ranking import Measured, Order, order
 from penstock.workload.waves import Sensitivity
 
 LOCAL = ("guest", "host", "apart")

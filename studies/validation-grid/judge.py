@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from cells import Cell, said
 
-from penstock.analyse.fidelity_counters import fidelity_of_counters
+from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
 from penstock.archive.bundle import Bundle
 from penstock.emulate.backends.counters import as_table
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 from cells import MB, Cell
 
-from penstock.analyse.fidelity import fidelity, is_valid
+from penstock.analyse.fidelity.fidelity import fidelity, is_valid
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 
 PROFILE = Path(__file__).parent / "lognormal-2ms.json"
 CELL = Cell("psync", "randread", True, 16 * MB, 8 * MB)

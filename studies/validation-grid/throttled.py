@@ -20,9 +20,9 @@ from cells import BLOCK_BYTES, MEMORY_BYTES, Cell, said
 from penstock.emulate.backends import Backends, Place
 from penstock.emulate.backends.throttled import ThrottledDisk
 from penstock.errors import PenstockError
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.residency import drop_file_cache
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.residency import drop_file_cache
 from penstock.spec.cluster import DiskSpec
 
 #: room of a disk beyond its largest file [bytes]

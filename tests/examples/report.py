@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted, usable
-from penstock.analyse.residuals import residual_table
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted, usable
+from penstock.analyse.statistics.residuals import residual_table
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.report import html

@@ -309,7 +309,7 @@ def tracer(place: Path) -> Iterator[Feed]:
 def nodes(place: Path) -> Iterator[Feed]:
     """The supervisor of virtual nodes, which may make none here."""
     from penstock.emulate.cluster import supervisor
-    from penstock.host import spawner
+    from penstock.host.nodes import spawner
 
     shut_in(place)
     os.environ |= {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}

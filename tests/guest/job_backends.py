@@ -21,11 +21,11 @@ from penstock.emulate.backends.cgroup2 import IoMax
 from penstock.emulate.backends.choice import missing_here
 from penstock.emulate.backends.throttled import ThrottledDisk
 from penstock.errors import BadInput
-from penstock.host.blockdev import device_of
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
-from penstock.host.residency import drop_file_cache
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
+from penstock.host.storage.blockdev import device_of
+from penstock.host.storage.residency import drop_file_cache
 from penstock.spec.cluster import DiskSpec, Limits
 
 BASE = Path("/mnt/t")

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.host.cgroup import create_run_cgroup, hierarchies
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
-from penstock.host.node_group import create_node_groups
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.nodes.node_group import create_node_groups
+from penstock.host.processes.launch import launch
 
 LIMIT_BYTES = 64 << 20
 ROOT = Path("/sys/fs/cgroup")
@@ -53,8 +53,8 @@ dying = subprocess.run(
         "-c",
         "import os, signal, subprocess\n"
         "from pathlib import Path\n"
-        "from penstock.host.cgroup import create_run_cgroup\n"
-        "from penstock.host.journal import Journal\n"
+        "from penstock.host.cgroups.cgroup import create_run_cgroup\n"
+        "from penstock.host.journal.journal import Journal\n"
         "g = create_run_cgroup('dying', None, Journal(Path('/tmp/journal')))\n"
         "g.enter(subprocess.Popen(['sleep', '60']).pid)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n",

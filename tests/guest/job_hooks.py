@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import penstock.host.daemon as daemon_module
+import penstock.host.processes.daemon as daemon_module
 from penstock.errors import PenstockError
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import start_daemon
+from penstock.host.processes.launch import launch
 
 READS, THREADS = 503, 4
 EVENT = struct.Struct("<QqQIiIIIBBH")

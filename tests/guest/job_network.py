@@ -13,7 +13,7 @@ from net_ground import connection, datagrams, namespaces, round_trips
 
 from penstock.emulate.network import Network
 from penstock.emulate.network.capabilities import offers
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 N = 1000

@@ -18,7 +18,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.host.guest_image import BASE_INIT, cache_dir, kernel, libraries, missing, ram_disk
+from penstock.host.nodes.guest_image import (
+    BASE_INIT,
+    cache_dir,
+    kernel,
+    libraries,
+    missing,
+    ram_disk,
+)
 
 __all__ = ["RUN_PYTHON", "Outcome", "cache_dir", "kernel", "missing", "ram_disk", "run"]
 MODULES = (

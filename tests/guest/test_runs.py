@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.guest import MOST_OUTPUT_BYTES, Guest
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes.guest import MOST_OUTPUT_BYTES, Guest
 from penstock.spec.guest import GuestDisk, GuestSpec
 from tests.guest import machine
 

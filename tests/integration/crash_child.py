@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Journal, new_token
-from penstock.host.launch import launch
-from penstock.host.processes import TOKEN_VARIABLE, Identity
-from penstock.host.undo import put_back
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal, new_token
+from penstock.host.journal.undo import put_back
+from penstock.host.processes.launch import launch
+from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 
 limit, label, where = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 lines = 0

@@ -9,7 +9,7 @@ import json
 import sys
 
 from penstock.emulate.cluster.cluster import Cluster
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.fidelity import fidelity
+from penstock.analyse.fidelity.fidelity import fidelity
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import IO_URING, TRANSPORTS, VARIABLE, missing
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts_at
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.mounts import mounts_at
 
 #: what a module of tests with disks is marked with
 HOST = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.integration.known_host import with_known_host
 
 

@@ -19,7 +19,7 @@ _CACHE = Path(__file__).parents[2] / "out" / "known-host"
 _MEASURED = ("host-floor.json", "trace-cost.json")
 _MEASURE = """
 from penstock.emulate.disks.floor import host_floor
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.trace import MODES
 from penstock.observe.trace.capture.overhead import cost_of
 from penstock.state import state_dir

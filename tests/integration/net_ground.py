@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from penstock.host.netns import inside
-from penstock.host.processes import Identity
+from penstock.host.network.netns import inside
+from penstock.host.processes.processes import Identity
 
 #: asm-generic/socket.h
 _RCVBUFFORCE = 33

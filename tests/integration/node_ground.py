@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from penstock.host.cgroup import hierarchies
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.fidelity import is_valid
-from penstock.analyse.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
+from penstock.analyse.fidelity.fidelity import is_valid
+from penstock.analyse.fidelity.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
 from penstock.observe.trace.capture.overhead import interval
 
 #: readings of a setting: the 95 % interval of their median leaves one out at either end

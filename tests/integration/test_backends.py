@@ -15,12 +15,12 @@ import pytest
 from penstock.emulate.backends import Backends, Place, UpDisk, image
 from penstock.emulate.backends.choice import missing_here
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import device_of
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts_at
-from penstock.host.residency import drop_file_cache
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.blockdev import device_of
+from penstock.host.storage.mounts import mounts_at
+from penstock.host.storage.residency import drop_file_cache
 from penstock.plugins import DISK_BACKENDS
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import DiskSpec, Limits
@@ -345,8 +345,8 @@ import os, signal, sys
 from pathlib import Path
 from penstock.emulate.backends import Backends, Place
 from penstock.spec.cluster import DiskSpec, Limits
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
 import penstock.emulate.backends.image as image
 base, where = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(base / "journal.jsonl")

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.histogram import WIDTH, lower_edges, quantiles
+from penstock.archive.series.histogram import WIDTH, lower_edges, quantiles
 from penstock.observe.monitor.collectors.block_latency import BlockLatency
 from penstock.testing import check_collector
 from tests.integration.readings import RETAKEN

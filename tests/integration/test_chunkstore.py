@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.contention import in_flight
-from penstock.analyse.measured_rows import read_measured
+from penstock.analyse.conformity.measured_rows import read_measured
+from penstock.analyse.findings.contention import in_flight
 from penstock.cli import main
 from tests.chunkstore import model, tables
 from tests.chunkstore.store import Load, Settings, up

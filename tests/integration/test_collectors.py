@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput, Upstream
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (
     InfluxReceiver,

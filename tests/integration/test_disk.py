@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity import is_valid
-from penstock.analyse.fidelity_log import columns, schedule
+from penstock.analyse.fidelity.fidelity import is_valid
+from penstock.analyse.fidelity.fidelity_log import columns, schedule
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts, mounts_at
-from penstock.host.residency import drop_file_cache
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts, mounts_at
+from penstock.host.storage.residency import drop_file_cache
 from penstock.profile.load import load_profile
 from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
 
@@ -361,7 +361,7 @@ def test_the_owners_death_unmounts(tmp_path: Path):
     script = f"""
 import os
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 server = DiskServer(Journal({str(tmp_path / "journal")!r}), {str(tmp_path / "state")!r})
 server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {flat(0.0)!r})
 os._exit(9)
@@ -380,7 +380,7 @@ def test_undo_finds_the_mount_of_a_killed_server(tmp_path: Path):
     script = f"""
 import os, signal
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 server = DiskServer(Journal({str(tmp_path / "journal")!r}), {str(tmp_path / "state")!r})
 server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {flat(0.0)!r})
 os.kill(server.daemon.pid, signal.SIGKILL)

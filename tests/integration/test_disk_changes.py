@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity_log import columns, schedule
+from penstock.analyse.fidelity.fidelity_log import columns, schedule
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.errors import PenstockError
-from penstock.host.daemon import Daemon, connect
+from penstock.host.processes.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 pytestmark = [*HOST, pytest.mark.timed]
@@ -221,7 +221,7 @@ def test_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench, tmp_
 OWNER = """
 import os, sys, time, json
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 base = sys.argv[1]
 server = DiskServer(Journal(base + "/journal.jsonl"), base + "/state", outlive_owner=True)
 profile = {profile!r}

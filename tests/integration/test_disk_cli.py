@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse import fidelity_path
+from penstock.analyse.fidelity import fidelity_path
 from penstock.emulate.disks import persistent
 from penstock.errors import BadInput
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts_at
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.mounts import mounts_at
 from tests.integration.disk_bench import BOTH_TRANSPORTS, HOST, each_transport  # noqa: F401 - a fixture
 from tests.integration.known_host import with_known_host
 from tests.support import commands

@@ -17,10 +17,10 @@ import pytest
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts_at
-from penstock.host.residency import drop_file_cache
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts_at
+from penstock.host.storage.residency import drop_file_cache
 from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     BOTH_TRANSPORTS,
     HOST,

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.errors import PenstockError
-from penstock.host.mounts import unmount
+from penstock.host.storage.mounts import unmount
 from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     BOTH_TRANSPORTS,
     HOST,

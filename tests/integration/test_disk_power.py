@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.disks.server import DiskServer
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     BOTH_TRANSPORTS,
     HOST,

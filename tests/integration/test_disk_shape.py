@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.fidelity.fidelity import certificate, is_valid
+from penstock.analyse.fidelity.fio_witness import confirm_fio, served_by_log
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.profile import StorageProfile, load_profile
 from penstock.profile.cells import cells_from_fio

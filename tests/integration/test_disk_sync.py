@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity_log import columns, schedule
+from penstock.analyse.fidelity.fidelity_log import columns, schedule
 from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     BOTH_TRANSPORTS,
     HOST,

@@ -18,8 +18,8 @@ import pytest
 
 from penstock.emulate.disks.transport import DEVICE, IO_URING, SETTING, missing
 from penstock.errors import BadInput
-from penstock.host.mounts import mounts_at
-from penstock.host.undo import undo
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts_at
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 # Other tests that put disks up change the same setting of the host: these run alone, as timed ones do.

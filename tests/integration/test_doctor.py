@@ -15,10 +15,10 @@ from penstock.cli.doctor import _table
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.disks.measure_floor import host_floor
 from penstock.errors import BadInput
-from penstock.host.directories import make_directory
-from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
-from penstock.host.journal import Journal
-from penstock.host.probe import PROBES, Feature, probe_host
+from penstock.host.journal.directories import make_directory
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes.isolation import DOES_NOT_ISOLATE, ISOLATES
+from penstock.host.probe.probe import PROBES, Feature, probe_host
 from penstock.profile import load_profile
 from tests.integration.known_host import with_known_host
 from tests.support import commands as command_lines
@@ -71,7 +71,7 @@ def test_doctor_says_what_and_what_to_do(environment: dict[str, str]) -> None:
 
 
 def test_a_probe_that_fails_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.host import probe as module
+    from penstock.host.probe import probe as module
 
     def _broken(_: Journal) -> list[Feature]:
         raise OSError("no luck")
@@ -110,7 +110,7 @@ def test_undo_of_nothing_and_of_a_dead_owner_s(environment: dict[str, str], tmp_
 @pytest.mark.host
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: loads BPF programs")
 def test_bpf_trials_agree_with_the_kernel_s_own_list() -> None:
-    from penstock.host.bpf_trial import trials
+    from penstock.host.probe.bpf_trial import trials
 
     found = trials()
     assert set(found) == {"tp_btf", "raw_tp", "tracepoint", "fentry"}
@@ -129,7 +129,7 @@ def test_bpf_trials_agree_with_the_kernel_s_own_list() -> None:
 
 
 def test_type_numbers_are_those_of_bpftool() -> None:
-    from penstock.host.bpf_trial import _type_ids
+    from penstock.host.probe.bpf_trial import _type_ids
 
     bpftool = shutil.which("bpftool", path="/usr/sbin:/usr/bin:/sbin:/bin")
     btf = Path("/sys/kernel/btf/vmlinux")

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import hierarchies
-from penstock.host.fault_around import single_page_faults
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts, mounts_at
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.fault_around import single_page_faults
+from penstock.host.storage.mounts import mounts, mounts_at
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 

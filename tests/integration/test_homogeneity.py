@@ -8,7 +8,7 @@ import pytest
 
 from penstock.campaign.seeding.homogeneity import judged, measured
 from penstock.emulate.cluster.cluster import Cluster
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity import is_valid
+from penstock.analyse.fidelity.fidelity import is_valid
 from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     BOTH_TRANSPORTS,
     HOST,

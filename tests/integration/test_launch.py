@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
-from penstock.host.processes import TOKEN_VARIABLE, Identity, with_token
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup, hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
+from penstock.host.processes.processes import TOKEN_VARIABLE, Identity, with_token
 
 needs_groups = [
     pytest.mark.host,
@@ -178,7 +178,7 @@ class TestInGroup:
 def test_without_any_group_the_command_is_found_by_its_token(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from penstock.host import cgroup as module
+    from penstock.host.cgroups import cgroup as module
 
     monkeypatch.setattr(module, "mounts", list)
     group = create_run_cgroup("bare", 1 << 30, journal)

@@ -148,7 +148,8 @@ def test_a_directory_that_fills_up_and_one_that_is_read_only(
         pytest.skip("cannot mount here")
     try:
         # what penstock sees as free is gone when the data are laid out
-        hog = f"import penstock.campaign.disk_space as s; s.free_bytes = lambda path: (1 << 40, 0)\n{LINE[2]}"
+        module = "penstock.campaign.preparation.disk_space"
+        hog = f"import {module} as s; s.free_bytes = lambda path: (1 << 40, 0)\n{LINE[2]}"
         large = [*words, "--dimension=size=6MiB"]
         full = commands.run(
             [LINE[0], "-c", hog, "learn", *large], env=environment, capture_output=True, text=True

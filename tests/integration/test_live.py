@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.runs import bundles
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.support import commands
 
 from .node_ground import Ground

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import create_run_cgroup, hierarchies
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
-from penstock.host.processes import Identity
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.processes.launch import launch
+from penstock.host.processes.processes import Identity
 from penstock.observe.monitor.monitor import Monitor
 from tests.support import commands
 
@@ -194,8 +194,8 @@ def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
     journal_path = tmp_path / "owner.jsonl"
     program = (
         "import sys, os, signal\n"
-        "from penstock.host.journal import Journal\n"
-        "from penstock.host.daemon import start_daemon\n"
+        "from penstock.host.journal.journal import Journal\n"
+        "from penstock.host.processes.daemon import start_daemon\n"
         "print(start_daemon('sampler', {}, Journal(sys.argv[1])).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -212,7 +212,7 @@ def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
 
 
 def test_a_daemon_that_cannot_start_says_why(journal: Journal, tmp_path: Path) -> None:
-    from penstock.host.daemon import start_daemon
+    from penstock.host.processes.daemon import start_daemon
 
     with pytest.raises(PenstockError, match=r"sampler: not understood.*expected i64"):
         start_daemon("sampler", {"interval_ns": "soon"}, journal, tmp_path / "log")
@@ -221,7 +221,7 @@ def test_a_daemon_that_cannot_start_says_why(journal: Journal, tmp_path: Path) -
 
 def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -> None:
     journal = Journal(tmp_path / "j")
-    from penstock.host.daemon import start_daemon
+    from penstock.host.processes.daemon import start_daemon
 
     daemon = start_daemon("sampler", {"outlive_owner": True}, journal)
     assert undo(journal, own=True) == [], "it answers for itself"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from penstock.host.cgroup import create_run_cgroup, hierarchies
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.monitor.monitor import Monitor, MonitorResult
 from penstock.spec.application import Application
 

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.emulate.network import Network
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts
-from penstock.host.netlink import Netlink
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.network.netlink import Netlink
+from penstock.host.storage.mounts import mounts
 from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
 from tests.integration.readings import Readings, of_one_test, verdict, watched
@@ -146,7 +146,7 @@ _DIES = """
 import os, sys
 from penstock.emulate.network import Network
 from penstock.spec.cluster import NetworkSpec
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 network = Network.up([NetworkSpec(host=True)], Journal(sys.argv[1]))
 network.attach("a", int(sys.argv[2]))
 os.kill(os.getpid(), 9)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.network import Network
-from penstock.host.journal import Journal
-from penstock.host.netns import inside
+from penstock.host.journal.journal import Journal
+from penstock.host.network.netns import inside
 from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
 from tests.integration.net_ground import namespaces
 

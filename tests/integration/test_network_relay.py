@@ -15,8 +15,8 @@ import pytest
 from penstock.emulate.network import Network
 from penstock.emulate.network.capabilities import offers
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.observe.trace.capture.overhead import interval
 from penstock.spec.cluster import Delay, Event, LinkSpec, NetworkSpec, When
 from tests.integration.net_ground import (
@@ -208,7 +208,7 @@ _DIES = """
 import os, sys
 from penstock.emulate.network import Network
 from penstock.spec.cluster import NetworkSpec
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 network = Network.up([NetworkSpec(engine="relay")], Journal(sys.argv[1]))
 network.attach("a", int(sys.argv[2]))
 os.kill(os.getpid(), 9)

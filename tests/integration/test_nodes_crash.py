@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from penstock.emulate.cluster.cluster import registered
-from penstock.host.cgroup import hierarchies
-from penstock.host.journal import new_token
-from penstock.host.processes import Identity
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.journal import new_token
+from penstock.host.journal.undo import undo
+from penstock.host.processes.processes import Identity
 from tests.integration.node_ground import NODES, Ground, one_ground
 
 CHILD = Path(__file__).with_name("crash_nodes.py")
@@ -188,7 +188,7 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
         "from pathlib import Path\n"
         "from penstock.emulate.cluster.cluster import Cluster\n"
         "from penstock.spec.cluster import *\n"
-        "from penstock.host.journal import Journal\n"
+        "from penstock.host.journal.journal import Journal\n"
         "from penstock.profile.load import load_profile\n"
         "profile = json.loads(load_profile('sata-ssd').json)\n"
         f"disk = DiskSpec('data', profile=profile, directory=Path({str(data)!r}))\n"
@@ -222,7 +222,7 @@ def test_what_a_dead_conductor_held_goes_with_it(ground: Ground) -> None:
     words = (
         "from penstock.emulate.cluster.cluster import Cluster\n"
         "from penstock.spec.cluster import *\n"
-        "from penstock.host.journal import Journal\n"
+        "from penstock.host.journal.journal import Journal\n"
         "c = Cluster.up(ClusterSpec('gt', (NodeSpec('one'),)), Journal(), outlive=False)\n"
         "print(c.pid, flush=True)\n"
         "input()\n"

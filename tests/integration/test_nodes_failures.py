@@ -6,7 +6,7 @@ import json
 import os
 import signal
 
-from penstock.host.processes import start_ticks
+from penstock.host.processes.processes import start_ticks
 from tests.integration.node_ground import NODES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture

@@ -14,9 +14,9 @@ import pytest
 
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
-from penstock.host.isolation import isolation_of
-from penstock.host.processes import start_ticks
-from penstock.host.spawner import ENTER, PATH
+from penstock.host.nodes.isolation import isolation_of
+from penstock.host.nodes.spawner import ENTER, PATH
+from penstock.host.processes.processes import start_ticks
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.spec.privileges import CAPABILITIES
 from tests.integration.node_ground import NODES, RUNTIMES, Ground, one_ground

@@ -121,7 +121,7 @@ CONDUCTOR = """
 import json, time
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.spec.cluster import *
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.profile.load import load_profile
 disk = DiskSpec("data", profile=json.loads(load_profile("sata-ssd").json))
 nodes = (NodeSpec("a", disks=(disk,)), NodeSpec("b", disks=(disk,)))

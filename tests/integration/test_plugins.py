@@ -14,8 +14,8 @@ import pytest
 
 from penstock import testing
 from penstock.archive.runs import bundles
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
 from penstock.plugins import (
     DISK_BACKENDS,
     NODE_RUNTIMES,

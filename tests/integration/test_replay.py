@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.likeness import distance
-from penstock.archive.trace_tables import TraceTables
+from penstock.analyse.traces.likeness import distance
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
 from tests.support import commands
 

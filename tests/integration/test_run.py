@@ -21,9 +21,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.archive.schemas import TABLES
 from penstock.archive.schemas.table import BUNDLE_KEYS
-from penstock.host.cgroup import hierarchies
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.storage.mounts import mounts
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.emulate.disks.transport import TRANSPORTS
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.support import commands
 
 pytestmark = [

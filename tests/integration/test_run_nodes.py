@@ -18,7 +18,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles, undictionaried
-from penstock.campaign.rejudge import rejudged_certificates
+from penstock.campaign.evidence.rejudge import rejudged_certificates
 from tests.support import commands
 
 from .node_ground import Ground

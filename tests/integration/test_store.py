@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from tests.integration.node_ground import NODES, Ground
 from tests.support import commands
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.dashboards import DASHBOARDS, rows_of

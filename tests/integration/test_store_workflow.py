@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.store.moosefs import MooseFS
 from tests.integration.node_ground import NODES
 from tests.support import commands

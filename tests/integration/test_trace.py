@@ -148,9 +148,9 @@ def test_a_planted_drop_is_reported(target: Path) -> None:
 
 @needs_fio
 def test_a_reader_that_stands_still_loses_and_says_how_much(target: Path, tmp_path: Path) -> None:
-    from penstock.host.cgroup import create_run_cgroup
-    from penstock.host.journal import Journal
-    from penstock.host.launch import launch
+    from penstock.host.cgroups.cgroup import create_run_cgroup
+    from penstock.host.journal.journal import Journal
+    from penstock.host.processes.launch import launch
     from penstock.observe.trace.capture.tracer import Tracer
     from penstock.state import state_dir
 
@@ -351,8 +351,8 @@ def programs() -> set[int]:
     shutil.which("bpftool", path="/usr/sbin:/usr/bin") is None, reason="bpftool is not installed"
 )
 def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
-    from penstock.host.cgroup import create_run_cgroup
-    from penstock.host.journal import Journal
+    from penstock.host.cgroups.cgroup import create_run_cgroup
+    from penstock.host.journal.journal import Journal
     from penstock.observe.trace.capture.tracer import Tracer
     from penstock.state import state_dir
 

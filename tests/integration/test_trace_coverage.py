@@ -25,7 +25,7 @@ from bench.coverage.fio import (
     run_fio,
 )
 from bench.coverage.recording import Recording, record
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
 from tests.support import commands

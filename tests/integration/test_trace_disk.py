@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.integration.ground import clean, prepared
 from tests.support import commands
 from tests.support.memory import kept_in_memory

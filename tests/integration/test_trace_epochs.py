@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.pattern import cases
-from penstock.archive.trace_tables import TraceTables
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.observe.trace.verdicts.rejudge import judge_run
 from tests.support import commands
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from tests.integration.tracing import with_known_cost
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.state import state_dir
 from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, with_known_cost

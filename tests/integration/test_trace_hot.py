@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.archive.trace_tables import TraceTables
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.archive.traces.trace_tables import TraceTables
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.scope import read_scope
 from penstock.observe.trace.capture.session import Traced

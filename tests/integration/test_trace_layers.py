@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture import session
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.observe.trace.layers.files import extents_table

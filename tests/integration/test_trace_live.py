@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.integration.tracing import (
     NEEDS_TRACER,
     balanced,

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from penstock.cli import _build
 from penstock.errors import BadInput
-from penstock.host.cgroup import create_run_cgroup, hierarchies
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.scope import find_group
 from tests.integration.tracing import (
     NEEDS_TRACER,

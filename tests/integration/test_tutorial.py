@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from tests.integration.known_host import with_known_host
 
 pytestmark = [

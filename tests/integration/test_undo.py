@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.cgroup import hierarchies
-from penstock.host.journal import Journal
-from penstock.host.mounts import mounts
-from penstock.host.undo import undo
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts
 
 CHILD = Path(__file__).with_name("crash_child.py")
 POINTS = 32

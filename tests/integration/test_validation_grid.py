@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.disk_backends import no_cgroup1
+from penstock.host.storage.disk_backends import no_cgroup1
 
 STUDY = Path(__file__).parents[2] / "studies" / "validation_grid.py"
 pytestmark = [

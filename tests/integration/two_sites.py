@@ -47,7 +47,7 @@ def ip(*words: str) -> None:
 
 def main(name: str, shift_ns: int, cut_s: float) -> None:
     from penstock.archive.catalogue import local_user, open_index
-    from penstock.host.clock_offset import measure
+    from penstock.host.probe.clock_offset import measure
     from penstock.observe.monitor.collectors.running import Collecting, collectors_of
     from penstock.observe.monitor.experiments import Experiments, experiments_home
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.campaign.measure_profile import FULL, QUICK, Grid
+from penstock.campaign.measurements.measure_profile import FULL, QUICK, Grid
 from penstock.errors import BadInput
 from penstock.profile import StorageProfile, load_profile
 from penstock.profile.cells import cells_from_fio

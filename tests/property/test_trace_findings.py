@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.analyse.findings import Finding
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.findings.findings import Finding
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.observe.trace.layers.tables import served_under
 from penstock.observe.trace.show.closing_sentence import closing_sentence
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.adaptive import next_stage
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.adaptive import next_stage
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.design.stages import with_stages

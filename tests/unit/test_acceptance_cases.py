@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import effects
+from penstock.analyse.statistics.effects import effects
 from tests.unit.recorded_study import plan_of_text, study_text
 from tests.unit.test_effects import SIX, TRUTH, plan_of, runs_of, truth
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.archive.expression import derived
-from penstock.archive.series import Recorded as Shown
-from penstock.archive.series import Series
+from penstock.archive.series.expression import derived
+from penstock.archive.series.series import Recorded as Shown
+from penstock.archive.series.series import Series
 from penstock.errors import BadInput
 from penstock.observe.monitor.accounting import inferred_interval
 from penstock.observe.monitor.collectors import collector, scrape

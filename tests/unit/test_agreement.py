@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.agreement import ALL_FILES, Claim, agreement, read_claims
+from penstock.analyse.fidelity.agreement import ALL_FILES, Claim, agreement, read_claims
 from penstock.errors import BadInput
 
 MOUNT = "/run/penstock/x/data"

@@ -13,12 +13,12 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from penstock.analyse.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
-from penstock.analyse.finding import Finding
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.question import direction, kind
+from penstock.analyse.findings.why import reasons
 from penstock.analyse.outcome import FactorLevels, Outcome
-from penstock.analyse.question import direction, kind
-from penstock.analyse.why import reasons
+from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
 from penstock.report import figures, sections, style

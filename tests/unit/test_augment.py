@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from penstock.analyse.effects import effects
-from penstock.analyse.staged import CONFOUNDED
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.staged import CONFOUNDED
 from penstock.design.augment import (
     Step,
     make_step,

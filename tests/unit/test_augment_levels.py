@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.aliased import Open
-from penstock.analyse.augment_text import augment_json, augment_text
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted, usable
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.aliased import Open
+from penstock.analyse.sequential.augment_text import augment_json, augment_text
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted, usable
 from penstock.campaign.analysis import analyse
 from penstock.design.augment_levels import coded_of, level_step, numbers_of, tells
 from penstock.design.plan import make_plan

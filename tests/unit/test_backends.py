@@ -18,9 +18,9 @@ from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_tab
 from penstock.emulate.backends.throttled import _departure
 from penstock.emulate.backends.timetable import Timetable
 from penstock.errors import BadInput
-from penstock.host.blockdev import BlockDevice
-from penstock.host.cgroup import Hierarchies
-from penstock.host.disk_backends import no_cgroup1, no_cgroup2
+from penstock.host.cgroups.cgroup import Hierarchies
+from penstock.host.storage.blockdev import BlockDevice
+from penstock.host.storage.disk_backends import no_cgroup1, no_cgroup2
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import DiskSpec, Limits
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from penstock.archive.series import Series
+from penstock.archive.series.series import Series
 from penstock.errors import BadInput
 from penstock.observe.monitor.bandwidth import as_json, bwinfo, devices_of
 from penstock.observe.monitor.samples import SAMPLES_SCHEMA

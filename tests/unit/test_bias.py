@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.bias import ends, used
-from penstock.analyse.costs import factor_cost
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted
-from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.scale import scaled_ends, usual_scale
-from penstock.analyse.significance import is_sure
+from penstock.analyse.statistics.bias import ends, used
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.statistics.scale import scaled_ends, usual_scale
+from penstock.analyse.statistics.significance import is_sure
+from penstock.analyse.treatments.costs import factor_cost
+from penstock.analyse.treatments.means import ranking
 from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign.measure_points import Computing, fio_options, learn_study, run_of
+from penstock.campaign.measurements.measure_points import (
+    Computing,
+    fio_options,
+    learn_study,
+    run_of,
+)
 from penstock.errors import BadInput
 from penstock.predict.blackbox.simulated import offsets
 from penstock.predict.blackbox.space import (

@@ -11,16 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from penstock.archive.bucket_series import by_bucket
-from penstock.archive.expression import derived
-from penstock.archive.histogram import (
+from penstock.archive.series.bucket_series import by_bucket
+from penstock.archive.series.expression import derived
+from penstock.archive.series.histogram import (
     FIRST_NS,
     LAST_NS,
     WIDTH,
     lower_edges,
     quantiles,
 )
-from penstock.archive.series import Array, Recorded, Series
+from penstock.archive.series.series import Array, Recorded, Series
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors import block_latency
 from penstock.observe.monitor.collectors.block_latency import BlockLatency

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.bootstrap import wild
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.bootstrap import wild
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
 from penstock.campaign.analysis import analyse
 from penstock.design.planned import Plan
 from penstock.design.power import beyond, detectable

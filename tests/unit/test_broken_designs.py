@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from penstock.analyse.findings import findings
+from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.report.sections import prediction, tiles

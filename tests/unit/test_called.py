@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host import processes
+from penstock.host.processes import processes
 from tests.support import commands
 
 PENSTOCK = [sys.executable, "-m", "penstock", "monitor"]

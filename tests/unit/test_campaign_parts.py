@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign import disk_space
 from penstock.campaign.campaign import _described
-from penstock.campaign.cluster_reuse import changes_between
+from penstock.campaign.evidence.interrupted import interrupted_attempts, note_interrupted
+from penstock.campaign.evidence.judgement import Evidence, judge
 from penstock.campaign.frozen import (
     altered,
     campaign,
@@ -19,17 +19,17 @@ from penstock.campaign.frozen import (
     freeze,
     read_campaign,
 )
-from penstock.campaign.interrupted import interrupted_attempts, note_interrupted
-from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.manifest import draw_seed
-from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
+from penstock.campaign.places.cluster_reuse import changes_between
+from penstock.campaign.places.work_directory import passable, work_directory
+from penstock.campaign.preparation import disk_space
+from penstock.campaign.preparation.prepared import PreparedData, copy_tree, preparation_key
+from penstock.campaign.preparation.settle import dirty_bytes, undrained
 from penstock.campaign.run import run_study
-from penstock.campaign.settle import dirty_bytes, undrained
-from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan
 from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.launch import Finished, ResourceUse, last_line
+from penstock.host.processes.launch import Finished, ResourceUse, last_line
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.spec.study import Retry
 from penstock.study.load import load_study

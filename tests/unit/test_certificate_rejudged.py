@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.fidelity import RULES
+from penstock.analyse.fidelity.fidelity import RULES
 from penstock.analyse.outcome import Outcome
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.campaign.analysis import analyse
-from penstock.campaign.rejudge import rejudged_certificates
+from penstock.campaign.evidence.rejudge import rejudged_certificates
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.analyse.measured_rows import expected_of, read_measured
-from penstock.analyse.oracle import OK, SLOW, TOO_FAST, judge, judge_all
-from penstock.analyse.what_if import what_if
+from penstock.analyse.conformity.measured_rows import expected_of, read_measured
+from penstock.analyse.conformity.oracle import OK, SLOW, TOO_FAST, judge, judge_all
+from penstock.analyse.conformity.what_if import what_if
 from penstock.errors import BadInput
 from penstock.spec.expected import Expectation, Expected
 from tests.unit.test_check_cli import EXPECTED, Run, check, table  # noqa: F401 - a fixture

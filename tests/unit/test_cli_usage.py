@@ -23,7 +23,7 @@ WRONG = [
 #: verbs that run a command, and what of them is to fail
 WRAPPERS = [
     (("trace",), "penstock.observe.trace.capture.session.trace_command"),
-    (("trace", "--disk", "/nowhere"), "penstock.campaign.trace_disk.trace_on_disk"),
+    (("trace", "--disk", "/nowhere"), "penstock.campaign.evidence.trace_disk.trace_on_disk"),
     (("monitor", "run"), "penstock.observe.monitor.session.monitor_command"),
 ]
 

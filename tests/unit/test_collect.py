@@ -22,14 +22,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.collected import collected
-from penstock.archive import read_series
+from penstock.analyse.findings.collected import collected
 from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import select
+from penstock.archive.series import read_series
 from penstock.errors import BadInput, PenstockError
-from penstock.host.daemon import say_ready
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import say_ready
 from penstock.observe.monitor import collect
 from penstock.observe.monitor.collect import SPOOL, CollectObserver
 from penstock.observe.monitor.collectors.beside import InRoom, Room
@@ -281,7 +281,7 @@ def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Pa
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from penstock.host.journal import Journal\n"
+        "from penstock.host.journal.journal import Journal\n"
         "from penstock.observe.monitor.collect import CollectObserver\n"
         "from penstock.observe.observer import Watched\n"
         "place = Path(sys.argv[1])\n"

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.clock_offset import Exchange, Offset, offset_of
+from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
 from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import (

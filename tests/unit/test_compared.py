@@ -162,7 +162,7 @@ def test_what_is_not_complete_is_compared_only_when_asked(store: Experiments) ->
 
 def test_the_published_table_gives_a_tie_and_a_last_place(tmp_path: Path) -> None:
     """The published table with runs instead of means (the means: tests/unit/test_ranking.py)."""
-    from penstock.analyse.ranking import Measured, order
+    from penstock.analyse.treatments.ranking import Measured, order
 
     found = order([Measured("guest", 222.33, 2.50, 5), Measured("host", 218.96, 3.57, 5)])
     assert found.pair("guest", "host").p_value == pytest.approx(0.13, abs=0.005)

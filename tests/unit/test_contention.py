@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.blame import blamed, causes
-from penstock.analyse.contention import balanced, second_mode
-from penstock.analyse.measured_rows import Measured
-from penstock.analyse.oracle import judge_all
+from penstock.analyse.conformity.measured_rows import Measured
+from penstock.analyse.conformity.oracle import judge_all
+from penstock.analyse.findings.blame import blamed, causes
+from penstock.analyse.findings.contention import balanced, second_mode
 from penstock.spec.expected import Expectation, Expected, Ideal
 
 WRITE = Expected("client", "write", "client_time", 0.1)

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted
-from penstock.analyse.polynomials import trends
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.surface.polynomials import trends
 from penstock.campaign.analysis import analyse
 from penstock.design.augment_levels import coded_of, level_step, numbers_of
 from penstock.design.claims import check

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from penstock.archive import delimited, series_tables
 from penstock.archive.bundle import Bundle
+from penstock.archive.series import delimited, series_tables
 from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.workload import metrics

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.expression import FUNCTIONS, derived
-from penstock.archive.grid import on_grid
-from penstock.archive.series import Recorded, Series
+from penstock.archive.series.expression import FUNCTIONS, derived
+from penstock.archive.series.grid import on_grid
+from penstock.archive.series.series import Recorded, Series
 from penstock.errors import BadInput
 from penstock.observe.monitor.accounting import verdict
 from penstock.observe.monitor.experiments import Experiments

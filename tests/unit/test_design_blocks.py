@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from penstock.analyse.between_blocks import CONFOUNDED_WITH_BLOCKS
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import NOT_ESTIMABLE
-from penstock.analyse.identical import ANSWER, HOLM, identical
+from penstock.analyse.sequential.identical import ANSWER, HOLM, identical
+from penstock.analyse.statistics.between_blocks import CONFOUNDED_WITH_BLOCKS
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import NOT_ESTIMABLE
 from penstock.design.blocks import confounded
 from penstock.design.generators import choose_generators, defining_relation, word_of
 from penstock.design.matrix import column

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.analyse.ledger import ledger
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.ledger import ledger
 from penstock.campaign.analysis import analyse
 from penstock.report import figures, render, style
 from tests.unit.recorded_study import record, study_text

@@ -331,7 +331,7 @@ def test_what_cannot_be_served_names_a_design_that_does():
 
 @pytest.mark.parametrize("design", ["{purpose: screen}", "{purpose: optimise}"])
 def test_the_analysis_finds_what_was_planted_in_an_optimal_design(design: str):
-    from penstock.analyse.effects import effects
+    from penstock.analyse.statistics.effects import effects
 
     made = plan(design, MIXED)
     draws = np.random.default_rng(1).normal(size=len(made.rows))

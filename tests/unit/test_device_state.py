@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from penstock.analyse.device_start import devices
+from penstock.analyse.fidelity.device_start import devices
 from penstock.analyse.outcome import Outcome
 from penstock.archive.receipts import device_faults
-from penstock.campaign import device_state
-from penstock.campaign.device_state import discard, of_devices
+from penstock.campaign.preparation import device_state
+from penstock.campaign.preparation.device_state import discard, of_devices
 from penstock.emulate.disks.beginning import beginning
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import BlockDevice
+from penstock.host.storage.blockdev import BlockDevice
 from penstock.study.load import read_study
 
 BUCKET = {"baseline": 100.0, "burst": 3000.0, "capacity": 5000.0}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.schemas import TABLES
-from penstock.campaign.disk_observation import DiskObservation, observation_of
+from penstock.campaign.evidence.disk_observation import DiskObservation, observation_of
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput
 

@@ -13,10 +13,10 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.analyse.effect_table import lenth
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import ASSUMED, NOT_ESTIMABLE
-from penstock.analyse.fraction import fraction_of
+from penstock.analyse.sequential.fraction import fraction_of
+from penstock.analyse.statistics.effect_table import lenth
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError

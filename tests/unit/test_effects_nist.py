@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from penstock.analyse.effects import effects
+from penstock.analyse.statistics.effects import effects
 from tests.unit.recorded_study import plan_of_text, study_text
 
 NIST = Path(__file__).parents[1] / "golden" / "nist"

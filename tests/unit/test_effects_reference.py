@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.adjusted import benjamini_hochberg, holm
-from penstock.analyse.effect_table import REML
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted, usable
-from penstock.analyse.polynomials import contrasts, trends
-from penstock.analyse.residuals import (
+from penstock.analyse.statistics.adjusted import benjamini_hochberg, holm
+from penstock.analyse.statistics.effect_table import REML
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted, usable
+from penstock.analyse.statistics.residuals import (
     FAR_IN_MADS,
     checks,
     far_from_median,
     residual_table,
     studentised,
 )
-from penstock.analyse.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale
+from penstock.analyse.statistics.scale import BOX_COX, LINEAR, LOG, RANK, scaled, usual_scale
+from penstock.analyse.surface.polynomials import contrasts, trends
 from penstock.design.planned import Plan, PlannedRun
 from penstock.errors import PenstockError
 from tests.unit.recorded_study import plan_of_text, record, study_text

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import _least_bound
-from penstock.analyse.terms import numbers
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import _least_bound
+from penstock.analyse.statistics.terms import numbers
 from penstock.design.plan import make_plan
 from penstock.errors import PenstockError
 from penstock.study.load import read_study

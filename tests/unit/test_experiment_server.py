@@ -679,7 +679,9 @@ def test_the_server_s_clock_is_compared_with_ours(server: Server, monkeypatch) -
     assert found.exchanges >= 8
     assert abs(found.offset_ns) <= found.bound_ns
     real = time.time_ns
-    monkeypatch.setattr("penstock.host.clock_offset.time.time_ns", lambda: real() - 500_000_000)
+    monkeypatch.setattr(
+        "penstock.host.probe.clock_offset.time.time_ns", lambda: real() - 500_000_000
+    )
     found = door.clock()
     assert found is not None
     assert abs(found.offset_ns - 500_000_000) <= found.bound_ns

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Refused
-from penstock.host.clock_offset import Offset
+from penstock.host.probe.clock_offset import Offset
 from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.door import clocks
 from penstock.observe.monitor.experiment import Taken, Unknown

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.answer import MOST_POINTS
+from penstock.analyse.findings.answer import MOST_POINTS
 from penstock.errors import BadInput
 from penstock.predict.explore.describe import describe
 from penstock.predict.explore.document import document

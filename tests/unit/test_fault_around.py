@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host import fault_around
-from penstock.host.fault_around import single_page_faults
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage import fault_around
+from penstock.host.storage.fault_around import single_page_faults
 
 
 @pytest.fixture

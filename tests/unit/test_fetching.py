@@ -21,8 +21,8 @@ from fastapi.testclient import TestClient
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
-from penstock.archive.read_series import of_selection
 from penstock.archive.selection import Selection
+from penstock.archive.series.read_series import of_selection
 from penstock.errors import BadInput, Upstream
 from penstock.observe.monitor import elsewhere, fetched, fetching
 from penstock.observe.monitor.answers import answer

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.answer import answering
-from penstock.analyse.effects import effects
-from penstock.analyse.few_runs import few_runs, in_few_runs
-from penstock.analyse.findings import CODES
-from penstock.analyse.fit import fitted
-from penstock.analyse.order_effects import or_drift
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.findings import CODES
+from penstock.analyse.findings.order_effects import or_drift
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.significance import is_sure
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.few_runs import few_runs, in_few_runs
+from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.statistics.significance import is_sure
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from tests.unit.test_partial_aliases import ELEVEN, study_of

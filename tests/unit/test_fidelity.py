@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity import RULES, confirm, fidelity, is_valid
+from penstock.analyse.fidelity.fidelity import RULES, confirm, fidelity, is_valid
 
 MS = 1_000_000
 

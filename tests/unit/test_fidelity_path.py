@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity import fidelity, is_valid
-from penstock.analyse.fidelity_path import vague
-from penstock.analyse.fio_witness import confirm_fio
-from penstock.analyse.second_source import doubts
+from penstock.analyse.fidelity.fidelity import fidelity, is_valid
+from penstock.analyse.fidelity.fidelity_path import vague
+from penstock.analyse.fidelity.fio_witness import confirm_fio
+from penstock.analyse.fidelity.second_source import doubts
 from tests.unit.test_fidelity import closed_loop, constant_profile, row
 
 

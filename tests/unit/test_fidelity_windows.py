@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.fidelity_counters import fidelity_of_counters
-from penstock.analyse.fidelity_windows import active_at
-from penstock.analyse.fio_witness import confirm_fio
+from penstock.analyse.fidelity.fidelity import certificate, is_valid
+from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
+from penstock.analyse.fidelity.fidelity_windows import active_at
+from penstock.analyse.fidelity.fio_witness import confirm_fio
 from penstock.emulate.disks.recorded import Recorded
 from penstock.profile import load_profile
 

@@ -13,19 +13,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.answer import answer
-from penstock.analyse.costs import factor_cost, focal_factor
-from penstock.analyse.finding import Finding
-from penstock.analyse.findings import (
-    CODES,
-    SEVERITIES,
-    findings,
-    write_findings,
-)
-from penstock.analyse.fraction import half_against_full
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.answer import answer
+from penstock.analyse.findings.finding import SEVERITIES, Finding
+from penstock.analyse.findings.findings import CODES, findings, write_findings
+from penstock.analyse.findings.study_findings import agreement
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.study_findings import agreement
+from penstock.analyse.sequential.fraction import half_against_full
+from penstock.analyse.treatments.costs import factor_cost, focal_factor
+from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.text import concise, difference, estimate, percents, quantity, span, times, up_to

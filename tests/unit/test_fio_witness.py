@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from penstock.analyse.fio_witness import confirm_fio, served_by_log
-from penstock.analyse.second_source import doubts
+from penstock.analyse.fidelity.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.fidelity.second_source import doubts
 
 PAGE = 4096
 NONE = {"io_bytes": 0, "total_ios": 0, "clat_ns": {"mean": 0.0}}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock.analyse.effects import effects
-from penstock.analyse.fraction_cost import fraction_costs, fraction_lines
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.fraction_cost import fraction_costs, fraction_lines
+from penstock.analyse.statistics.effects import effects
 from penstock.campaign.analysis import analyse
 from penstock.cli import _build
 from penstock.design.planned import plan_from_json

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.analyse.fidelity_counters import __file__ as counters_file
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.fidelity.fidelity_counters import __file__ as counters_file
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.glossary import explained, words
 from penstock.report.trace.page import write_trace_report
 from tests.examples.report import write_page

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.host.cgroup import hierarchies
-from penstock.host.clocks import clock_row
-from penstock.host.mounts import mount_of, mounts, parse_mountinfo
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.probe.clocks import clock_row
+from penstock.host.storage.mounts import mount_of, mounts, parse_mountinfo
 
 HYBRID = """\
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.hosts import host_variance, hosts
+from penstock.analyse.findings.hosts import host_variance, hosts
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import analyse
 from tests.unit.recorded_study import record, study_text

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock.analyse import identical as module
-from penstock.analyse.finding import Finding
-from penstock.analyse.identical import (
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.sequential import identical as module
+from penstock.analyse.sequential.identical import (
     ANSWER,
     HOLM,
     SINGLE,

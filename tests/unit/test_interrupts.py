@@ -10,7 +10,7 @@ import time
 
 WAITS = """
 import time
-from penstock.host.interrupts import Interrupts
+from penstock.host.processes.interrupts import Interrupts
 with Interrupts() as interrupts:
     print("waiting", flush=True)
     until = time.monotonic() + 3

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host import system_calls
-from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES, device_at, isolation_of
+from penstock.host.nodes import system_calls
+from penstock.host.nodes.isolation import DOES_NOT_ISOLATE, ISOLATES, device_at, isolation_of
 from penstock.spec.privileges import CAPABILITIES, parse_privilege
 
 DOCS = Path(__file__).parents[2] / "docs"

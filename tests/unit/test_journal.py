@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Journal
-from penstock.host.processes import Identity, boot_id
-from penstock.host.undo import undo
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.processes.processes import Identity, boot_id
 
 #: begins to start a daemon, as commands do, and dies in the middle of writing its settings
 DIES_IN_A_DRAFT = """
 import os, sys
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.state import runtime_dir
 from penstock.writing import whole_file
 entry = Journal(sys.argv[1]).plan("process", "penstock-nodes")
@@ -82,7 +82,7 @@ def test_the_plan_is_on_disk_before_the_change(
 
 def test_concurrent_writers_lose_nothing(journal: Journal) -> None:
     program = (
-        "import sys; from penstock.host.journal import Journal\n"
+        "import sys; from penstock.host.journal.journal import Journal\n"
         "j = Journal(sys.argv[1])\n"
         "for n in range(20):\n"
         "    e = j.plan('directory', f'/{sys.argv[2]}/{n}'); j.done(e)\n"

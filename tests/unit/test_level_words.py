@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.answer import answering
-from penstock.analyse.effects import effects
-from penstock.analyse.findings import findings
-from penstock.analyse.means import means_table, ranked_columns, ranked_lines
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import FactorLevels, Outcome
-from penstock.archive.series import Recorded, Series
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.treatments.means import means_table, ranked_columns, ranked_lines
+from penstock.archive.series.series import Recorded, Series
 from penstock.design.plan import make_plan
 from penstock.plugins import FIGURE_KINDS
 from penstock.predict.quantities import seconds

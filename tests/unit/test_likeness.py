@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from penstock.analyse.likeness import Requests, distance, kolmogorov_smirnov, total_variation
-from penstock.archive.trace_tables import TraceTables
+from penstock.analyse.traces.likeness import Requests, distance, kolmogorov_smirnov, total_variation
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
 from tests.examples.trace import event, random_rows, write_bundle
 

@@ -10,7 +10,7 @@ from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.links import Links
 from penstock.emulate.network.patch import check_patch, each_way, patched
 from penstock.errors import BadInput
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec, Delay, LinkSpec, NetworkSpec

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock.host.announce import Announcement
-from penstock.host.journal import Journal
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.journal import Journal
 from tests.support import commands
 
 sync_api = pytest.importorskip("playwright.sync_api")

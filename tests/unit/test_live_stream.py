@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from penstock.errors import Away
-from penstock.host.announce import Announced, Announcement, forget_dead
+from penstock.host.journal.announce import Announced, Announcement, forget_dead
 from penstock.serve.app import application
 from penstock.serve.live import hub as hubs
 from penstock.serve.live.hub import Hub, Watched

@@ -19,7 +19,7 @@ import pytest
 from penstock import client
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import PenstockError
-from penstock.host.servers import LocalServer, announced, running_servers, server_at
+from penstock.host.processes.servers import LocalServer, announced, running_servers, server_at
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
 from penstock.observe.monitor.door import Remote

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import cli
-from penstock.analyse.trace_findings import CODES
+from penstock.analyse.traces.trace_findings import CODES
 from tools.manual import pages
 
 DOCS = Path(__file__).parents[2] / "docs"

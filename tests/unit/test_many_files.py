@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.served import Served
-from penstock.analyse.trace_losses import losses
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.served import Served
+from penstock.analyse.traces.trace_losses import losses
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.schemas import TABLES
 from penstock.observe.trace.layers.coverage import SeenPages
 from penstock.observe.trace.show.closing_sentence import Below, closing_sentence

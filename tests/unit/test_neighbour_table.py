@@ -9,10 +9,10 @@ import pytest
 
 from penstock.emulate.cluster.capacity import warnings
 from penstock.errors import PenstockError
-from penstock.host import neighbour_table
-from penstock.host.journal import Journal
-from penstock.host.neighbour_table import ENOUGH, needed, release, reserve
-from penstock.host.undo import put_back, undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import put_back, undo
+from penstock.host.network import neighbour_table
+from penstock.host.network.neighbour_table import ENOUGH, needed, release, reserve
 from penstock.spec.cluster import ClusterSpec, LinkSpec, NodeSpec
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.answer import answering
-from penstock.analyse.effects import effects
-from penstock.analyse.findings import findings
-from penstock.analyse.means import ranked_lines
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.scale import usual_scale
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import usual_scale
+from penstock.analyse.treatments.means import ranked_lines
 from penstock.design.plan import make_plan
 from penstock.design.planned import PlannedRun
 from penstock.design.show import plan_text

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from penstock.host.node_group import NodeGroup
+from penstock.host.nodes.node_group import NodeGroup
 
 MIB = 1 << 20
 

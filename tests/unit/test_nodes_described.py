@@ -13,7 +13,7 @@ from penstock.emulate.cluster.capacity import warnings
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.errors import BadInput
-from penstock.host.node_group import parse_cpuset
+from penstock.host.nodes.node_group import parse_cpuset
 from penstock.spec.check_cluster import check_cluster, matching
 from penstock.spec.cluster import (
     ClusterSpec,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.analyse.oracle import NOISY, OK, SLOW, TOO_FAST, UNSTABLE, judge, judge_all
+from penstock.analyse.conformity.oracle import NOISY, OK, SLOW, TOO_FAST, UNSTABLE, judge, judge_all
 from penstock.errors import BadInput
 from penstock.spec.expected import Expectation, Expected, read_expected
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from penstock.analyse.findings import findings
-from penstock.analyse.study_findings import _causes
+from penstock.analyse.findings.findings import findings
+from penstock.analyse.findings.study_findings import _causes
 from penstock.report.page import coded, template
 from penstock.text import first_reason, times
 from tests.examples.report import write_example

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.aliased import Open, aliased
-from penstock.analyse.augment_text import augment_text
-from penstock.analyse.effect_findings import inseparable
-from penstock.analyse.effects import effects
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.effect_findings import inseparable
+from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.aliased import Open, aliased
+from penstock.analyse.sequential.augment_text import augment_text
+from penstock.analyse.statistics.effects import effects
 from penstock.design.alias_matrix import of_treatments, shares
 from penstock.design.augment import make_step, questions
 from penstock.design.augment_levels import numbers_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 
 RUN = {"run_id": "r005", "disks": {"node1.data": {}, "node1.log": {}}}
 STAGE = "/run/penstock-passable/ca044/r005"

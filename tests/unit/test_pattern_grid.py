@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench import trace_analysis
 from bench.pattern import cases
 from bench.trace_classifier import PATHS, QUICK, fault, judged, run
-from penstock.archive.trace_tables import TraceTables
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.errors import BadInput
 from penstock.observe.trace.verdicts.rejudge import judge_run
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from penstock import cli
-from penstock.campaign import import_platform
-from penstock.campaign.import_platform import frequencies_hz, import_host, links
+from penstock.campaign.measurements import import_platform
+from penstock.campaign.measurements.import_platform import frequencies_hz, import_host, links
 from penstock.errors import BadInput
-from penstock.host import meter as meters
-from penstock.host.loopback import Measured, interval, loopback_throughput
-from penstock.host.meter import Meter, find_meter, measure
+from penstock.host.network.loopback import Measured, interval, loopback_throughput
+from penstock.host.probe import meter as meters
+from penstock.host.probe.meter import Meter, find_meter, measure
 from penstock.platform.hosts import load_platform
 
 

@@ -28,10 +28,10 @@ from typer.testing import CliRunner
 
 from penstock import testing
 from penstock.archive.bundle import Bundle
-from penstock.archive.read_series import of_selection
 from penstock.archive.selection import select
-from penstock.archive.series import Phase, Recorded, Series, joined
-from penstock.archive.series_tables import of_csv
+from penstock.archive.series.read_series import of_selection
+from penstock.archive.series.series import Phase, Recorded, Series, joined
+from penstock.archive.series.series_tables import of_csv
 from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.plugins import FIGURE_KINDS

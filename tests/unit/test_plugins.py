@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock import testing
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.finding import Finding
 from penstock.design.kinds.base import Asked, Claim
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
@@ -95,7 +95,7 @@ def test_the_toys_keep_to_their_protocols() -> None:
         "server = METRIC_SERVERS.load('toy')('toy', {})\n"
         "testing.check_metric_server(server, 'q', 0, 3_000_000_000)\n"
         "import numpy as np\n"
-        "from penstock.archive.series import Recorded, Series\n"
+        "from penstock.archive.series.series import Recorded, Series\n"
         "drawn = Recorded([Series('a', np.arange(3.0), np.arange(3.0), 'W')])\n"
         "testing.check_figure(FIGURE_KINDS.load('toy'), drawn)\n"
         "from pathlib import Path\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.effects import effects
+from penstock.analyse.statistics.effects import effects
 from penstock.design.planned import Plan
 from penstock.design.power import detectable, error_df, power, pure_df, replicates_for
 from penstock.design.show import plan_text

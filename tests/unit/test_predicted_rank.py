@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
-from penstock.analyse.effects import effects
+from penstock.analyse.statistics.effects import effects
 from penstock.cli import _build
 from penstock.errors import BadInput
 from tests.unit.recorded_study import plan_of_text, study_text

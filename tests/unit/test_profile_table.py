@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from penstock import cli
-from penstock.campaign import measure_profile
+from penstock.campaign.measurements import measure_profile
 from penstock.cli import profile as profile_verb
 from penstock.errors import BadInput
 from penstock.profile import load_profile

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.host.facts import host_facts
+from penstock.host.probe.facts import host_facts
 from penstock.observe.monitor.door import Remote
 from penstock.observe.monitor.provenance import (
     MOST_FACTS_BYTES,

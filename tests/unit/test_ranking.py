@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.analyse.ranking import Measured, order, welch
+from penstock.analyse.treatments.ranking import Measured, order, welch
 from penstock.errors import BadInput
 
 #: seconds, mean and deviation of five runs of four programs on six storages (IOStack D2.1, table 3.3a)

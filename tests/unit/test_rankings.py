@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.rankings import compare_rankings, kendall, ranking_lines
+from penstock.analyse.treatments.rankings import compare_rankings, kendall, ranking_lines
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from tests.unit.recorded_study import record, study_text

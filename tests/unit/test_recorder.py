@@ -9,7 +9,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle, partial_path
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 

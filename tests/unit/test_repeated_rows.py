@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.surface import LACK, PURE, surface
+from penstock.analyse.surface.surface import LACK, PURE, surface
 from penstock.campaign.frozen import Campaign, altered, campaign, freeze, read_campaign
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, plan_from_json

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.analyse.replicates import (
+from penstock.analyse.treatments.replicates import (
     Measured,
     Replicated,
     _conclusion,
@@ -259,8 +259,8 @@ def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
 
 
 def test_sides_of_unequal_spread_are_compared_as_the_ranking_does() -> None:
-    from penstock.analyse.ranking import Measured as OfRuns
-    from penstock.analyse.ranking import welch
+    from penstock.analyse.treatments.ranking import Measured as OfRuns
+    from penstock.analyse.treatments.ranking import welch
 
     random = np.random.default_rng(8)
     a, b = np.exp(random.normal(3, 0.01, 4)), np.exp(random.normal(3, 0.3, 12))

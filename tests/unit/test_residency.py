@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host import residency as module
-from penstock.host.mounts import mount_of
-from penstock.host.residency import drop_file_cache, residency
+from penstock.host.storage import residency as module
+from penstock.host.storage.mounts import mount_of
+from penstock.host.storage.residency import drop_file_cache, residency
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

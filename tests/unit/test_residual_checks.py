@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.fit import fitted, usable
-from penstock.analyse.residuals import CHECK_LEVEL, checks, holm
-from penstock.analyse.scale import scaled
+from penstock.analyse.statistics.fit import fitted, usable
+from penstock.analyse.statistics.residuals import CHECK_LEVEL, checks, holm
+from penstock.analyse.statistics.scale import scaled
 from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 

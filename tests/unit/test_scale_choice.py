@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effects import effects
-from penstock.analyse.scale import LINEAR, LOG, usual_scale
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import LINEAR, LOG, usual_scale
 from penstock.design.planned import Plan
 from tests.unit.recorded_study import plan_of_text, study_text
 

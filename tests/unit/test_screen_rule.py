@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.adaptive import active_at
-from penstock.analyse.effects import effects
-from penstock.analyse.ledger import ledger
-from penstock.analyse.screen_rule import decide
+from penstock.analyse.sequential.adaptive import active_at
+from penstock.analyse.sequential.ledger import ledger
+from penstock.analyse.sequential.screen_rule import decide
+from penstock.analyse.statistics.effects import effects
 from penstock.design.augment import make_step
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, coded_matrix

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.campaign.seeding.seed import Measurements, NetworkValues, _document, network_values
 from penstock.campaign.seeding.trials import SIZES, Trials
-from penstock.host.loopback import Measured as Interval
+from penstock.host.network.loopback import Measured as Interval
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.analyse.adaptive import _coded, _state, active_at, next_stage
-from penstock.analyse.effects import effects
-from penstock.analyse.ledger import confirmed, ledger
-from penstock.analyse.process import Process, expected_improvement, worth_of_a_run
-from penstock.analyse.significance import is_sure, limits
+from penstock.analyse.sequential.adaptive import _coded, _state, active_at, next_stage
+from penstock.analyse.sequential.ledger import confirmed, ledger
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.significance import is_sure, limits
+from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
 from penstock.campaign.limits import Used
 from penstock.design.augment import make_step
 from penstock.design.plan import make_plan

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.archive import share
 from penstock.archive.catalogue import local_user
+from penstock.archive.sharing import share
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.monitor.points import Account, Batch, canonical_labels, points

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effect_table import effects_of
-from penstock.analyse.effects import effects
-from penstock.analyse.fit import fitted
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.significance import is_sure, limits
+from penstock.analyse.statistics.effect_table import effects_of
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.statistics.significance import is_sure, limits
 from penstock.campaign.analysis import analyse
 from penstock.design.planned import Plan
 from penstock.design.show import plan_text

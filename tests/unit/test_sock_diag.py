@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from penstock.host import sock_diag
+from penstock.host.network import sock_diag
 from penstock.observe.monitor.swift_bandwidth import accounts_of
 
 NOBODY = 65534

@@ -16,8 +16,8 @@ from penstock.design.planned import treatments_of
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.disks import measure_floor
 from penstock.emulate.disks.floor import HostFloor
-from penstock.host.probe import Feature
-from penstock.host.processes import boot_id
+from penstock.host.probe.probe import Feature
+from penstock.host.processes.processes import boot_id
 from penstock.profile import load_profile
 from penstock.study.load import load_study
 from penstock.study.resolve import resolvable

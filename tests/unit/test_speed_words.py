@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.findings import CODES
+from penstock.analyse.findings.findings import CODES
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.replicates import compare_replicates
+from penstock.analyse.treatments.replicates import compare_replicates
 from penstock.archive.selection import select
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.disk import _show as show_disks

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 
-from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.spread import Error, Spread, differs
+from penstock.analyse.statistics.spread import Error, Spread, differs
+from penstock.analyse.treatments.means import ranking
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.spec.study import Study

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.trace_compare import Run
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.trace_compare import Run
+from penstock.analyse.traces.traced_run import TracedRun
 from tests.examples.trace_page import events, write_bundle
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.state import closed, runtime_dir, state_dir
 
 #: a user that nobody is

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.host import launch as launching
-from penstock.host.launch import Stop, launch
+from penstock.host.processes import launch as launching
+from penstock.host.processes.launch import Stop, launch
 
 
 def asked_soon(stop: Stop, ready: Path) -> None:

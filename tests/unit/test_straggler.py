@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from penstock.analyse.findings import Finding, findings
+from penstock.analyse.findings.findings import Finding, findings
 from penstock.analyse.outcome import Outcome
 from penstock.report.nodes import nodes
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.effect_table import NO_ERROR, REML
-from penstock.analyse.effects import effects
-from penstock.analyse.means import Ranking
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.effect_table import NO_ERROR, REML
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.treatments.means import Ranking
 from penstock.campaign.analysis import analyse
 from penstock.design.planned import Plan, PlannedRun, plan_from_json
 from tests.support import commands

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.analyse.timeouts import slowest_rates, time_out_warnings
+from penstock.analyse.fidelity.timeouts import slowest_rates, time_out_warnings
 from penstock.design.plan import make_plan
 from penstock.design.planned import treatments_of
 from penstock.design.show import plan_text

@@ -12,13 +12,13 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from penstock.analyse.desirability import overall, worth
-from penstock.analyse.fit import fitted
-from penstock.analyse.optimum import parse_at, predictions_at
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.polynomials import trends
-from penstock.analyse.scale import geometric_mean, power_beside, scaled, unscaled
-from penstock.analyse.surface import (
+from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.statistics.scale import geometric_mean, power_beside, scaled, unscaled
+from penstock.analyse.surface.desirability import overall, worth
+from penstock.analyse.surface.optimum import parse_at, predictions_at
+from penstock.analyse.surface.polynomials import trends
+from penstock.analyse.surface.surface import (
     CURVATURE,
     LACK,
     PURE,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.fidelity.tails import tails
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.tails import tails
 
 
 def study(out: Path, response: str, apart: dict[str, float], valid: bool = True) -> Outcome:

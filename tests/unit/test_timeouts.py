@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.analyse.timeouts import TIME_OUTS, application_of, applied, warnings_of
+from penstock.analyse.fidelity.timeouts import TIME_OUTS, application_of, applied, warnings_of
 
 
 def test_the_published_case_is_warned_about() -> None:

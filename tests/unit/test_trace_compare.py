@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.trace_compare import Comparison, Run, compare_runs, match_files
+from penstock.analyse.traces.trace_compare import Comparison, Run, compare_runs, match_files
 from penstock.errors import BadInput
 from tests.examples.trace import Row, event, write_bundle
 from tests.support import commands
@@ -69,7 +69,7 @@ def test_two_equal_runs_have_nothing_that_matters(tmp_path: Path) -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
-    from penstock.analyse.trace_compare import ratios_of
+    from penstock.analyse.traces.trace_compare import ratios_of
 
     draw = np.random.default_rng(11)
     inside = 0

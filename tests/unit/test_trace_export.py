@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.archive.trace_export import export
+from penstock.archive.traces.trace_export import export
 from penstock.errors import BadInput
 from tests.examples.trace import NUMBERS, START_NS, WAYS, event, random_rows, write_bundle
 from tests.unit.perfetto_reader import PerfettoTrace

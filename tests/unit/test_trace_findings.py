@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.trace_findings import CODES
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.trace_findings import CODES
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.salvage import what_layers_miss
 from tests.examples.trace import event, write_bundle

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.trace_export import export
+from penstock.archive.traces.trace_export import export
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.foreign.bundle import write_recording

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import NUMBERS
 from penstock.report.trace import gather as gathering

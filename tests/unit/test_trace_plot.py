@@ -12,7 +12,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from typer.testing import CliRunner
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import NUMBERS

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.served import SOURCES, Served
+from penstock.analyse.traces.served import SOURCES, Served
 from penstock.archive.bundle import Bundle
 from penstock.observe.trace.capture.events import (
     ENCODINGS,

@@ -12,8 +12,8 @@ from penstock.emulate.disks import transport
 from penstock.emulate.disks.floor import HostFloor
 from penstock.emulate.disks.transport import DEVICE, IO_URING, VARIABLE, locked, offer, withdraw
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.profile import load_profile, nearest_honest_time_scale
 
 SLOW = HostFloor(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign.undo_hook import UndoHook
+from penstock.campaign.preparation.undo_hook import UndoHook
 from penstock.design.plan import make_plan
 from penstock.errors import BadInput, PenstockError
-from penstock.host import cgroup
-from penstock.host.command import Command, plan_command
-from penstock.host.journal import Journal, JournalFailure
-from penstock.host.undo import forget, undo
+from penstock.host.cgroups import cgroup
+from penstock.host.journal.journal import Journal, JournalFailure
+from penstock.host.journal.undo import forget, undo
+from penstock.host.processes.command import Command, plan_command
 from penstock.study.load import load_study
 from penstock.study.resolve import resolved_treatments
 
@@ -25,8 +25,8 @@ from penstock.study.resolve import resolved_treatments
 CHILD = """
 import sys, time
 from pathlib import Path
-from penstock.host.command import Command, plan_command
-from penstock.host.journal import Journal
+from penstock.host.processes.command import Command, plan_command
+from penstock.host.journal.journal import Journal
 place = Path(sys.argv[2])
 entry = None
 for level in ("one", "two"):

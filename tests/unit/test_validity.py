@@ -13,19 +13,19 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.degraded import crowded as beside_others
-from penstock.analyse.degraded import degraded
-from penstock.analyse.fidelity import fidelity
-from penstock.analyse.finding import Finding
-from penstock.analyse.findings import findings
+from penstock.analyse.fidelity.degraded import crowded as beside_others
+from penstock.analyse.fidelity.degraded import degraded
+from penstock.analyse.fidelity.fidelity import fidelity
+from penstock.analyse.fidelity.second_source import doubts
+from penstock.analyse.fidelity.validity import Delay, delay_of, graded
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.second_source import doubts
-from penstock.analyse.validity import Delay, delay_of, graded
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import runs_table
-from penstock.campaign.collect import grade, less_delayed
-from penstock.campaign.judgement import Judgement
-from penstock.host.cgroup import RunCgroup
+from penstock.campaign.evidence.collect import grade, less_delayed
+from penstock.campaign.evidence.judgement import Judgement
+from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.spec.study import Response, ResponseSource
 from tests.unit.test_fidelity import closed_loop, constant_profile, log_table
 
@@ -253,7 +253,7 @@ def test_programs_beside_runs_without_a_bound_are_named(
     assert [len(f.evidence["run_id"]) for f in stated] == [named] * bool(named)
     clear = Finding("cost", "info", "It costs twice.", {}, "", "", "clear")
     rules = {"cost": lambda _: [clear], "crowded": beside_others}
-    monkeypatch.setattr("penstock.analyse.findings.STUDY_FINDINGS", Rules(rules))
+    monkeypatch.setattr("penstock.analyse.findings.findings.STUDY_FINDINGS", Rules(rules))
     assert findings(outcome)[0].confidence == ("likely" if named else "clear")
 
 

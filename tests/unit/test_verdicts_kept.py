@@ -14,9 +14,9 @@ import pytest
 
 from bench.pattern import cases
 from bench.trace_classifier import PATHS
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
-from penstock.archive.verdicts import patterns_as_now, verdicts_of
+from penstock.archive.traces.verdicts import patterns_as_now, verdicts_of
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.layers.device_order import with_reasons

@@ -17,20 +17,20 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from penstock.analyse import significance
-from penstock.analyse.aliased import active_terms
-from penstock.analyse.answer import answering
-from penstock.analyse.costs import factor_cost
-from penstock.analyse.effect_findings import costs
-from penstock.analyse.effect_findings import effects as of_effects
-from penstock.analyse.effects import effects
-from penstock.analyse.finding import Finding
-from penstock.analyse.findings import findings
-from penstock.analyse.identical import identical
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.effect_findings import costs
+from penstock.analyse.findings.effect_findings import effects as of_effects
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.recommend import best
-from penstock.analyse.significance import is_sure, limits, of_pairs, of_several
+from penstock.analyse.sequential.aliased import active_terms
+from penstock.analyse.sequential.identical import identical
+from penstock.analyse.statistics import significance
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.significance import is_sure, limits, of_pairs, of_several
+from penstock.analyse.treatments.costs import factor_cost
+from penstock.analyse.treatments.means import ranking
+from penstock.analyse.treatments.recommend import best
 from penstock.campaign.analysis import analyse
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, plan_from_json
@@ -252,7 +252,7 @@ def test_without_replicates_lenths_simultaneous_margin_is_the_line(tmp_path: Pat
     table = outcome.effects
     assert table is not None
     terms = table[outcome.is_effect(table["term"])]
-    from penstock.analyse.effect_table import lenth
+    from penstock.analyse.statistics.effect_table import lenth
 
     sme = lenth(terms["effect"].tolist()).sme
     assert limits(terms).to_numpy() == pytest.approx(sme)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.campaign.workflow.energy import Reading, busy
-from penstock.host.meter import find_meter
+from penstock.host.probe.meter import find_meter
 
 S = 1_000_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.contention import Look, uneven_nodes
-from penstock.analyse.measured_rows import measured_of
+from penstock.analyse.conformity.measured_rows import measured_of
+from penstock.analyse.findings.contention import Look, uneven_nodes
 from penstock.archive.schemas import TABLES
 from penstock.campaign.workflow.execute import Executed
 from penstock.campaign.workflow.measured_rows import differences, measured_rows

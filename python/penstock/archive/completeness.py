@@ -19,7 +19,7 @@ from penstock.errors import BadInput, PenstockError, printable
 
 if TYPE_CHECKING:
     from penstock.archive.bundle import Bundle
-    from penstock.archive.series import Series
+    from penstock.archive.series.series import Series
 
 #: table → columns without which its rows mean nothing; of other tables no column is needed
 _NEEDED = {

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from penstock.analyse.estimability import size_sentence
-from penstock.analyse.fidelity import RULES
-from penstock.analyse.validity import DEGRADED, graded
+from penstock.analyse.fidelity.fidelity import RULES
+from penstock.analyse.fidelity.validity import DEGRADED, graded
+from penstock.analyse.findings.estimability import size_sentence
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
+from penstock.campaign.evidence.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.campaign.frozen import read_campaign
 from penstock.campaign.left_out import left_out, without
-from penstock.campaign.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
@@ -36,8 +36,8 @@ from penstock.text import counted, wrapped
 from penstock.workload.responses import measure
 
 if TYPE_CHECKING:
-    from penstock.analyse.answer import Answer
-    from penstock.analyse.finding import Finding
+    from penstock.analyse.findings.answer import Answer
+    from penstock.analyse.findings.finding import Finding
     from penstock.analyse.outcome import Outcome
 
 
@@ -253,11 +253,11 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
 
 
 def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str]) -> None:
-    from penstock.analyse.effects import effects
-    from penstock.analyse.fit import fitted, usable
-    from penstock.analyse.polynomials import trends
-    from penstock.analyse.residuals import residual_table
-    from penstock.analyse.scale import usual_scale
+    from penstock.analyse.statistics.effects import effects
+    from penstock.analyse.statistics.fit import fitted, usable
+    from penstock.analyse.statistics.residuals import residual_table
+    from penstock.analyse.statistics.scale import usual_scale
+    from penstock.analyse.surface.polynomials import trends
 
     path = result.out / "effects.parquet"
     path.unlink(missing_ok=True)
@@ -294,7 +294,7 @@ def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
 
 
 def _surface(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.optimum import tables, wanted
+    from penstock.analyse.surface.optimum import tables, wanted
 
     found = tables(outcome) if wanted(outcome) and result.valid_runs else None
     _write_frame(result.out, "surface", [found[0]] if found and len(found[0]) else [])
@@ -304,13 +304,13 @@ def _surface(result: Analysis, outcome: Outcome) -> None:
 
 
 def _means(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.means import means_table
+    from penstock.analyse.treatments.means import means_table
 
     write_parquet(result.out / "means.parquet", means_table(outcome))
 
 
 def _ledger(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.ledger import ledger
+    from penstock.analyse.sequential.ledger import ledger
 
     path = result.out / "ledger.parquet"
     path.unlink(missing_ok=True)
@@ -341,9 +341,9 @@ def _predictions(result: Analysis, study: Study) -> None:
 
 
 def _findings(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.answer import answer
-    from penstock.analyse.answer_plot import plot_lines, table_lines
-    from penstock.analyse.findings import write_findings
+    from penstock.analyse.findings.answer import answer
+    from penstock.analyse.findings.answer_plot import plot_lines, table_lines
+    from penstock.analyse.findings.findings import write_findings
 
     result.findings, result.outcome = write_findings(outcome), outcome
     result.conclusion = answer(outcome, result.findings)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.analyse.aliased import Open
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.aliased import Open
 from penstock.archive.runs import bundles
 from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.campaign.frozen import read_campaign

@@ -15,13 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from penstock.analyse.timeouts import time_out_warnings
+from penstock.analyse.fidelity.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts
-from penstock.campaign import work_directory
 from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
-from penstock.campaign.disk_space import forecast
+from penstock.campaign.evidence.interrupted import interrupted_attempts
 from penstock.campaign.executor import HostExecutor
 from penstock.campaign.frozen import (
     Campaign,
@@ -31,10 +30,11 @@ from penstock.campaign.frozen import (
     freeze,
     read_campaign,
 )
-from penstock.campaign.interrupted import interrupted_attempts
 from penstock.campaign.limits import Used
-from penstock.campaign.plain_directories import refuse_unusable
-from penstock.campaign.prepared import PreparedData
+from penstock.campaign.places import work_directory
+from penstock.campaign.places.plain_directories import refuse_unusable
+from penstock.campaign.preparation.disk_space import forecast
+from penstock.campaign.preparation.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
 from penstock.campaign.speed import (
     profiles_of,
@@ -49,9 +49,9 @@ from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.cluster.wire import to_json
 from penstock.emulate.disks.measure_floor import host_floor
 from penstock.errors import BadInput, PenstockError
-from penstock.host.announce import Announcement
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.spec.guest import GuestSpec
 from penstock.spec.study import Retry, Study
 from penstock.state import state_dir

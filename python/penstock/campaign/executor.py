@@ -11,9 +11,11 @@ from typing import Any
 
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.runs import set_aside
-from penstock.campaign import disk_space, manifest, run_alerts
-from penstock.campaign.attempt_work import AttemptWork
-from penstock.campaign.collect import (
+from penstock.campaign import manifest
+from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.evidence import run_alerts
+from penstock.campaign.evidence.attempt_work import AttemptWork
+from penstock.campaign.evidence.collect import (
     grade,
     judgement_of,
     less_delayed,
@@ -21,22 +23,22 @@ from penstock.campaign.collect import (
     responses_of,
     write_tables,
 )
-from penstock.campaign.conductor import Attempt, Outcome
-from penstock.campaign.device_state import discard
-from penstock.campaign.hooks import hook_fault, run_hooks
-from penstock.campaign.interrupted import note_begun, note_done, note_interrupted
+from penstock.campaign.evidence.interrupted import note_begun, note_done, note_interrupted
+from penstock.campaign.evidence.observation import RunObservation
 from penstock.campaign.manifest import draw_seed
-from penstock.campaign.observation import RunObservation
-from penstock.campaign.preparation import Preparation, own
-from penstock.campaign.settle import settle_caches, sync_file_systems, undrained
-from penstock.campaign.stages import Stages
-from penstock.campaign.undo_hook import UndoHook
+from penstock.campaign.places.stages import Stages
+from penstock.campaign.preparation import disk_space
+from penstock.campaign.preparation.device_state import discard
+from penstock.campaign.preparation.hooks import hook_fault, run_hooks
+from penstock.campaign.preparation.preparation import Preparation, own
+from penstock.campaign.preparation.settle import settle_caches, sync_file_systems, undrained
+from penstock.campaign.preparation.undo_hook import UndoHook
 from penstock.design.changes import Changes, Step
 from penstock.design.planned import PlannedRun
-from penstock.host.announce import Announcement
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.facts import host_facts
-from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.probe.facts import host_facts
 from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
 from penstock.state import passable_runtime_dir, runtime_dir

@@ -13,7 +13,7 @@ from penstock.spec.study import Limits
 from penstock.writing import whole_file
 
 if TYPE_CHECKING:
-    from penstock.host.meter import Meter
+    from penstock.host.probe.meter import Meter
 
 FILE = "used.json"
 
@@ -36,7 +36,9 @@ class Used:
         """What earlier conductors left in `out`. BadInput for a limit of energy without a counter."""
         used = cls(out, limits)
         if limits.energy_j is not None:
-            from penstock.host.meter import find_meter  # statistics take half a second to import
+            from penstock.host.probe.meter import (
+                find_meter,  # statistics take half a second to import
+            )
 
             meter, missing = find_meter()
             if meter is None or not meter.counters:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.campaign.attempt_work import AttemptWork
 from penstock.campaign.conductor import Attempt
-from penstock.campaign.judgement import Judgement
+from penstock.campaign.evidence.attempt_work import AttemptWork
+from penstock.campaign.evidence.judgement import Judgement
 from penstock.design.planned import PlannedRun
-from penstock.host.launch import Finished
+from penstock.host.processes.launch import Finished
 from penstock.spec.study import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 from penstock.workload.measured import Measured

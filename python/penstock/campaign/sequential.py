@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from penstock.analyse.adaptive import next_stage
+from penstock.analyse.sequential.adaptive import next_stage
 from penstock.campaign.analysis import analyse, frozen_study
 from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.design.stages import Stage

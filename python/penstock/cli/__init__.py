@@ -233,7 +233,9 @@ def _main() -> NoReturn:
 
 def _must_be_closed() -> None:
     """Raises PenstockError for entries of the undo journal that could not be closed."""
-    journal = sys.modules.get("penstock.host.journal")  # a verb that changes no host does without
+    journal = sys.modules.get(
+        "penstock.host.journal.journal"
+    )  # a verb that changes no host does without
     left = journal.unclosed() if journal is not None else None
     if left is not None:
         raise left

@@ -14,7 +14,7 @@ from penstock.errors import BadInput
 from penstock.terminal import say
 
 if TYPE_CHECKING:
-    from penstock.analyse.finding import Finding
+    from penstock.analyse.findings.finding import Finding
 
 
 def command(
@@ -128,8 +128,8 @@ def command(
 
 
 def _predict(out: Path, settings: list[str], as_json: bool) -> None:
-    from penstock.analyse.optimum import parse_at, prediction_lines, predictions_at
     from penstock.analyse.outcome import Outcome
+    from penstock.analyse.surface.optimum import parse_at, prediction_lines, predictions_at
 
     asked = [parse_at(text) for text in settings]
     outcome = Outcome.read(out)
@@ -145,8 +145,8 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
 
 
 def _fraction(out: Path, said: list[str], top: int, as_json: bool) -> None:
-    from penstock.analyse.fraction_cost import fraction_costs, fraction_lines
     from penstock.analyse.outcome import Outcome
+    from penstock.analyse.sequential.fraction_cost import fraction_costs, fraction_lines
 
     found = fraction_costs(Outcome.read(out), said, top)
     if as_json:
@@ -157,8 +157,8 @@ def _fraction(out: Path, said: list[str], top: int, as_json: bool) -> None:
 
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
-    from penstock.analyse.traced_run import TracedRun
-    from penstock.archive.verdicts import verdicts_of
+    from penstock.analyse.traces.traced_run import TracedRun
+    from penstock.archive.traces.verdicts import verdicts_of
     from penstock.errors import printable
     from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
     from penstock.text import basis_text

@@ -11,7 +11,7 @@ import typer
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.analyse.oracle import Judged
+    from penstock.analyse.conformity.oracle import Judged
     from penstock.spec.expected import Expectation
 
 _WIDTH = 100
@@ -50,11 +50,11 @@ def command(
 
     Exit status 3 unless every row is OK.
     """
-    from penstock.analyse.blame import blamed, causes
-    from penstock.analyse.expectation import RUN
-    from penstock.analyse.measured_rows import read_measured
-    from penstock.analyse.oracle import OK, judge_all
-    from penstock.analyse.what_if import what_if
+    from penstock.analyse.conformity.expectation import RUN
+    from penstock.analyse.conformity.measured_rows import read_measured
+    from penstock.analyse.conformity.oracle import OK, judge_all
+    from penstock.analyse.conformity.what_if import what_if
+    from penstock.analyse.findings.blame import blamed, causes
     from penstock.report.check import document, gain_lines, lines
     from penstock.report.junit import junit_xml
     from penstock.writing import check_target, write_whole
@@ -80,8 +80,8 @@ def command(
 
 def _expectation(path: Path, tolerance: float | None, trials: int | None) -> Expectation:
     """Of a table or a study's results what was measured there, else what the file says."""
-    from penstock.analyse.expectation import load_expectation
-    from penstock.analyse.measured_rows import expected_of, read_measured
+    from penstock.analyse.conformity.expectation import load_expectation
+    from penstock.analyse.conformity.measured_rows import expected_of, read_measured
     from penstock.archive.selection import is_study
     from penstock.spec.expected import TOLERANCE, TRIALS
 

@@ -11,7 +11,7 @@ import typer
 from penstock.cli._options import JSON
 
 if TYPE_CHECKING:
-    from penstock.analyse.compared import Compared, Gate, Judged
+    from penstock.analyse.treatments.compared import Compared, Gate, Judged
 
 _SHOWN = 60
 
@@ -63,8 +63,8 @@ def command(
     from penstock.observe.monitor.named import is_experiment
 
     if fail_on and len(named) == 2 and not any(is_experiment(n) for n in named):
-        from penstock.analyse.compared import Gate
-        from penstock.analyse.trace_gates import is_of_traces
+        from penstock.analyse.traces.trace_gates import is_of_traces
+        from penstock.analyse.treatments.compared import Gate
 
         gates = [Gate.of(text) for text in fail_on]
         if any(is_of_traces(gate) for gate in gates):
@@ -86,7 +86,7 @@ def command(
 
 def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
     from penstock.analyse.outcome import Outcome
-    from penstock.analyse.rankings import compare_rankings, ranking_lines
+    from penstock.analyse.treatments.rankings import compare_rankings, ranking_lines
     from penstock.errors import printable
 
     found = compare_rankings(Outcome.read(a), Outcome.read(b), top)
@@ -98,8 +98,8 @@ def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
 
 
 def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
-    from penstock.analyse.replicates import compare_replicates
-    from penstock.analyse.trace_compare import Run, compare_runs
+    from penstock.analyse.traces.trace_compare import Run, compare_runs
+    from penstock.analyse.treatments.replicates import compare_replicates
     from penstock.archive.completeness import check_complete, reading
     from penstock.archive.selection import select
     from penstock.observe.trace.replay import distance_of
@@ -132,9 +132,9 @@ def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
 
 def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) -> None:
     """Two traces with gates on their input and output; other gates are judged as for runs."""
-    from penstock.analyse.compared import compared, judge
-    from penstock.analyse.trace_compare import Run, compare_runs
-    from penstock.analyse.trace_gates import is_of_traces, judge_traces
+    from penstock.analyse.traces.trace_compare import Run, compare_runs
+    from penstock.analyse.traces.trace_gates import is_of_traces, judge_traces
+    from penstock.analyse.treatments.compared import compared, judge
     from penstock.archive.completeness import reading
     from penstock.archive.selection import select
     from penstock.errors import BadInput
@@ -180,7 +180,7 @@ def _phases(
 ) -> None:
     from dataclasses import replace
 
-    from penstock.analyse.compared import Gate, compared, judge
+    from penstock.analyse.treatments.compared import Gate, compared, judge
     from penstock.observe.monitor.named import selected
 
     gates = [Gate.of(text) for text in fail_on]

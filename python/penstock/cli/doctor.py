@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.emulate.disks.floor import HostFloor
-    from penstock.host.probe import Feature
+    from penstock.host.probe.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
 #: what a user comes for, and the features of which it needs all (of those with a `|`, one)
@@ -37,9 +37,9 @@ def command(
 ) -> None:
     """What this host can do, its honest floors, and what to do about the rest."""
     from penstock.emulate.disks.measure_floor import host_floor
-    from penstock.host.facts import host_facts
-    from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
-    from penstock.host.probe import probe_host
+    from penstock.host.nodes.isolation import DOES_NOT_ISOLATE, ISOLATES
+    from penstock.host.probe.facts import host_facts
+    from penstock.host.probe.probe import probe_host
 
     features = probe_host()
     floor: HostFloor | None = None

@@ -47,7 +47,7 @@ def command(
     A .tar.zst holds everything, with a README, schemas, sums, CSV beside Parquet, and RO-Crate metadata; the
     same runs give the same bytes. `penstock import` takes it in again.
     """
-    from penstock.archive.share import SUFFIX
+    from penstock.archive.sharing.share import SUFFIX
     from penstock.errors import BadInput
 
     if form.endswith(SUFFIX):
@@ -69,8 +69,8 @@ def command(
     if form in ("csv", "openmetrics"):
         _series(named, form, output, axis, as_json)
         return
-    from penstock.archive import trace_export
     from penstock.archive.completeness import reading
+    from penstock.archive.traces import trace_export
 
     limit = part_bytes or trace_export.PART_BYTES
     with reading(Path(named)) as (trace,):
@@ -86,7 +86,7 @@ def command(
 
 
 def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
-    from penstock.archive.share import pack
+    from penstock.archive.sharing.share import pack
     from penstock.observe.monitor.named import selected
 
     made = pack(selected(named), target, license=license)

@@ -49,7 +49,7 @@ def command(
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
-    from penstock.archive.share import is_packed, unpack
+    from penstock.archive.sharing.share import is_packed, unpack
     from penstock.errors import BadInput
     from penstock.workload.metrics import reader_of
 

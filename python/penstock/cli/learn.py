@@ -65,7 +65,7 @@ def command(
 
             found = retrained(found, chosen=model, depth=depth, leaves=leaves)
     else:
-        from penstock.campaign import learn
+        from penstock.campaign.measurements import learn
         from penstock.predict.blackbox import space as spaces
 
         if place.exists() and not place.is_dir():

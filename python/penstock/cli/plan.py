@@ -73,7 +73,7 @@ def command(
         return
     if study is None:
         raise BadInput("found no STUDY; expected a study file, --augment OUT or --suggest")
-    from penstock.analyse.timeouts import time_out_warnings
+    from penstock.analyse.fidelity.timeouts import time_out_warnings
     from penstock.campaign.speed import as_planned, speeds_of, what_run_says
     from penstock.design.changes import sequence
     from penstock.design.plan import make_plan
@@ -117,7 +117,7 @@ def command(
 
 
 def _identical(study: Study, plan: Plan, studies: int, as_json: bool) -> None:
-    from penstock.analyse.identical import identical, identical_lines
+    from penstock.analyse.sequential.identical import identical, identical_lines
 
     found = identical(study, plan, studies)
     print(json.dumps(found.to_json()) if as_json else "\n".join(identical_lines(found)))
@@ -125,7 +125,7 @@ def _identical(study: Study, plan: Plan, studies: int, as_json: bool) -> None:
 
 
 def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:
-    from penstock.analyse.predicted_rank import predictions_of, rank_lines, ranked
+    from penstock.analyse.sequential.predicted_rank import predictions_of, rank_lines, ranked
 
     found = ranked(plan, response, predictions_of(path))
     if as_json:
@@ -136,7 +136,7 @@ def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:
 
 
 def _augment(out: Path, response: str | None, most: int | None, as_json: bool) -> None:
-    from penstock.analyse.augment_text import augment_json, augment_text
+    from penstock.analyse.sequential.augment_text import augment_json, augment_text
     from penstock.campaign.augment import opened
 
     found = opened(out, response, most)
@@ -148,7 +148,7 @@ def _augment(out: Path, response: str | None, most: int | None, as_json: bool) -
 
 
 def _suggest(study: Path | None, as_json: bool) -> None:
-    from penstock.campaign.suggest import suggest_text, suggestions
+    from penstock.campaign.measurements.suggest import suggest_text, suggestions
     from penstock.study.load import load_study
 
     known = [f.name for f in load_study(study).factors] if study is not None else []

@@ -52,7 +52,7 @@ def import_platform(
     With --from it is the platform that another program's FILE describes; what of that has no counterpart
     is named, and refused without --leave-out.
     """
-    from penstock.campaign.import_platform import import_host
+    from penstock.campaign.measurements.import_platform import import_host
 
     base = _target(output, force)
     if foreign is not None:

@@ -17,7 +17,7 @@ from penstock.plugins import FIGURE_KINDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.archive.series import Recorded
+    from penstock.archive.series.series import Recorded
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _of_series(
     # what is across is not to be chosen as well
     recorded = recorded.chosen([*globs, *across_too])
     if asked.step is not None or asked.value is not None:
-        from penstock.archive.grid import on_grid
+        from penstock.archive.series.grid import on_grid
 
         recorded = on_grid(recorded, asked.step, asked.value or "nearest")
     if (
@@ -235,7 +235,7 @@ def _derived(recorded: Recorded, said: list[str]) -> Recorded:
     """With series computed from those that are there, each of which the next may use."""
     from dataclasses import replace
 
-    from penstock.archive.expression import derived, split
+    from penstock.archive.series.expression import derived, split
 
     for one in said:
         name, expression = split(one)
@@ -246,7 +246,7 @@ def _derived(recorded: Recorded, said: list[str]) -> Recorded:
 
 def _across(x: str, recorded: Recorded) -> str:
     """The series that is across, by a name that the figure's data has; empty where `x` is none."""
-    from penstock.archive.series import takes
+    from penstock.archive.series.series import takes
 
     found = [s for s in recorded.series if takes(x, s)]
     names = {s.name for s in found}
@@ -290,7 +290,7 @@ def _read(
 ) -> Recorded:
     from dataclasses import replace
 
-    from penstock.archive import read_series, series_tables
+    from penstock.archive.series import read_series, series_tables
     from penstock.errors import BadInput
     from penstock.observe.monitor.named import selected
 
@@ -391,7 +391,7 @@ def _of_study(
 def _of_trace(
     traces: list[Path], kind: str, width: float, file: str | None, extension: str
 ) -> bytes:
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report import render
     from penstock.report.trace.plots import plot
 
@@ -401,7 +401,7 @@ def _of_trace(
 
 
 def _in_terminal(out: Path, file: str | None) -> None:
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.console import Console
     from penstock.errors import BadInput
     from penstock.report.style import NotDrawn

@@ -87,7 +87,7 @@ def command(
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
     from penstock.campaign.campaign import run_loaded
-    from penstock.campaign.measure_profile import FULL, QUICK, profile_study
+    from penstock.campaign.measurements.measure_profile import FULL, QUICK, profile_study
 
     study = profile_study(directory, QUICK if quick else FULL)
     with _place(None if file is not None else output) as out:
@@ -193,7 +193,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
 
 def _fitted(result: CampaignResult, name: str) -> Fit:
     """The fit to the valid runs; its source says what was left out, how well it fits, and what it misses."""
-    from penstock.campaign.measure_profile import measurements
+    from penstock.campaign.measurements.measure_profile import measurements
     from penstock.profile.advice import JudgedCell, not_to_be_used, verdict
     from penstock.profile.fit import fit_profile
 
@@ -236,8 +236,8 @@ def _place(asked: Path | None) -> Iterator[Path]:
         yield asked
         return
     from penstock.archive.catalogue import open_index
-    from penstock.host.directories import make_directory, remove_directory
-    from penstock.host.journal import Journal, new_token
+    from penstock.host.journal.directories import make_directory, remove_directory
+    from penstock.host.journal.journal import Journal, new_token
     from penstock.state import state_dir
 
     journal = Journal()

@@ -42,7 +42,7 @@ def command(
 
 
 def _of_trace(bundle: Path, as_json: bool) -> Path:
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
     from penstock.workload.check import printable
 
@@ -60,8 +60,8 @@ def _of_trace(bundle: Path, as_json: bool) -> Path:
 
 
 def _of_study(out: Path, as_json: bool) -> Path:
-    from penstock.analyse.answer import answer
-    from penstock.analyse.findings import findings
+    from penstock.analyse.findings.answer import answer
+    from penstock.analyse.findings.findings import findings
     from penstock.analyse.outcome import Outcome
     from penstock.report.html import write_report
 

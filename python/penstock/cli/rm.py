@@ -21,8 +21,8 @@ def command(
 ) -> None:
     """Removes a study or runs of it: what penstock wrote, nothing else."""
     from penstock.archive.catalogue import Catalogue, campaign_of, open_index
-    from penstock.archive.removal import remove, runs_removal, study_removal
-    from penstock.host.mounts import mounts_below
+    from penstock.archive.sharing.removal import remove, runs_removal, study_removal
+    from penstock.host.storage.mounts import mounts_below
 
     with open_index() as catalogue:
         directory = Path(study).resolve()

@@ -93,7 +93,7 @@ def _numbers(found: object) -> dict[str, object]:
 
 def _rows(found: object) -> list[tuple[str, ...]]:
     from penstock.campaign.seeding.seed import Seeded
-    from penstock.host.loopback import interval
+    from penstock.host.network.loopback import interval
 
     assert isinstance(found, Seeded)
     rows, seen = [], found.measured

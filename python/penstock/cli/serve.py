@@ -67,7 +67,7 @@ def command(
     import uvicorn
 
     from penstock.errors import BadInput
-    from penstock.host.servers import LocalServer, announced
+    from penstock.host.processes.servers import LocalServer, announced
     from penstock.observe.monitor.collectors.listening import most_connections
     from penstock.observe.monitor.targets import Targets, read_targets
     from penstock.serve.api.token import made, new_token

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.analyse.finding import SEVERITIES
+from penstock.analyse.findings.finding import SEVERITIES
 from penstock.cli import _failure
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
@@ -260,7 +260,7 @@ def _by_log(
     words: list[str], mount: Path | None, output: Path | None, exact: bool, as_json: bool
 ) -> int:
     """Traces a command by the log of the disk at `mount`, prints the result; gives its exit status."""
-    from penstock.campaign.trace_disk import trace_on_disk
+    from penstock.campaign.evidence.trace_disk import trace_on_disk
     from penstock.observe.trace.foreign.summary import as_document, show
 
     if mount is None:

@@ -30,8 +30,8 @@ def command(
     Only what penstock itself made, and only where the command that made it is dead. What a study's hooks
     changed is put right by its own `undo`.
     """
-    from penstock.host.journal import Journal
-    from penstock.host.undo import forget, undo
+    from penstock.host.journal.journal import Journal
+    from penstock.host.journal.undo import forget, undo
 
     journal = Journal()
     done = [forget(journal, forgotten)] if forgotten else undo(journal, everything=everything)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.host.cgroup import RunCgroup
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.journal import Journal
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, partial_path, read_accesses
 from penstock.errors import BadInput, PenstockError
-from penstock.host.clocks import clock_row
-from penstock.host.directories import marker
-from penstock.host.journal import Journal, new_token
+from penstock.host.journal.directories import marker
+from penstock.host.journal.journal import Journal, new_token
+from penstock.host.probe.clocks import clock_row
 from penstock.observe.observer import Observer, Watched, followed, told_to_command
 from penstock.plugins import OBSERVERS
 

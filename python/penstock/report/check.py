@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from penstock.analyse.blame import FOUND, Step, causes
-from penstock.analyse.oracle import OK, VERDICTS, Judged, amount
-from penstock.analyse.what_if import Gain
+from penstock.analyse.conformity.oracle import OK, VERDICTS, Judged, amount
+from penstock.analyse.conformity.what_if import Gain
+from penstock.analyse.findings.blame import FOUND, Step, causes
 from penstock.spec.expected import Expectation
 from penstock.text import counted
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.analyse.answer import MOST_POINTS, NEXT_STEP, Answer
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
+from penstock.analyse.findings.finding import Finding
 from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.recommend import Recommendation

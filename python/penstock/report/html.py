@@ -6,9 +6,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from penstock.analyse.answer import answer
-from penstock.analyse.finding import Finding
-from penstock.analyse.findings import write_findings
+from penstock.analyse.findings.answer import answer
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.findings import write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import methods, sections
@@ -87,7 +87,7 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
 
 def trace_pages(outcome: Outcome) -> list[str]:
     """Runs whose traces are shown, each given a page of its own in its bundle."""
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
     made = []

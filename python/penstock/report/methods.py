@@ -6,12 +6,12 @@ import math
 
 import pandas as pd
 
-from penstock.analyse.assumptions import scale_of_effects
-from penstock.analyse.effect_table import REML
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
-from penstock.analyse.significance import LENTH, LEVEL, is_sure
+from penstock.analyse.statistics.effect_table import REML
+from penstock.analyse.statistics.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.statistics.significance import LENTH, LEVEL, is_sure
+from penstock.analyse.treatments.means import ranking
 from penstock.design.power import beyond
 from penstock.text import listed, quantity, term_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.analyse.findings.straggler import straggler_runs
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.straggler import straggler_runs
 from penstock.spec import describe
 from penstock.text import duration, times
 

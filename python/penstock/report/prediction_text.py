@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.analyse.answer import MOST_POINTS, NEXT_STEP, Answer
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
+from penstock.analyse.findings.finding import Finding
 from penstock.predict import quantities
 from penstock.predict.prediction import LATENCY, Prediction
 from penstock.text import counted, shortened

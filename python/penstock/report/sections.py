@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
-from penstock.analyse.finding import SEVERITIES, Finding
-from penstock.analyse.fraction import half_against_full
-from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
+from penstock.analyse.findings.finding import SEVERITIES, Finding
+from penstock.analyse.findings.question import is_screening, kind
+from penstock.analyse.findings.screening import Screened, effect_columns, screened
+from penstock.analyse.findings.study_findings import (
+    LEAST_JUDGED,
+    agreement,
+    assumed,
+    observer_receipts,
+)
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.question import is_screening, kind
-from penstock.analyse.scale import LINEAR
-from penstock.analyse.screening import Screened, effect_columns, screened
-from penstock.analyse.significance import is_sure
-from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
+from penstock.analyse.sequential.fraction import half_against_full
+from penstock.analyse.statistics.scale import LINEAR
+from penstock.analyse.statistics.significance import is_sure
+from penstock.analyse.treatments.costs import NO_COST, FactorCost, factor_cost, focal_factor
+from penstock.analyse.treatments.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 from penstock.study.disk_speeds import scale_of

@@ -139,7 +139,7 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                # by which who asks compares clocks (host/clock_offset.py)
+                # by which who asks compares clocks (host/probe/clock_offset.py)
                 headers["X-Penstock-Time"] = str(time.time_ns())
             await send(message)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.columns import AROUND, KIND_MASK, batches
 from penstock.report.trace.gather import Totals
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.completeness import check_manifest, reading
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput

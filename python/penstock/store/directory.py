@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
-from penstock.host.namespaces import bind_into
+from penstock.host.nodes.namespaces import bind_into
 from penstock.spec.store import PARAMETERS, Extent, Support, emulated, refused
 from penstock.store.engine import Site
 

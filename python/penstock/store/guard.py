@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import members
-from penstock.host.processes import start_ticks
+from penstock.host.cgroups.cgroup import members
+from penstock.host.processes.processes import start_ticks
 from penstock.store.store import Store
 
 _LOOK_EVERY_S = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 
-from penstock.host.spawner import PATH
+from penstock.host.nodes.spawner import PATH
 
 
 def missing(programs: Iterable[str], packages: str) -> str:

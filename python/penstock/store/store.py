@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode, incomplete, registered
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.node_group import NodeGroup
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes.node_group import NodeGroup
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused

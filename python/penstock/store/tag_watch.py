@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
-from penstock.host.opens import Held, HeldOpens
+from penstock.host.storage.opens import Held, HeldOpens
 from penstock.spec.store import Roles, StoreSpec, refused
 from penstock.store.lock import changing
 from penstock.store.tags import Tagged, own, untaken

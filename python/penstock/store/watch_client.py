@@ -6,12 +6,12 @@ import contextlib
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.daemon import (
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import (
     connect,
     start_daemon,
     stop_entirely,
 )
-from penstock.host.journal import Journal
 
 #: what runs in the process
 _PROCESS = "penstock.store.watching"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.control import answering, listen, usual_answer
-from penstock.host.daemon import (
+from penstock.host.processes.control import answering, listen, usual_answer
+from penstock.host.processes.daemon import (
     leave_no_trace,
     run_daemon,
     say_ready,

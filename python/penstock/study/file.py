@@ -467,7 +467,7 @@ def _in_a_text(kind: str) -> Any:
 
 
 def _expression(text: str) -> str:
-    from penstock.archive.expression import fault_of
+    from penstock.archive.series.expression import fault_of
 
     if fault := fault_of(text):
         raise expect(f"an expression of series; {fault}")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.archive.completeness import TAKEN
-from penstock.archive.expression import evaluated
-from penstock.archive.series import Array, Recorded, Series
+from penstock.archive.series.expression import evaluated
+from penstock.archive.series.series import Array, Recorded, Series
 from penstock.errors import PenstockError, printable
 from penstock.spec.study import ResponseSource
 from penstock.spec.units import convert

@@ -17,7 +17,7 @@ from penstock.workload.measured import IncompleteError, Measured, Report
 from penstock.workload.parsers import parser
 
 if TYPE_CHECKING:
-    from penstock.archive.series import Recorded
+    from penstock.archive.series.series import Recorded
 
 
 def measure(
@@ -58,7 +58,7 @@ class _Left:
         """Its series, read once, and the verdict on the run."""
         # pandas takes half a second to load, and most studies have no such response
         from penstock.archive.completeness import verdict_of_run
-        from penstock.archive.read_series import of_bundle
+        from penstock.archive.series.read_series import of_bundle
 
         if self.bundle is None:
             raise PenstockError("found nothing recorded; expected a run's series")

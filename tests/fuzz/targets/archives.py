@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.expression import derived
 from penstock.archive.selection import select
-from penstock.archive.series import Recorded, Series
-from penstock.archive.series_tables import of_csv
-from penstock.archive.share import pack, unpack
+from penstock.archive.series.expression import derived
+from penstock.archive.series.series import Recorded, Series
+from penstock.archive.series.series_tables import of_csv
+from penstock.archive.sharing.share import pack, unpack
 from penstock.errors import BadInput
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Feed, Target, plain

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.analyse.blame import blamed
-from penstock.analyse.expectation import expectation_of
-from penstock.analyse.measured_rows import read_measured
-from penstock.analyse.oracle import judge_all
+from penstock.analyse.conformity.expectation import expectation_of
+from penstock.analyse.conformity.measured_rows import read_measured
+from penstock.analyse.conformity.oracle import judge_all
+from penstock.analyse.findings.blame import blamed
 from penstock.errors import BadInput
 from penstock.report.check import document
 from tests.fuzz import mutate as of

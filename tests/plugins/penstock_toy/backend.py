@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.analyse.fidelity import Certificate
+from penstock.analyse.fidelity.fidelity import Certificate
 from penstock.emulate.backends.base import Applied, Cause, Owner, Place
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Entry, Journal, Values
-from penstock.host.mounts import mounts_at, unmount
+from penstock.host.journal.journal import Entry, Journal, Values
+from penstock.host.storage.mounts import mounts_at, unmount
 from penstock.spec.cluster import DiskSpec, Limits
 
 _MS_BIND = 4096

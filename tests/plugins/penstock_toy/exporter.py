@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.archive.trace_tables import TraceTables
+from penstock.archive.traces.trace_tables import TraceTables
 
 
 def export(rows: TraceTables, target: Path, part_bytes: int) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.analyse.finding import Finding
+from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 
 
 def toy(run: TracedRun) -> Iterator[Finding]:

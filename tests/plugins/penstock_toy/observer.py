@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.observer import Seen, Watched
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.host.journal import Journal
-from penstock.host.spawner import Birth, Spawner
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes.spawner import Birth, Spawner
 
 
 class ToyRuntime:

@@ -32,13 +32,13 @@ from penstock.campaign.conductor import (
     rounds,
     still_to_make,
 )
+from penstock.campaign.evidence.interrupted import note_interrupted
 from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
 from penstock.campaign.hosts.tls import Authority, security
-from penstock.campaign.interrupted import note_interrupted
 from penstock.design.planned import PlannedRun
 from penstock.errors import PenstockError
-from penstock.host.clock_offset import Exchange, Offset, offset_of
-from penstock.host.launch import last_line
+from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
+from penstock.host.processes.launch import last_line
 from penstock.predict.explore.cluster import NO_PAGES
 from penstock.spec.study import Hosts, Worker
 

@@ -15,10 +15,10 @@ from penstock.campaign.conductor import Attempt, Outcome, make_one
 from penstock.campaign.executor import HostExecutor
 from penstock.design.planned import PlannedRun
 from penstock.errors import BadInput, PenstockError
-from penstock.host.announce import Announcement
-from penstock.host.clocks import clock_row
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.probe.clocks import clock_row
 from penstock.state import state_dir
 from penstock.study.load import read_study
 from penstock.study.resolve import resolved_treatments

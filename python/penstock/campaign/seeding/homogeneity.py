@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 from penstock.campaign.seeding.probes import DISK, NETWORK, ask, serving
 from penstock.emulate.cluster.cluster import Cluster, Progress, RunningNode
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.spec.cluster import ClusterSpec

@@ -15,8 +15,8 @@ from penstock.campaign.seeding.deploy import CONTROL, FRAME, seeding_platform
 from penstock.campaign.seeding.homogeneity import Homogeneity, homogeneity
 from penstock.campaign.seeding.trials import NARROW, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
-from penstock.host.loopback import Measured as Interval
-from penstock.host.loopback import interval
+from penstock.host.network.loopback import Measured as Interval
+from penstock.host.network.loopback import interval
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify

@@ -13,9 +13,9 @@ from penstock.campaign.seeding.probes import NETWORK, ask, serving
 from penstock.campaign.workflow.execute import Executed, execute
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.host.busy import busy_share, busy_ticks
-from penstock.host.loopback import Measured as Interval
-from penstock.host.loopback import interval
+from penstock.host.cgroups.busy import busy_share, busy_ticks
+from penstock.host.network.loopback import Measured as Interval
+from penstock.host.network.loopback import interval
 from penstock.predict.queue_network.identify import Measured
 from penstock.store.store import Store
 from penstock.workload.task import File, Hints, Operation, Task

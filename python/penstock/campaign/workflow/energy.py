@@ -18,7 +18,7 @@ from typing import Any
 from penstock.campaign.workflow.execute import Executed
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
-from penstock.host.meter import find_meter
+from penstock.host.probe.meter import find_meter
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.energy import Energy, run_energy
 from penstock.spec.cluster import ClusterSpec

@@ -24,7 +24,7 @@ from penstock.campaign.workflow.hints import tags_of
 from penstock.campaign.workflow.schedule import Scheduler
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import BadInput, PenstockError
-from penstock.host.residency import drop_file_cache
+from penstock.host.storage.residency import drop_file_cache
 from penstock.spec.store import Extent, refused
 from penstock.store.guard import watched_servers
 from penstock.store.hints import attribute

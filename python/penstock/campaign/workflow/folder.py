@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from penstock.errors import BadInput
-from penstock.host.journal import new_token
-from penstock.host.processes import Identity
+from penstock.host.journal.journal import new_token
+from penstock.host.processes.processes import Identity
 from penstock.store.store import Store
 from penstock.writing import write_whole
 

@@ -74,10 +74,10 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
 
     Sentences; none where nothing differs. Two runs at least.
     """
-    from penstock.analyse.blame import blamed, causes
-    from penstock.analyse.expectation import MAKESPAN, expectation_of
-    from penstock.analyse.measured_rows import measured_of
-    from penstock.analyse.oracle import SLOW, TOO_FAST, amount, judge_all
+    from penstock.analyse.conformity.expectation import MAKESPAN, expectation_of
+    from penstock.analyse.conformity.measured_rows import measured_of
+    from penstock.analyse.conformity.oracle import SLOW, TOO_FAST, amount, judge_all
+    from penstock.analyse.findings.blame import blamed, causes
 
     raw = json.dumps(prediction.to_dict()).encode()
     expected = expectation_of(raw, Path("the prediction"), None, 2)

@@ -155,7 +155,7 @@ def derive(
     EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
     ratio, join, moving_mean, abs, quantile.
     """
-    from penstock.archive.expression import split
+    from penstock.archive.series.expression import split
     from penstock.observe.monitor.derived import derive as kept
     from penstock.observe.monitor.named import selected
 

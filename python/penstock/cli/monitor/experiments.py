@@ -96,8 +96,8 @@ def mark(
 
 def _called_ns(server: str | None) -> int | None:
     """When this command was called, for a store of this host; None where the clock of another counts."""
-    from penstock.host.processes import called_ns
-    from penstock.host.servers import server_at
+    from penstock.host.processes.processes import called_ns
+    from penstock.host.processes.servers import server_at
 
     url = server or os.environ.get("PENSTOCK_SERVER")
     return called_ns() if url is None or server_at(url) is not None else None

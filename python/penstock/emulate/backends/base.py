@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.errors import BadInput
-from penstock.host.journal import Entry, Journal, Values
+from penstock.host.journal.journal import Entry, Journal, Values
 from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.analyse.fidelity import Certificate
+    from penstock.analyse.fidelity.fidelity import Certificate
     from penstock.emulate.disks.recorded import Recorded
     from penstock.emulate.disks.server import DiskServer
 

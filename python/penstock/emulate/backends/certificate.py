@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.analyse.fidelity import Certificate
+    from penstock.analyse.fidelity.fidelity import Certificate
     from penstock.emulate.disks.recorded import Recorded
 
 
@@ -15,7 +15,7 @@ def by_requests(
     recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
 ) -> Certificate | None:
     """By the log of a disk of the model; None where nothing was logged."""
-    from penstock.analyse.fidelity import certificate
+    from penstock.analyse.fidelity.fidelity import certificate
 
     if "device_requests" not in recorded.tables:
         return None
@@ -33,7 +33,7 @@ def by_requests(
 
 def by_counters(recorded: Recorded, utilisation: pa.Table | None) -> Certificate | None:
     """By the kernel's counters of a disk that it throttled; None where none were recorded."""
-    from penstock.analyse.fidelity_counters import fidelity_of_counters
+    from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
 
     if "throttle_counters" not in recorded.tables:
         return None

@@ -13,9 +13,9 @@ from typing import Any
 from penstock.emulate.backends.base import LIMIT_KEYS, limits_dict
 from penstock.emulate.backends.counters import Counts
 from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
-from penstock.host.blockdev import BlockDevice
-from penstock.host.cgroup import Write
-from penstock.host.disk_backends import no_cgroup1
+from penstock.host.cgroups.cgroup import Write
+from penstock.host.storage.blockdev import BlockDevice
+from penstock.host.storage.disk_backends import no_cgroup1
 from penstock.spec.cluster import DiskSpec
 
 NOT_CHARGED = "the blkio hierarchy does not charge write-back to its writer"

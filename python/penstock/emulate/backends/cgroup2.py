@@ -16,10 +16,10 @@ from penstock.emulate.backends.base import Group
 from penstock.emulate.backends.counters import Counts
 from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import BlockDevice
-from penstock.host.cgroup import Write
-from penstock.host.disk_backends import no_cgroup2
-from penstock.host.journal import new_token
+from penstock.host.cgroups.cgroup import Write
+from penstock.host.journal.journal import new_token
+from penstock.host.storage.blockdev import BlockDevice
+from penstock.host.storage.disk_backends import no_cgroup2
 from penstock.spec.cluster import DiskSpec
 
 _KEYS = {

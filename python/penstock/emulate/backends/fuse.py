@@ -22,15 +22,15 @@ from penstock.emulate.backends.base import (
 from penstock.emulate.backends.certificate import by_requests
 from penstock.emulate.disks.server import DiskServer, EmulatedDisk
 from penstock.emulate.failure import Failure
-from penstock.host.disk_backends import no_fuse
-from penstock.host.facts import storage_facts
-from penstock.host.journal import Entry, Values
+from penstock.host.journal.journal import Entry, Values
+from penstock.host.probe.facts import storage_facts
+from penstock.host.storage.disk_backends import no_fuse
 from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.analyse.fidelity import Certificate
+    from penstock.analyse.fidelity.fidelity import Certificate
     from penstock.emulate.disks.recorded import Recorded
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from penstock.emulate.backends.base import Place
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import BlockDevice, device_of
-from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.loop import LoopDevice, attach, detach, holders
-from penstock.host.mounts import mounts_at, unmount
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.storage.blockdev import BlockDevice, device_of
+from penstock.host.storage.loop import LoopDevice, attach, detach, holders
+from penstock.host.storage.mounts import mounts_at, unmount
 from penstock.spec.cluster import DiskSpec
 from penstock.state import runtime_dir
 
@@ -47,7 +47,7 @@ class ImageDisk:
 
     def down(self) -> None:
         """Unmounts it, lazily when files are open, and lets the loop device go."""
-        from penstock.host.undo import put_back
+        from penstock.host.journal.undo import put_back
 
         while self._settings:
             put_back(self._settings.pop(), self.journal)

@@ -10,7 +10,7 @@ from penstock.emulate.backends.base import Backend, Owner, Place, UpDisk
 from penstock.emulate.backends.choice import Choice, choose, missing_here
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.failure import Failure
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.plugins import DISK_BACKENDS
 from penstock.spec.cluster import DiskSpec
 

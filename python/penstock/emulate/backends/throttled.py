@@ -29,17 +29,17 @@ from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_tab
 from penstock.emulate.backends.image import ImageDisk, put_up
 from penstock.emulate.backends.timetable import Timetable
 from penstock.errors import BadInput, PenstockError
-from penstock.host.blockdev import BlockDevice, settings
-from penstock.host.cgroup import Write, altering
-from penstock.host.facts import storage_facts
-from penstock.host.journal import Entry, Values, new_token
-from penstock.host.settings import text_of
+from penstock.host.cgroups.cgroup import Write, altering
+from penstock.host.journal.journal import Entry, Values, new_token
+from penstock.host.journal.settings import text_of
+from penstock.host.probe.facts import storage_facts
+from penstock.host.storage.blockdev import BlockDevice, settings
 from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.analyse.fidelity import Certificate
+    from penstock.analyse.fidelity.fidelity import Certificate
     from penstock.emulate.disks.recorded import Recorded
 
 #: written and read to find out what a device does without limits [bytes]

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
-from penstock.host.neighbour_table import lacks_room, needed
+from penstock.host.journal.journal import Journal
+from penstock.host.network.neighbour_table import lacks_room, needed
 from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec

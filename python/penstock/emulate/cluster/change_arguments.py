@@ -8,7 +8,7 @@ from typing import Any
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.network.patch import DISTRIBUTIONS
 from penstock.errors import BadInput
-from penstock.host.node_group import parse_cpuset
+from penstock.host.nodes.node_group import parse_cpuset
 from penstock.platform import disk_keys
 from penstock.platform.disk_keys import OF_DISKS, complete
 from penstock.spec.units import (

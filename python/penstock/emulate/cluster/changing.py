@@ -13,7 +13,7 @@ from penstock.emulate.backends.base import Cause
 from penstock.emulate.cluster.running import LiveCluster, LiveNode
 from penstock.emulate.cluster.settings import Change
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Entry, Values
+from penstock.host.journal.journal import Entry, Values
 
 
 def change(held: LiveCluster, changes: Sequence[Change]) -> list[dict[str, Any]]:

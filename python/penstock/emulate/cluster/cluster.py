@@ -23,11 +23,11 @@ from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
-from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
-from penstock.host.journal import Entry, Journal, JournalFailure
-from penstock.host.launch import Finished, launch
-from penstock.host.node_group import NodeGroup
-from penstock.host.processes import Identity, boot_id, start_ticks
+from penstock.host.journal.journal import Entry, Journal, JournalFailure
+from penstock.host.nodes.node_group import NodeGroup
+from penstock.host.processes.daemon import Daemon, connect, start_daemon, stop_entirely
+from penstock.host.processes.launch import Finished, launch
+from penstock.host.processes.processes import Identity, boot_id, start_ticks
 from penstock.profile.model import StorageProfile
 from penstock.spec.check_cluster import check_cluster, matching
 from penstock.spec.cluster import ClusterSpec, Event

@@ -7,14 +7,14 @@ import signal
 import sys
 
 from penstock.errors import PenstockError
-from penstock.host.daemon import begun
+from penstock.host.processes.daemon import begun
 
 
 def main(words: list[str]) -> int:
     """Runs the supervisor; what makes nodes is forked off while this process is small."""
     _, config = begun(words)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from penstock.host import spawner
+    from penstock.host.nodes import spawner
 
     makes = spawner.start()
     from penstock.emulate.cluster.supervisor import nodes_main

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.node_trial import enter_trouble
-from penstock.host.spawner import ENTER, PATH
+from penstock.host.nodes.node_trial import enter_trouble
+from penstock.host.nodes.spawner import ENTER, PATH
 
 
 @dataclass(frozen=True)

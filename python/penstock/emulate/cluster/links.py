@@ -15,7 +15,7 @@ from penstock.emulate.network.patch import each_way, patched
 from penstock.emulate.network.support import check_offered
 from penstock.emulate.network.traffic_shape import as_patch, shapes_of
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Entry, Journal, Values
+from penstock.host.journal.journal import Entry, Journal, Values
 from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 
 

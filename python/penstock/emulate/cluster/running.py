@@ -23,16 +23,16 @@ from penstock.emulate.cluster.sshd import Sshd
 from penstock.emulate.disks.live import LiveDisks
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError
-from penstock.host import system_calls
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.isolation import Isolation, isolation_of
-from penstock.host.journal import Entry, Journal
-from penstock.host.namespaces import bind_into
-from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
-from penstock.host.node_root import Bind, NodeRoot
-from penstock.host.node_runtime import NodeRuntime, runtime_of
-from penstock.host.processes import start_ticks
-from penstock.host.spawner import Birth, Spawner
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.nodes import system_calls
+from penstock.host.nodes.isolation import Isolation, isolation_of
+from penstock.host.nodes.namespaces import bind_into
+from penstock.host.nodes.node_group import NodeGroup, NodeGroups, create_node_groups
+from penstock.host.nodes.node_root import Bind, NodeRoot
+from penstock.host.nodes.node_runtime import NodeRuntime, runtime_of
+from penstock.host.nodes.spawner import Birth, Spawner
+from penstock.host.processes.processes import start_ticks
 from penstock.plugins import NODE_RUNTIMES
 from penstock.spec.check_cluster import matching, mount_point
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import Write
-from penstock.host.node_group import NodeGroup
+from penstock.host.cgroups.cgroup import Write
+from penstock.host.nodes.node_group import NodeGroup
 from penstock.spec.check_cluster import check_cpu, check_memory, check_state
 from penstock.spec.cluster import NodeSpec, Resource
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import members
+from penstock.host.cgroups.cgroup import members
 
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster, LiveNode

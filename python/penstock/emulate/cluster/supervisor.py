@@ -28,11 +28,11 @@ from penstock.emulate.cluster.status import cluster_status
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.schedule.timeline import Timeline
 from penstock.errors import BadInput, PenstockError
-from penstock.host.control import lines, listen, may_ask
-from penstock.host.daemon import say_ready
-from penstock.host.journal import Journal, unclosed
-from penstock.host.processes import TOKEN_VARIABLE, Identity
-from penstock.host.spawner import Spawner
+from penstock.host.journal.journal import Journal, unclosed
+from penstock.host.nodes.spawner import Spawner
+from penstock.host.processes.control import lines, listen, may_ask
+from penstock.host.processes.daemon import say_ready
+from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, Event
 from penstock.state import runtime_dir

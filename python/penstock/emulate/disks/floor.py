@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.disks.transport import DEVICE, IO_URING, required
-from penstock.host.processes import boot_id
+from penstock.host.processes.processes import boot_id
 from penstock.profile.honour import demands
 from penstock.profile.model import StorageProfile
 from penstock.state import state_dir

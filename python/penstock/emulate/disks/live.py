@@ -15,8 +15,8 @@ from penstock.emulate.disks.beginning import beginning
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Entry, Journal, Values
-from penstock.host.mounts import mounts
+from penstock.host.journal.journal import Entry, Journal, Values
+from penstock.host.storage.mounts import mounts
 from penstock.spec.cluster import DiskSpec
 
 

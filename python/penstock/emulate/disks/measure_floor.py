@@ -21,9 +21,9 @@ from penstock.emulate.disks.floor import QUIET, HostFloor, kept_floor, record_ke
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import DEVICE, IO_URING, missing
 from penstock.errors import PenstockError
-from penstock.host.busy import current_share
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Journal
+from penstock.host.cgroups.busy import current_share
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal
 from penstock.writing import write_whole
 
 native: Any = importlib.import_module("penstock._native")

@@ -22,10 +22,10 @@ from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.disks.server import DiskServer
 from penstock.errors import BadInput, PenstockError
-from penstock.host.daemon import Daemon, connect
-from penstock.host.journal import Entry, Journal
-from penstock.host.mounts import mounts_at
-from penstock.host.processes import Identity, users_of
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.processes.daemon import Daemon, connect
+from penstock.host.processes.processes import Identity, users_of
+from penstock.host.storage.mounts import mounts_at
 from penstock.platform.schedule import for_disk
 from penstock.profile.honour import SMALL_BYTES
 from penstock.profile.load import load_profile
@@ -35,7 +35,7 @@ from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
 if TYPE_CHECKING:
-    from penstock.analyse.fidelity_path import Vague
+    from penstock.analyse.fidelity.fidelity_path import Vague
 
 #: instead of a profile's name: the disk takes no time of its own
 NO_PROFILE = "none"
@@ -120,7 +120,7 @@ def up(
 
 
 def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:
-    from penstock.analyse.fidelity_path import vague
+    from penstock.analyse.fidelity.fidelity_path import vague
 
     profile = StorageProfile.from_json(served)
     means = {op: 1e9 * profile.moments(op, False, SMALL_BYTES).mean for op in ("read", "write")}
@@ -219,7 +219,7 @@ def check_server() -> None:
 def dead() -> list[dict[str, Any]]:
     """Mounts of disks whose server has died: `mount`, and the `pid` that the server had.
 
-    They answer nothing any more; `penstock.host.undo` takes them away.
+    They answer nothing any more; `penstock.host.journal.undo` takes them away.
     """
     return [
         {"mount": entry.target, "pid": entry.owner.pid}

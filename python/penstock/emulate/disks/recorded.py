@@ -12,7 +12,7 @@ from penstock.plugins import DISK_BACKENDS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.analyse.fidelity import Certificate
+    from penstock.analyse.fidelity.fidelity import Certificate
 
 
 @dataclass(frozen=True)

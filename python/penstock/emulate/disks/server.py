@@ -16,8 +16,8 @@ from penstock.emulate.disks.floor import kept_floor
 from penstock.emulate.disks.transport import DEVICE, IO_URING, missing, required, usable
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
-from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Entry, Journal, Values
+from penstock.host.journal.journal import Entry, Journal, Values
+from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.profile.model import StorageProfile
 
 if TYPE_CHECKING:
@@ -418,6 +418,6 @@ def _check_directory(what: str, path: Path) -> None:
 
 
 def _is_mounted(point: Path, token: str) -> bool:
-    from penstock.host.mounts import mounts_at
+    from penstock.host.storage.mounts import mounts_at
 
     return any(mount.source == f"penstock:{token}" for mount in mounts_at(point))

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Entry, Journal
-from penstock.host.undo import put_back
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.journal.undo import put_back
 
 DEVICE, IO_URING = "device", "io_uring"
 TRANSPORTS = (DEVICE, IO_URING)

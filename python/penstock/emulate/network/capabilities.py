@@ -10,8 +10,8 @@ from functools import cache
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.traffic_shape import TrafficShape
 from penstock.errors import PenstockError
-from penstock.host.netlink import Netlink, NetlinkError
-from penstock.host.netns import apart
+from penstock.host.network.netlink import Netlink, NetlinkError
+from penstock.host.network.netns import apart
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from penstock.emulate.network.addresses import Subnet
 from penstock.errors import PenstockError
-from penstock.host.journal import Entry, Journal
-from penstock.host.netlink import (
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.network.netlink import (
     DUMP,
     RTM_GETROUTE,
     Netlink,
@@ -25,8 +25,8 @@ from penstock.host.netlink import (
     new_link,
     set_link,
 )
-from penstock.host.netns import inside
-from penstock.host.pinned_netns import pin_namespace, take_namespace
+from penstock.host.network.netns import inside
+from penstock.host.network.pinned_netns import pin_namespace, take_namespace
 
 #: the first index of the links that are made here: below it are the kernel's own
 _FIRST_INDEX = 1000

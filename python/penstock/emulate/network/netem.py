@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from penstock.emulate.network.traffic_shape import TrafficShape
-from penstock.host.netlink import attribute, attributes
+from penstock.host.network.netlink import attribute, attributes
 from penstock.spec.cluster import Delay
 
 _native: Any = importlib.import_module("penstock._native")

@@ -19,10 +19,10 @@ from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
 from penstock.errors import BadInput
-from penstock.host.journal import Entry, Journal
-from penstock.host.neighbour_table import needed, reserve
-from penstock.host.netlink import Netlink, set_link
-from penstock.host.undo import put_back
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.journal.undo import put_back
+from penstock.host.network.neighbour_table import needed, reserve
+from penstock.host.network.netlink import Netlink, set_link
 from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec
 
 

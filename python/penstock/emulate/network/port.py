@@ -11,7 +11,7 @@ from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.traffic_shape import Direction, TrafficShape, as_patch, shapes_of
 from penstock.errors import PenstockError
-from penstock.host.netlink import Netlink, add_address, set_link
+from penstock.host.network.netlink import Netlink, add_address, set_link
 from penstock.spec.cluster import LinkSpec
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from penstock.emulate.network import netem
 from penstock.emulate.network.traffic_shape import TrafficShape
-from penstock.host.netlink import (
+from penstock.host.network.netlink import (
     ACK,
     CREATE,
     ECHO,

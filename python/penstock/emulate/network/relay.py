@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.network.traffic_shape import SHARES, Direction, TrafficShape
-from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.spec.cluster import Delay
 
 

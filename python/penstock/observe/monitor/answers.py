@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadInput
-from penstock.host.clock_offset import CLOCK
+from penstock.host.probe.clock_offset import CLOCK
 from penstock.observe.monitor import elsewhere, fetched
 from penstock.observe.monitor.elsewhere import Question
 from penstock.observe.monitor.experiment import Experiment, Unknown

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.archive.read_series import of_selection
 from penstock.archive.selection import select
-from penstock.archive.series import Series, median_step
+from penstock.archive.series.read_series import of_selection
+from penstock.archive.series.series import Series, median_step
 from penstock.errors import BadInput
 from penstock.observe.monitor.swift_bandwidth import WINDOWS, statistics
 

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.observe.monitor.accounting import of_refusals, verdict, worst
 from penstock.observe.monitor.collectors.configured import (
     Mistake,

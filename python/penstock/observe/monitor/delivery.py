@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Away, BadInput, PenstockError
-from penstock.host.clock_offset import Offset
+from penstock.host.probe.clock_offset import Offset
 from penstock.observe.monitor.door import Door, Remote, Unreachable, described, patiently
 from penstock.observe.monitor.points import Batch
 from penstock.observe.monitor.unsent import Unsent

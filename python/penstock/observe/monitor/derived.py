@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from penstock.archive import derived
 from penstock.archive.bundle import Bundle
-from penstock.archive.read_series import of_selection
 from penstock.archive.selection import Selection
+from penstock.archive.series import derived
+from penstock.archive.series.read_series import of_selection
 from penstock.observe.monitor.points import Batch, points
 
 SOURCE = "derived"

@@ -25,8 +25,8 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from penstock.errors import Away, BadInput, PenstockError
-from penstock.host.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
-from penstock.host.servers import server_at, trust_in
+from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
+from penstock.host.processes.servers import server_at, trust_in
 from penstock.observe.monitor.lacking import Verdict, of_headers
 from penstock.observe.monitor.points import Account, Batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.archive.entities import entity_labels
+from penstock.archive.series.entities import entity_labels
 from penstock.observe.monitor.points import canonical_labels
 
 

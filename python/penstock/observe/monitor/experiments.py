@@ -30,7 +30,7 @@ from urllib.parse import quote
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.errors import BadInput, PenstockError, Refused, printable
-from penstock.host.facts import host_facts
+from penstock.host.probe.facts import host_facts
 from penstock.observe.monitor.experiment import (
     Experiment,
     Taken,

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.entities import bucket_of
-from penstock.archive.histogram import Array, quantiles
 from penstock.archive.schemas import TABLES
+from penstock.archive.series.entities import bucket_of
+from penstock.archive.series.histogram import Array, quantiles
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import RunCgroup
-from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.observe.monitor.latency import with_beginnings
 from penstock.observe.monitor.samples import read_samples
 from penstock.observe.observer import Seen, Watched

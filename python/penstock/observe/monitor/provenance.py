@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.archive.bundle import plain_words
 from penstock.errors import BadInput
-from penstock.host.facts import host_facts
+from penstock.host.probe.facts import host_facts
 
 #: facts that a server takes, as JSON
 MOST_FACTS_BYTES = 64 << 10

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
-from penstock.host.clock_offset import CLOCK, CLOCK_BOUND
+from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND
 from penstock.observe.monitor.dashboards import OF_RUN
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.process_uses import of_processes

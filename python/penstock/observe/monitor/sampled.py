@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.entities import PROCESS, bucket_of
+from penstock.archive.series.entities import PROCESS, bucket_of
 from penstock.observe.monitor.entities import labels_of_entity
 from penstock.observe.monitor.points import MOST_POINTS, Account, Batch, points
 

@@ -23,9 +23,12 @@ from shutil import disk_usage
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.clock_offset import Offset
-from penstock.host.control import answering, listen, usual_answer
-from penstock.host.daemon import (
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.journal.undo import put_back
+from penstock.host.probe.clock_offset import Offset
+from penstock.host.processes.control import answering, listen, usual_answer
+from penstock.host.processes.daemon import (
     Daemon,
     connect,
     leave_no_trace,
@@ -34,10 +37,7 @@ from penstock.host.daemon import (
     start_daemon,
     stop_entirely,
 )
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Entry, Journal
-from penstock.host.processes import TOKEN_VARIABLE
-from penstock.host.undo import put_back
+from penstock.host.processes.processes import TOKEN_VARIABLE
 from penstock.observe.monitor.delivery import PATIENCE_S
 from penstock.observe.monitor.door import Door, clocks, opened, patiently
 from penstock.observe.monitor.experiment import Taken

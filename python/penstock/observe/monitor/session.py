@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.announce import Announcement
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.facts import host_facts
-from penstock.host.interrupts import Interrupts, in_sessions
-from penstock.host.journal import Journal
-from penstock.host.launch import Finished, Stop, launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.journal import Journal
+from penstock.host.probe.facts import host_facts
+from penstock.host.processes.interrupts import Interrupts, in_sessions
+from penstock.host.processes.launch import Finished, Stop, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.monitor.collect import CollectObserver
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from penstock.archive import delimited, series_tables
+from penstock.archive.series import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.monitor.session import Signals
 from penstock.state import runtime_dir
 

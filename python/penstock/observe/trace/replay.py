@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.likeness import Distance, Requests, distance
-from penstock.archive.fio_job import replay_job, scratch_name
-from penstock.archive.trace_export import export
-from penstock.archive.trace_tables import TraceTables
+from penstock.analyse.traces.likeness import Distance, Requests, distance
+from penstock.archive.traces.fio_job import replay_job, scratch_name
+from penstock.archive.traces.trace_export import export
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.errors import BadInput, PenstockError
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Journal, new_token
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal, new_token
 from penstock.observe.trace.capture.session import Session, Traced, trace_command
 
 SPEEDS = ("original", "max")

@@ -36,7 +36,7 @@ RULE = (
     "the configuration nearest to the best time, cost and energy at once (Euclidean distance of the "
     "logarithms of the ratios)"
 )
-#: a label of `penstock.analyse.answer` and a sentence
+#: a label of `penstock.analyse.findings.answer` and a sentence
 Point = tuple[str, str]
 #: how many runs are asked for where the simulation does not decide
 _RUNS = 3

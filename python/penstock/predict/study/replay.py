@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.trace_tables import TraceTables
-from penstock.archive.verdicts import of_best_basis
+from penstock.archive.traces.trace_tables import TraceTables
+from penstock.archive.traces.verdicts import of_best_basis
 from penstock.predict.study.clients import disk_events
 from penstock.profile.model import native
 from penstock.study.resolve import ResolvedDisk, ResolvedRun

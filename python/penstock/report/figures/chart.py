@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from penstock.archive.series import Array, Phase, Recorded, Series
-from penstock.archive.series_tables import MOST_BYTES
+from penstock.archive.series.series import Array, Phase, Recorded, Series
+from penstock.archive.series.series_tables import MOST_BYTES
 from penstock.errors import BadInput, printable
 from penstock.plugins import FIGURE_KINDS
 from penstock.report import style

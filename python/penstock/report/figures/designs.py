@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from penstock.analyse.optimum import plan_of, surface_of, wanted
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.surface import At, Merit, best_setting, numbers_of
+from penstock.analyse.surface.optimum import plan_of, surface_of, wanted
+from penstock.analyse.surface.surface import At, Merit, best_setting, numbers_of
 from penstock.errors import PenstockError
 from penstock.report import style
 from penstock.report.figures.effects import level_means, terms_of

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from penstock.analyse.assumptions import scale_of_effects
-from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.fraction import half_against_full
-from penstock.analyse.means import ranking
+from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.scale import IN_WORDS, LINEAR, LOG
-from penstock.analyse.significance import is_sure, limits
+from penstock.analyse.sequential.fraction import half_against_full
+from penstock.analyse.statistics.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.statistics.significance import is_sure, limits
+from penstock.analyse.treatments.costs import NO_COST, factor_cost, focal_factor
+from penstock.analyse.treatments.means import ranking
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.special import ndtri
 
-from penstock.analyse.assumptions import scale_of_effects
+from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.scale import LINEAR
+from penstock.analyse.statistics.scale import LINEAR
 from penstock.report import style
 from penstock.report.figures.effects import effect_axis, of_levels, terms_of
 from penstock.report.style import NotDrawn

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from penstock.archive.series import Array, Phase, Recorded, Series
+from penstock.archive.series.series import Array, Phase, Recorded, Series
 from penstock.report import style
 from penstock.report.figures import marks
 

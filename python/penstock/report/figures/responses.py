@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from penstock.analyse.costs import focal_factor
+from penstock.analyse.findings.study_findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.study_findings import AGREEMENT_LIMIT
+from penstock.analyse.treatments.costs import focal_factor
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn

@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from penstock.archive.series import Recorded
+from penstock.archive.series.series import Recorded
 from penstock.errors import BadInput
 from penstock.plugins import FIGURE_KINDS
 from penstock.report import pgf, render, style

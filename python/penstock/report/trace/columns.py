@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.archive.trace_tables import TraceTables, by_path
+from penstock.archive.traces.trace_tables import TraceTables, by_path
 
 _native: Any = importlib.import_module("penstock._native")
 

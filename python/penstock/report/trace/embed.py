@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.gather import Drawing, drawn_spans, marks_of
 from penstock.text import phase as phase_in_words
 

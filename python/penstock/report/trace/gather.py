@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.analyse.traced_run import TracedRun
-from penstock.archive.trace_tables import Span
+from penstock.analyse.traces.traced_run import TracedRun
+from penstock.archive.traces.trace_tables import Span
 from penstock.report.trace.columns import batches
 
 _native: Any = importlib.import_module("penstock._native")

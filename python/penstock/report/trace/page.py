@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import command_line
 from penstock.errors import printable
 from penstock.report.glossary import explained

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from penstock.analyse.traced_run import MOST_FLUSHES, TracedRun
+from penstock.analyse.traces.traced_run import MOST_FLUSHES, TracedRun
 from penstock.errors import BadInput, printable
 from penstock.report import style
 from penstock.report.figures import marks

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from penstock.analyse.served import Served
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.served import Served
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import command_line
-from penstock.archive.verdicts import Verdict
+from penstock.archive.traces.verdicts import Verdict
 from penstock.errors import printable
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.text import FAULTS, basis_text, duration, percent, size

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.columns import KIND_MASK, WRITE, batches
 from penstock.report.trace.gather import Totals
 from penstock.text import size

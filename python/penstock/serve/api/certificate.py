@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.analyse.fidelity import is_valid
+from penstock.analyse.fidelity.fidelity import is_valid
 from penstock.archive.schemas import TABLES
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput
-from penstock.host.busy import busy_share, busy_ticks
+from penstock.host.cgroups.busy import busy_share, busy_ticks
 from penstock.state import state_dir
 
 _UTILISATION = TABLES["utilisation"].arrow

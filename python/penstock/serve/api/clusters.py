@@ -23,7 +23,7 @@ from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.wire import from_json
 from penstock.emulate.network.patch import check_patch
 from penstock.errors import BadInput
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.serve.api import models
 from penstock.serve.api.certificate import certify
 from penstock.serve.api.jobs import JobRegistry, Prefer

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from penstock.emulate.network.capabilities import offers
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
 from penstock.state import state_dir
 
 

@@ -17,8 +17,8 @@ from penstock.archive.bundle import Bundle
 from penstock.emulate.cluster.cluster import Cluster, registered
 from penstock.emulate.disks import persistent
 from penstock.errors import PenstockError
-from penstock.host.announce import Announced
-from penstock.host.journal import new_token
+from penstock.host.journal.announce import Announced
+from penstock.host.journal.journal import new_token
 from penstock.observe.monitor.experiment import Experiment
 from penstock.observe.monitor.experiments import Experiments
 from penstock.observe.trace.show.live import Look

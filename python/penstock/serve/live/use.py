@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.monitor.follow import Follower, Values
 from penstock.observe.monitor.monitor import Monitor, link_capacities
 from penstock.state import runtime_dir

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.archive import delimited
+from penstock.archive.series import delimited
 from penstock.errors import BadInput, printable
 from penstock.numerals import MARKS
 from penstock.workload.metrics import Readings, samples, text_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.archive import delimited, series_tables
+from penstock.archive.series import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.workload.metrics import Readings, samples, unknown_units
 

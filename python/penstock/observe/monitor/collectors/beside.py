@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.control import answering, listen, usual_answer
-from penstock.host.daemon import run_daemon, say_ready
+from penstock.host.processes.control import answering, listen, usual_answer
+from penstock.host.processes.daemon import run_daemon, say_ready
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.points import Accepted, Batch, Closed, Full
 from penstock.observe.monitor.spool import Holding, Spool

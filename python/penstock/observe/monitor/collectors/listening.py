@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import h11
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.sock_diag import owners
+from penstock.host.network.sock_diag import owners
 from penstock.observe.monitor.collectors.collector import setting
 from penstock.observe.monitor.collectors.room import FullError, Room, Share
 from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import launch
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.launch import launch
 from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Recorder
 from penstock.observe.trace.capture.overhead import Paired, paired_runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.salvage import what_layers_miss
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult

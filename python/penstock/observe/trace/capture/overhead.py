@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host.cgroup import create_run_cgroup
-from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Journal
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.writing import write_whole
 
 _RECORD = "trace-cost.json"

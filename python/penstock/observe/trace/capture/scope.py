@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import Hierarchies, hierarchies
-from penstock.host.mounts import mounts
-from penstock.host.processes import start_ticks
+from penstock.host.cgroups.cgroup import Hierarchies, hierarchies
+from penstock.host.processes.processes import start_ticks
+from penstock.host.storage.mounts import mounts
 
 _TAIL_BYTES = 256
 _ENDING_BYTES = 24

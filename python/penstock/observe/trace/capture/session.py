@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
-from penstock.host import namespaces
-from penstock.host.announce import Announcement
-from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.fault_around import single_page_faults
-from penstock.host.interrupts import Interrupts
-from penstock.host.journal import Journal, new_token
-from penstock.host.launch import launch
-from penstock.host.mounts import unmount
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup, hierarchies
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal, new_token
+from penstock.host.nodes import namespaces
+from penstock.host.processes.interrupts import Interrupts
+from penstock.host.processes.launch import launch
+from penstock.host.storage.fault_around import single_page_faults
+from penstock.host.storage.mounts import unmount
 from penstock.observe.observer import Watched
 from penstock.observe.recorder import (
     OWN_CLOCK,
@@ -44,7 +44,7 @@ from penstock.observe.trace.show.live import live_summary
 from penstock.state import passable_runtime_dir, state_dir
 
 if TYPE_CHECKING:
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.observe.trace.anonymize import Anonymizer
     from penstock.observe.trace.layers.tables import Layers
 
@@ -106,7 +106,7 @@ class Traced:
 
     def opened(self) -> TracedRun:
         """Its bundle, if there is one, else its tables in memory (what needs every event is not told)."""
-        from penstock.analyse.traced_run import TracedRun  # after the run: it loads much
+        from penstock.analyse.traces.traced_run import TracedRun  # after the run: it loads much
 
         if self.bundle is not None:
             return TracedRun(self.bundle)
@@ -426,7 +426,7 @@ def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
 
 def _write_page(bundle: Path) -> None:
     """The bundle's page. What was traced is kept whether or not it can be drawn."""
-    from penstock.analyse.traced_run import TracedRun
+    from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
     try:

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.host.cgroup import RunCgroup
-from penstock.host.daemon import connect, start_daemon
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.processes.daemon import connect, start_daemon
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.observe.trace.capture.announcements import (
     Mark,

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.host.residency import resident_pages_of
+from penstock.host.storage.residency import resident_pages_of
 
 #: no more files than this are opened at the end of a run, those named first
 MOST_FILES = 10_000

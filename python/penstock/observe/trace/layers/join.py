@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
-from penstock.host.blockdev import disk_name
+from penstock.host.storage.blockdev import disk_name
 
 #: one record of the spool (crates/probe, layers.rs)
 RECORD = np.dtype(

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.analyse.served import Served, served_by, summed
+from penstock.analyse.traces.served import Served, served_by, summed
 from penstock.archive.sql import Database
 from penstock.errors import PenstockError
-from penstock.host.blockdev import disk_name
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.processes.daemon import start_daemon
+from penstock.host.storage.blockdev import disk_name
 from penstock.observe.trace.capture.overhead import Added, shares
 from penstock.observe.trace.capture.salvage import what_is_missing
 from penstock.observe.trace.capture.tracer import TraceResult

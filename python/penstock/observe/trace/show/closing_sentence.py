@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.many_files import SMALL_FILE_BYTES, FileSet, largest_set
-from penstock.analyse.served import Served, quick_ns
+from penstock.analyse.traces.many_files import SMALL_FILE_BYTES, FileSet, largest_set
+from penstock.analyse.traces.served import Served, quick_ns
 from penstock.text import FAULTS, basis_text, duration, of_run, percent, size
 
 _LITTLE = 0.05

@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from penstock.analyse.replicates import Measured, Replicated
-from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
+from penstock.analyse.traces.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
+from penstock.analyse.treatments.replicates import Measured, Replicated
 from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.show.table import tail

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.host.daemon import Daemon, connect
+from penstock.host.processes.daemon import Daemon, connect
 from penstock.observe.trace.capture.events import EVENT
 from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, sentence
 from penstock.text import size as size_in_words

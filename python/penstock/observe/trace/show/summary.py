@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from penstock.archive.trace_tables import first_of_path
+from penstock.archive.traces.trace_tables import first_of_path
 from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.capture.hot_set import in_words
@@ -27,7 +27,7 @@ from penstock.observe.trace.show.table import (
 from penstock.text import COLUMNS, basis_text, counted, labelled, wrapped
 
 if TYPE_CHECKING:
-    from penstock.analyse.finding import Finding
+    from penstock.analyse.findings.finding import Finding
 
 _FINDINGS = 3
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.archive.verdicts import evidence_of
+from penstock.archive.traces.verdicts import evidence_of
 from penstock.observe.trace.capture.events import Events
 from penstock.text import counted
 from penstock.text import phase as phase_in_words

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.trace_tables import TraceTables
-from penstock.archive.verdicts import patterns_as_now
+from penstock.archive.traces.trace_tables import TraceTables
+from penstock.archive.traces.verdicts import patterns_as_now
 from penstock.observe.trace.capture.announcements import thread_starts
 from penstock.observe.trace.capture.hot_set import COUNTERS
 from penstock.observe.trace.layers.device_order import judge_device, with_reasons

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.archive.series import Array, Recorded, Series, median_step
+from penstock.archive.series.series import Array, Recorded, Series, median_step
 from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart

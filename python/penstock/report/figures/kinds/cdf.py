@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from penstock.archive.series import Array, Recorded
+from penstock.archive.series.series import Array, Recorded
 from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from matplotlib import colormaps
 
-from penstock.archive.bucket_series import by_bucket
-from penstock.archive.series import Array, Recorded, Series, median_step
+from penstock.archive.series.bucket_series import by_bucket
+from penstock.archive.series.series import Array, Recorded, Series, median_step
 from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart

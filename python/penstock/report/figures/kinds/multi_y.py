@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.archive.series import Recorded
+from penstock.archive.series.series import Recorded
 from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart

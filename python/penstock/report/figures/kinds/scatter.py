@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.lines import Line2D
 
-from penstock.archive.series import Array, Recorded, Series, joined, takes
+from penstock.archive.series.series import Array, Recorded, Series, joined, takes
 from penstock.errors import BadInput
 from penstock.report import style
 from penstock.report.figures import layers

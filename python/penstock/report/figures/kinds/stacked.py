@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.archive.series import Array, Recorded, Series
+from penstock.archive.series.series import Array, Recorded, Series
 from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart

@@ -1,0 +1,1 @@
+"""Measured values beside expected ones."""

@@ -1,0 +1,1 @@
+"""Validity of runs: certificates of disks, further sources, the influence of the host."""

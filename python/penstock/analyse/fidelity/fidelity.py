@@ -1,0 +1,527 @@
+"""Fidelity certificate of an emulated disk: what its profile asked against what it delivered.
+
+The question is answered from the request log alone: the requests, in the order of their compensated
+arrivals, are served once more by the station in virtual time, with the same profile and seed. That
+schedule is what was asked. The disk's own idea of when a reply was due is not believed, so a disk that
+follows a wrong clock is found out.
+
+- `rate`: bytes (or requests, where none has bytes) over the time in which the disk had something to do.
+  That time is the measure of the union of the intervals from compensated arrival to reply. A station that
+  never idles while it has work needs the same time for the same requests whatever their interleaving, so
+  idle gaps do not count and queues of any depth do.
+- `time`: mean time in the disk, queueing included, against queueing and service as drawn.
+- `rate_read`, `rate_write`: the same of one direction, where there were both (judged from 20 requests and
+  50 ms of activity on).
+- `p50`, `p95`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1
+  is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile needs
+  ten requests beyond it).
+- `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
+  beyond the lateness that the calibration has measured and taken off the arrivals. More than a twentieth of
+  the replies make the run invalid, unless all lateness is less than a hundredth of the time in the disk.
+- `overdue`: share of the time in which the disk had something to do for which a reply was overdue by more
+  than a millisecond and nothing on the host explains it. More than a hundredth makes the run invalid: a disk
+  held up once a second is right on average.
+
+More can make a certificate invalid: windows of a second of which more than a tenth were off
+(`fidelity_windows`), the server's own wait for a processor, and a host whose processors were taken by
+others than the run, so that the program suffered what no disk does.
+
+What is off is the disk's (`not-honoured`). It is the host's (`host-saturated`) only if everything would hold
+had those late replies gone out in time that a witness of the host explains (`host_waits`).
+
+Changes of the disk while it ran (its `events`) are made in the schedule as well, at the times at which they
+took effect. What the emulator itself cost is in the rows `server_cpu` and `path`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.analyse.fidelity import fidelity_windows
+from penstock.analyse.fidelity.fidelity_log import (
+    Flags,
+    Integers,
+    Log,
+    Schedule,
+    busy_s,
+    columns,
+    is_late,
+    schedule,
+)
+from penstock.analyse.fidelity.fidelity_path import PATH_LIMIT, found_after, moved, taken_off, vague
+from penstock.analyse.fidelity.host_waits import explained as explained_by
+from penstock.analyse.fidelity.second_source import CONFIRM_LIMIT, confirm
+from penstock.archive.schemas import TABLES
+
+__all__ = [
+    "CONFIRM_LIMIT",
+    "FIDELITY_SCHEMA",
+    "RULES",
+    "Certificate",
+    "certificate",
+    "confirm",
+    "fidelity",
+    "is_valid",
+]
+
+#: version of these rules, kept in `fidelity`. 2: lateness is the disk's unless the host explains it; 3: a way
+#: through the kernel that is not known well enough voids a run
+RULES = 3
+#: largest departure of the delivered rate and of the mean time, as a share
+RATE_LIMIT = 0.02
+#: the same of one direction among both, whose requests may be few and short
+DIRECTION_LIMIT = 0.05
+TIME_LIMIT = 0.03
+#: the same of a quantile (DESIGN, section 8)
+QUANTILE_LIMIT = 0.15
+#: largest share of late replies, unless all lateness together is less than this share of the time in the disk
+LATE_LIMIT = 0.05
+LATE_SUM_LIMIT = 0.01
+#: largest share of its time at work in which a disk may hold a reply back by more than HELD_BACK_NS
+OVERDUE_LIMIT = 0.01
+HELD_BACK_NS = 1_000_000
+#: longest wait of the server for a processor, per request, as a share of the time asked for
+WAIT_LIMIT = 0.05
+#: a disk idle for longer than this share of the run was bound by demand
+IDLE_LIMIT = 0.10
+#: shortest activity that can be judged [s], and fewest requests
+SHORTEST_S = 0.5
+FEWEST = 20
+#: share of the host's processor time that others than the run and the disk may take when it is all taken
+FOREIGN_LIMIT = 0.10
+#: share of it that the disk server may take then: more is the program's that should have asked
+SERVER_LIMIT = 0.25
+
+#: by how many ranks, as a share of all, a quantile may be beside its own
+RANKS = 0.01
+
+_QUANTILES = (("p50", 0.5, 100), ("p95", 0.95, 200), ("p99", 0.99, 1000))
+
+FIDELITY_SCHEMA = TABLES["fidelity"].arrow
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a disk delivered: of the whole run (`fidelity`), and second by second (`fidelity_windows`)."""
+
+    whole: pa.Table
+    windows: pa.Table
+
+
+def fidelity(
+    device_requests: pa.Table,
+    stats: Mapping[str, Any] | None,
+    profile: Any,
+    *,
+    disk_id: str | None = None,
+    seed: int | None = None,
+    utilisation: pa.Table | pd.DataFrame | None = None,
+    run_cpu_ns: int | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+    host_waits: pa.Table | None = None,
+) -> pa.Table:
+    """The certificate of the whole run alone: rows of `fidelity`; arguments as of `certificate`."""
+    return certificate(
+        device_requests,
+        stats,
+        profile,
+        disk_id=disk_id,
+        seed=seed,
+        utilisation=utilisation,
+        run_cpu_ns=run_cpu_ns,
+        events=events,
+        host_waits=host_waits,
+    ).whole
+
+
+def certificate(
+    device_requests: pa.Table,
+    stats: Mapping[str, Any] | None,
+    profile: Any,
+    *,
+    disk_id: str | None = None,
+    seed: int | None = None,
+    utilisation: pa.Table | pd.DataFrame | None = None,
+    run_cpu_ns: int | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+    host_waits: pa.Table | None = None,
+) -> Certificate:
+    """The certificate of one disk in one run.
+
+    `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
+    made); `profile`: as it was served at the beginning, scaled; `utilisation`: of the host, as words beside a
+    failure; `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None:
+    not known, then all but the disk server's is); `events`: what was changed on the disk, each with
+    `applied_ns`, `asked` and `error`, from the time on at which it was put up. An event that failed makes the
+    run invalid. `host_waits`: what the host did to the disk's server meanwhile; without it no
+    lateness is the host's.
+    """
+    stats = stats or {}
+    name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
+    own_lateness = float((stats.get("compensation") or {}).get("lateness_ns", 0.0))
+    log = columns(device_requests, own_lateness)
+    if len(log.began) == 0:
+        row = _row(name, "rate", None, None, "B/s", 0, "demand-bound", True, "no requests")
+        return Certificate(_table([row]), fidelity_windows.WINDOWS_SCHEMA.empty_table())
+    used_seed = int(stats.get("seed", 0)) if seed is None else seed
+    asked = schedule(log, profile, used_seed, events)
+    excused = explained_by(log, host_waits)
+    in_time = replace(log, done=np.where(excused, np.minimum(log.done, log.due), log.done))
+    windows = fidelity_windows.windows(
+        log,
+        asked,
+        in_time,
+        disk_id=name,
+        profile=_values(profile),
+        events=events,
+        utilisation=utilisation,
+    )
+
+    judged = _judgements(log, asked, excused)
+    active_s, span_s = busy_s(log.began, log.done), _span(log)
+    short = (active_s < SHORTEST_S or len(log.began) < FEWEST) if active_s > 0 else True
+    broken = [j for j in judged if not j.holds]
+    late = bool(broken) and bool(is_late(log).any())
+    saturated = _saturation(utilisation, log)
+    suspects = (
+        _starved(stats, log),
+        _crowded(stats, run_cpu_ns),
+        _moved(stats, log, asked),
+        _vague(stats, log, asked),
+    )
+    broken += [w for w in suspects if w is not None]
+    uneven = [] if short else fidelity_windows.off(windows)
+    explained = (
+        bool(broken or uneven)
+        and all(j.holds for j in _judgements(in_time, asked, excused))
+        and not (uneven and fidelity_windows.off(windows, ("not-honoured",)))
+    )
+    lost = int(stats.get("lost_records", 0) or 0)
+    failed = [str(event["error"]) for event in events if event.get("error")]
+    reason = "; ".join([j.reason for j in broken] + uneven)
+    if late:
+        reason += f"; {_by_the_host(log, excused, host_waits)}"
+    if broken and saturated:
+        reason += f"; {saturated}"
+    if lost:
+        reason = "; ".join(filter(None, [reason, f"{lost} requests are missing from the log"]))
+    if failed:
+        reason = "; ".join(filter(None, [reason, f"a change failed: {failed[0]}"]))
+    valid = not broken and not uneven and lost == 0 and not failed
+    if valid:
+        general = "too-short" if short else "honoured"
+        if not short and span_s > 0 and active_s / span_s < 1 - IDLE_LIMIT:
+            general = "demand-bound"
+        if general == "honoured" and "device-bound" in windows["verdict"].to_pylist():
+            general = "device-bound"
+    elif short and not explained and not lost and not failed:
+        # A few requests can be off by chance of the host's scheduling: flagged, and not used.
+        general = "too-short"
+    else:
+        general = "host-saturated" if explained else "not-honoured"
+    rows = []
+    for j in [*judged, *_own_cost(stats, log)]:
+        verdict = general
+        if valid and not j.decided:
+            verdict = "too-short"
+        rows.append(
+            _row(name, j.metric, j.asked, j.delivered, j.unit, j.n, verdict, valid, reason, j.limit)
+        )
+    return Certificate(_table(rows), windows)
+
+
+def is_valid(certificate: pa.Table) -> tuple[bool, str]:
+    """Whether a run with these certificates may be used, and why not."""
+    bad = {
+        f"{disk}: {reason}"
+        for disk, valid, reason in zip(
+            certificate["disk_id"].to_pylist(),
+            certificate["valid"].to_pylist(),
+            certificate["reason"].to_pylist(),
+            strict=True,
+        )
+        if not valid
+    }
+    return not bad, "; ".join(sorted(bad))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    metric: str
+    asked: float | None
+    delivered: float | None
+    unit: str
+    n: int
+    limit: float
+    decided: bool
+    holds: bool
+    reason: str
+
+
+def _judge(metric: str, asked: float, delivered: float, unit: str, n: int, limit: float) -> _Judged:
+    ratio = delivered / asked if asked else np.nan
+    holds = not np.isfinite(ratio) or abs(ratio - 1) <= limit
+    words = f"{metric} is {100 * (ratio - 1):+.1f} % off (limit {100 * limit:.0f} %)"
+    return _Judged(metric, asked, delivered, unit, n, limit, True, holds, words)
+
+
+def _judgements(log: Log, asked: Schedule, excused: Flags) -> list[_Judged]:
+    """Everything that the log itself is judged by."""
+    return [
+        *_rates(log, asked.done),
+        _time(log, asked),
+        *_quantiles(log, asked),
+        _lateness(log),
+        _overdue(log, excused),
+    ]
+
+
+def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
+    """Of all requests, and of each direction where there are both."""
+    rates = [_rate("rate", log, asked_done)]
+    for code, direction in enumerate(("read", "write")):
+        mine = log.op == code
+        if mine.any() and not mine[log.op != 2].all():
+            part = log.take(mine)
+            rate = _rate(f"rate_{direction}", part, asked_done[mine], DIRECTION_LIMIT)
+            few = rate.n < fidelity_windows.FEWEST
+            if few or busy_s(part.began, part.done) < fidelity_windows.SHORTEST_BUSY_S:
+                rate = replace(rate, decided=False, holds=True, reason="")
+            rates.append(rate)
+    return rates
+
+
+def _rate(metric: str, log: Log, asked_done: Integers, limit: float = RATE_LIMIT) -> _Judged:
+    amount, unit = float(log.size.sum()), "B/s"
+    if amount == 0:
+        amount, unit = float(len(log.began)), "1/s"
+    asked_s, delivered_s = busy_s(log.began, asked_done), busy_s(log.began, log.done)
+    n = len(log.began)
+    if asked_s <= 0:  # a device without service time has no rate
+        delivered = amount / delivered_s if delivered_s else None
+        return _Judged(metric, None, delivered, unit, n, limit, False, True, "")
+    return _judge(metric, amount / asked_s, amount / delivered_s, unit, n, limit)
+
+
+def _time(log: Log, due: Schedule) -> _Judged:
+    asked = float(due.took.mean())
+    delivered = float((log.done - log.began).mean())
+    if asked == 0:
+        return _Judged("time", None, delivered, "ns", len(log.began), TIME_LIMIT, False, True, "")
+    return _judge("time", asked, delivered, "ns", len(log.began), TIME_LIMIT)
+
+
+def _quantiles(log: Log, asked_of: Schedule) -> list[_Judged]:
+    out = []
+    due, took = asked_of.took, log.done - log.began
+    for code, direction in enumerate(("read", "write")):
+        mine = (log.op == code) & (due > 0)
+        n = int(mine.sum())
+        for name, p, fewest in _QUANTILES:
+            if n == 0:
+                continue
+            asked = float(np.quantile(due[mine], p))
+            delivered = float(np.quantile(took[mine], p))
+            judged = _judge(f"{name}_{direction}", asked, delivered, "ns", n, QUANTILE_LIMIT)
+            if not judged.holds and _between(due[mine], p, delivered):
+                judged = replace(judged, holds=True)
+            if n < fewest:
+                judged = replace(judged, decided=False, holds=True, reason="")
+            out.append(judged)
+    return out
+
+
+def _between(asked: Integers, p: float, delivered: float) -> bool:
+    """Whether a quantile holds beside the next ranks of what was asked for.
+
+    Where times have a gap, as between requests that wait for a limit and those that do not, one late reply
+    in a hundred moves a quantile from one side of it to the other.
+    """
+    ranks = min(RANKS, (1 - p) / 5)
+    low, high = np.quantile(asked, p - ranks), np.quantile(asked, p + ranks)
+    return bool(low * (1 - QUANTILE_LIMIT) <= delivered <= high * (1 + QUANTILE_LIMIT))
+
+
+def _own_cost(stats: Mapping[str, Any], log: Log) -> list[_Judged]:
+    """What the emulator itself took: processors' worth of time, and the way through the kernel."""
+    out = []
+    span_s = _span(log)
+    if stats.get("server_cpu_ns") is not None and span_s > 0:
+        share = float(stats["server_cpu_ns"]) * 1e-9 / span_s
+        out.append(_Judged("server_cpu", None, share, "1", len(log.began), 0.0, True, True, ""))
+    if path := taken_off(log):
+        after = found_after(log, stats)
+        delivered = path if after is None else after
+        asked = None if after is None else path
+        out.append(_Judged("path", asked, delivered, "ns", len(log.began), 0.0, True, True, ""))
+    return out
+
+
+def _values(profile: Any) -> Mapping[str, Any]:
+    if hasattr(profile, "to_dict"):
+        return dict(profile.to_dict())
+    return dict(json.loads(profile)) if isinstance(profile, str | bytes) else dict(profile)
+
+
+def _lateness(log: Log) -> _Judged:
+    lateness = np.maximum(log.done - log.due, 0)
+    late = is_late(log)
+    share = float(late.mean())
+    added = float(lateness.sum()) / max(float((log.wait + log.service).sum()), 1.0)
+    holds = share <= LATE_LIMIT or added <= LATE_SUM_LIMIT
+    words = (
+        f"{100 * share:.0f} % of the replies were late (limit {100 * LATE_LIMIT:.0f} %; "
+        f"mean lateness {lateness.mean() / 1e3:.0f} us, largest {lateness.max() / 1e6:.1f} ms)"
+    )
+    return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
+
+
+def _overdue(log: Log, excused: Flags) -> _Judged:
+    """How much of its time at work the disk held some reply back, by more than the host explains."""
+    held = is_late(log) & ~excused & (log.done - log.due > HELD_BACK_NS)
+    active_s = busy_s(log.began, log.done)
+    share = busy_s(log.due[held], log.done[held]) / active_s if active_s > 0 else 0.0
+    words = (
+        f"for {100 * share:.1f} % of its time at work a reply was overdue by more than "
+        f"{HELD_BACK_NS / 1e6:.0f} ms, and nothing on the host explains it "
+        f"(limit {100 * OVERDUE_LIMIT:.0f} %)"
+    )
+    decided = active_s >= SHORTEST_S
+    holds = share <= OVERDUE_LIMIT or not decided
+    return _Judged("overdue", 0.0, share, "1", len(held), OVERDUE_LIMIT, decided, holds, words)
+
+
+def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
+    """The server's own wait for a processor, per request, where it weighs against the time asked for.
+
+    What it waits, the program waits as well, and on the way in as much as on the way out.
+    """
+    waited = stats.get("server_wait_ns")
+    if waited is None:
+        return None
+    # its threads serve all of its disks
+    n = max(int(stats.get("server_requests") or 0), len(log.began))
+    each, most = (
+        float(waited) / n,
+        max(WAIT_LIMIT * float((log.wait + log.service).mean()), 50_000.0),
+    )
+    if each <= most:
+        return None
+    words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
+    return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, words)
+
+
+def _moved(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
+    """A way through the kernel that is another after the run: what was taken off was wrong for some of it."""
+    words = moved(log, stats, float(asked.took.mean()))
+    if not words:
+        return None
+    n = len(log.began)
+    return _Judged("path", None, found_after(log, stats), "ns", n, PATH_LIMIT, True, False, words)
+
+
+def _vague(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
+    """A way that was not known well enough for what the requests took: before the run or after it."""
+    directions = {"read": log.op == 0, "write": log.op != 0}
+    means = {d: float(asked.took[mine].mean()) for d, mine in directions.items() if mine.any()}
+    found = [
+        (way.high_ns, way.words)
+        for ways in (stats.get("compensation") or {}, stats.get("path_after") or {})
+        for way in vague(ways, means)
+    ]
+    if not found:
+        return None
+    high_ns, words = max(found)
+    return _Judged("path", None, high_ns, "ns", len(log.began), PATH_LIMIT, True, False, words)
+
+
+def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
+    """Whether the host was all taken, and a good part of it by others than the run."""
+    whole = float(stats.get("host_cpu_ns") or 0)
+    if whole <= 0:
+        return None
+    busy, own = float(stats["host_busy_ns"]), float(stats.get("server_cpu_ns") or 0)
+    if 100 * busy / whole <= fidelity_windows.CPU_LIMIT_PERCENT:
+        return None
+    foreign = busy - float(run_cpu_ns or 0) - own
+    for taken, limit, by in (
+        (foreign / whole, FOREIGN_LIMIT, "what is not the run's"),
+        (own / whole, SERVER_LIMIT, "the disk server"),
+    ):
+        if taken > limit:
+            words = (
+                f"the host's processors were {100 * busy / whole:.0f} % busy, "
+                f"{100 * taken:.0f} % with {by}"
+            )
+            return _Judged("host", limit, taken, "1", 1, limit, True, False, words)
+    return None
+
+
+def _by_the_host(log: Log, excused: Flags, host_waits: pa.Table | None) -> str:
+    """How much of the lateness a witness of the host explains, in words."""
+    if host_waits is None:
+        return "no witness of the host was kept"
+    late = is_late(log)
+    overdue_s = busy_s(log.due[late], log.done[late])
+    by_host_s = busy_s(log.due[excused], log.done[excused])
+    return (
+        f"replies were overdue for {overdue_s:.3g} s, of which the host explains {by_host_s:.3g} s"
+    )
+
+
+def _span(log: Log) -> float:
+    return float(log.done.max() - log.began.min()) * 1e-9
+
+
+def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | None:
+    """The host's saturation in words, where the monitor saw it while the disk was at work."""
+    began_ns, ended_ns = int(log.began.min()), int(log.done.max())
+    return (
+        fidelity_windows.in_words(fidelity_windows.taken(utilisation), began_ns, ended_ns) or None
+    )
+
+
+def _first(table: pa.Table, column: str) -> Any:
+    if column in table.column_names and table.num_rows:
+        return table[column][0].as_py()
+    return None
+
+
+def _row(
+    disk_id: str,
+    metric: str,
+    asked: float | None,
+    delivered: float | None,
+    unit: str,
+    n: int,
+    verdict: str,
+    valid: bool,
+    reason: str,
+    limit: float | None = None,
+) -> dict[str, Any]:
+    ratio = delivered / asked if asked and delivered is not None else None
+    return {
+        "disk_id": disk_id,
+        "metric": metric,
+        "asked": asked,
+        "delivered": delivered,
+        "ratio": ratio,
+        "unit": unit,
+        "n": n,
+        "verdict": verdict,
+        "valid": valid,
+        "reason": reason,
+        "limit": limit,
+        "rules": RULES,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=FIDELITY_SCHEMA)

@@ -1,0 +1,91 @@
+"""The way of a request through the kernel, which is taken off its arrival: whether it stayed what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.analyse.fidelity.fidelity_log import Log
+
+#: largest change of the way during a run, as a share of the mean time in the disk
+PATH_LIMIT = 0.05
+
+
+def taken_off(log: Log) -> float:
+    """Mean time that was taken off an arrival [ns]."""
+    return float((log.arrived - log.began).mean())
+
+
+def found_after(log: Log, stats: Mapping[str, Any]) -> float | None:
+    """The same by the way as it was found after the run [ns]; None where it was not looked for."""
+    after = stats.get("path_after")
+    if not after:
+        return None
+    direction = np.where(log.op == 0, 0, 1)  # a flush goes the way of an empty write
+    base, per_byte = (
+        np.array([after[d][key] for d in ("read", "write")])[direction]
+        for key in ("base_ns", "per_byte_ns")
+    )
+    return float((base + per_byte * np.where(log.op == 2, 0, log.size)).mean())
+
+
+def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
+    """In words, if the way changed by more than a request of `mean_ns` bears; empty if not."""
+    before, after = taken_off(log), found_after(log, stats)
+    if after is None or before == 0 or mean_ns <= 0:
+        return ""
+    share = abs(after - before) / mean_ns
+    if share <= PATH_LIMIT:
+        return ""
+    return (
+        f"the way through the kernel was {before / 1e3:.0f} us before the run and {after / 1e3:.0f} us after "
+        f"it: {100 * share:.0f} % of the time in the disk (limit {100 * PATH_LIMIT:.0f} %)"
+    )
+
+
+@dataclass(frozen=True)
+class Vague:
+    """A way through the kernel that is not known well enough: of which requests, between what [ns], and what
+    a small one of them takes in the disk on average [ns]."""
+
+    direction: str
+    low_ns: float
+    high_ns: float
+    mean_ns: float
+
+    @property
+    def share(self) -> float:
+        """By how much of the time in the disk a program's own is uncertain, to either side."""
+        return (self.high_ns - self.low_ns) / 2 / self.mean_ns
+
+    @property
+    def too_vague(self) -> float:
+        """How many times more than it may be."""
+        return self.share / PATH_LIMIT
+
+    @property
+    def words(self) -> str:
+        """A clause without its full stop."""
+        return (
+            f"the way of {self.direction}s through the kernel takes {self.low_ns / 1e3:.0f} to "
+            f"{self.high_ns / 1e3:.0f} us, by which a program's times are uncertain: "
+            f"± {100 * self.share:.0f} % of the {self.mean_ns / 1e3:.0f} us that one takes on average "
+            f"(limit {100 * PATH_LIMIT:.0f} %)"
+        )
+
+
+def vague(ways: Mapping[str, Any], mean_ns: Mapping[str, float]) -> list[Vague]:
+    """The directions, "read" and "write", whose way through the kernel is not known well enough.
+
+    `ways`: by direction, as the disk server measured them, with their 96 % intervals; `mean_ns`: what the
+    disk takes on average, by direction.
+    """
+    found = [
+        Vague(direction, ways[direction]["low_ns"], ways[direction]["high_ns"], mean)
+        for direction, mean in mean_ns.items()
+        if mean > 0 and "low_ns" in ways.get(direction, {})
+    ]
+    return [way for way in found if way.share > PATH_LIMIT]

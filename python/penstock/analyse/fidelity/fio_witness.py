@@ -1,0 +1,198 @@
+"""fio's own numbers beside what the disks of its run were to deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.analyse.fidelity.fidelity_log import frame as _frame
+from penstock.analyse.fidelity.second_source import CONFIRM_LIMIT, FEWEST, FEWEST_TAIL, TAIL_LIMIT
+from penstock.archive.schemas import TABLES
+
+#: rows of `confirm_fio`
+FIO_SCHEMA = TABLES["second_source"].arrow
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What fio counted of one direction, all its jobs together; `tail_ns`: p99, where one group reports."""
+
+    bytes: float
+    count: int
+    total_ns: float
+    tail_ns: float | None
+
+
+def confirm_fio(
+    output: Mapping[str, Any],
+    served: Mapping[str, Mapping[str, float]],
+    *,
+    direct: bool,
+) -> pa.Table:
+    """fio's own numbers beside the disk's, per direction; `agrees` is false where they are more than
+    CONFIRM_LIMIT apart (TAIL_LIMIT for `p99`).
+
+    `output`: fio's JSON; `served`: what the disk says, by operation: `bytes`, `ops` and, where they are
+    known, `time_ns` (mean time that was due) and `p99_ns`; fio's p99 is there where one group reports.
+    Jobs with a ramp, which fio does not count, are compared by their times alone. Through the page cache
+    (`direct` false) times are compared where each of the program's operations was one request, and writes
+    with their syncs; there a program may be served sooner than by the disk, so that later alone is a
+    disagreement. `ratio` is disk / fio.
+    """
+    sides = {name: side for name in ("read", "write") if (side := _side(output, name)) is not None}
+    rows: list[dict[str, Any]] = []
+    for direction, side in sides.items():
+        mine = _with_own_flushes(output, direction, side, served)
+        pairs = list(
+            _direct(side, mine, _counted_whole(output))
+            if direct
+            else _cached(direction, side, mine)
+        )
+        if direction == "write" and (both := _synced(output, sides, served, direct=direct)):
+            pairs.append(("synced", *both, "ns"))
+        for metric, theirs, ours, unit in pairs:
+            ratio = ours / theirs if theirs else float("nan")
+            limit = TAIL_LIMIT if metric == "p99" else CONFIRM_LIMIT
+            rows.append(
+                {
+                    "direction": direction,
+                    "metric": metric,
+                    "fio": theirs,
+                    "disk": ours,
+                    "ratio": ratio,
+                    "unit": unit,
+                    "n": side.count,
+                    "agrees": bool(abs(ratio - 1) <= limit or (not direct and ratio > 1)),
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=FIO_SCHEMA)
+
+
+def _side(output: Mapping[str, Any], direction: str) -> _Side | None:
+    sides = [job[direction] for job in output.get("jobs", []) if direction in job]
+    count = int(sum(side.get("total_ios", 0) for side in sides))
+    if count == 0:
+        return None
+    amount = float(sum(side.get("io_bytes", 0) for side in sides))
+    total_ns = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides)
+    tails = [side["clat_ns"].get("percentile", {}).get("99.000000") for side in sides]
+    tail = float(tails[0]) if len(tails) == 1 and tails[0] and count >= FEWEST_TAIL else None
+    return _Side(amount, count, float(total_ns), tail)
+
+
+def _counted_whole(output: Mapping[str, Any]) -> bool:
+    """Whether no job has a ramp."""
+    options = [output.get("global options", {})]
+    options += [job.get("job options", {}) for job in output.get("jobs", [])]
+    return not any(str(o.get("ramp_time", "0")) not in ("0", "") for o in options)
+
+
+_Pair = tuple[str, float, float, str]
+
+
+def _direct(side: _Side, mine: Mapping[str, float], counted_whole: bool) -> Iterator[_Pair]:
+    """Of a program that bypasses the page cache: metric, fio's, the disk's, unit."""
+    if counted_whole:
+        yield "bytes", side.bytes, float(mine.get("bytes", 0.0)), "B"
+        yield "ops", float(side.count), float(mine.get("ops", 0.0)), "1"
+    if "time_ns" in mine:
+        yield "time", side.total_ns / side.count, float(mine["time_ns"]), "ns"
+    if "p99_ns" in mine and side.tail_ns is not None:
+        yield "p99", side.tail_ns, float(mine["p99_ns"]), "ns"
+
+
+def _cached(direction: str, side: _Side, mine: Mapping[str, float]) -> Iterator[_Pair]:
+    """The same of reads through the page cache, where each was one request of the disk."""
+    alike = _near(mine.get("ops"), side.count) and _near(mine.get("bytes"), side.bytes)
+    if direction == "write" or not alike or "time_ns" not in mine:
+        return
+    yield "time", side.total_ns / side.count, mine["time_ns"] * mine["ops"] / side.count, "ns"
+    if "p99_ns" in mine and side.tail_ns is not None:
+        yield "p99", side.tail_ns, float(mine["p99_ns"]), "ns"
+
+
+def _synced(
+    output: Mapping[str, Any],
+    sides: Mapping[str, _Side],
+    served: Mapping[str, Mapping[str, float]],
+    *,
+    direct: bool,
+) -> tuple[float, float] | None:
+    """Time of a write with what it waits for in syncs [ns], by fio and by the disk; None where the page cache
+    makes it unknown which requests that were.
+
+    Of mapped files the page is read first: what fio calls the write is that read.
+    """
+    writes, flushes = served.get("write", {}), served.get("flush", {})
+    found = [(job.get("sync") or {}).get("lat_ns") for job in output.get("jobs", [])]
+    syncs = [lat for lat in found if lat]
+    count = int(sum(lat.get("N", 0) for lat in syncs))
+    side = sides["write"]
+    known = "time_ns" in writes and "time_ns" in flushes
+    if not known or count < FEWEST or not _near(flushes["ops"], count):
+        return None
+    if not (_near(writes["ops"], side.count) and (direct or _near(count, side.count))):
+        return None
+    theirs = side.total_ns + sum(float(lat["mean"]) * lat["N"] for lat in syncs)
+    ours = writes["time_ns"] * writes["ops"] + flushes["time_ns"] * flushes["ops"]
+    reads = served.get("read", {})
+    if "read" not in sides and reads.get("ops"):
+        if not _near(reads["ops"], side.count):
+            return None
+        ours += reads["time_ns"] * reads["ops"]
+    return theirs / side.count, ours / side.count
+
+
+def _with_own_flushes(
+    output: Mapping[str, Any],
+    direction: str,
+    side: _Side,
+    served: Mapping[str, Mapping[str, float]],
+) -> Mapping[str, float]:
+    """What the disk says of a direction; of writes that flush (`sync=`) with the flush."""
+    mine, flushes = served.get(direction, {}), served.get("flush", {})
+    synced = any((job.get("sync") or {}).get("total_ios") for job in output.get("jobs", []))
+    if (
+        direction == "read"
+        or synced
+        or "time_ns" not in mine
+        or not _near(flushes.get("ops"), side.count)
+    ):
+        return mine
+    both = {**mine, "time_ns": mine["time_ns"] + flushes["time_ns"]}
+    both.pop("p99_ns", None)  # that of a sum is not known
+    return both
+
+
+def _near(one: float | None, other: float) -> bool:
+    return one is not None and other > 0 and abs(one / other - 1) <= CONFIRM_LIMIT
+
+
+def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[str, float]]:
+    """What a disk's log says it was to serve, as `confirm_fio` takes it, by operation (`read`, `write`,
+    `flush`): bytes, ops, and mean and 99th percentile of the time that was due, from when the program asked.
+
+    What was due, not what was delivered: a reply that went out late is late for the program as well, and of
+    two departures in one direction, the disk's and the way's, the program sees the sum.
+    """
+    table = _frame(device_requests)
+    until = np.where(table["due_ns"] > 0, table["due_ns"], table["done_ns"])
+    due = pd.Series(until - table["t_ns"], table.index)
+    if "compensation_ns" in table:
+        due += table["compensation_ns"].fillna(0)
+    out = {}
+    for operation in ("read", "write", "flush"):
+        mine = table["op"].astype(str) == operation
+        if mine.any():
+            out[operation] = {
+                "bytes": float(table.loc[mine, "size_bytes"].sum()),
+                "ops": float(mine.sum()),
+                "time_ns": float(due[mine].mean()),
+                "p99_ns": float(due[mine].quantile(0.99)),
+            }
+    return out

@@ -1,0 +1,62 @@
+"""Which late replies of a disk its host explains, by the windows that the disk server kept of the host.
+
+The witness (`host_waits`) is what the host took from the server's threads: their wait for a processor,
+time stolen by other machines, sleeps of a thread that shares no lock with the disks. Time in which some
+task of the host waited (PSI) explains nothing by itself, since the run's own tasks wait as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.analyse.fidelity.fidelity_log import Flags, Integers, Log, is_late, union
+
+#: what the host took is looked for so long before and after a late reply: counters are read that often [ns]
+AROUND_NS = 100_000_000
+#: least share of the time for which replies were overdue that the host must have taken
+EXPLAINED_SHARE = 0.5
+
+_TAKEN = ("waited_ns", "stolen_ns", "overslept_ns")
+
+
+def explained(log: Log, host_waits: pa.Table | None) -> Flags:
+    """The late replies around which the host took at least half of the time for which replies were overdue.
+
+    `host_waits` of the disk's run; None or without rows: it explains nothing.
+    """
+    late = is_late(log)
+    if host_waits is None or host_waits.num_rows == 0 or not late.any():
+        return np.zeros_like(late)
+    windows = {
+        name: np.asarray(host_waits[name].to_numpy(zero_copy_only=False), np.int64)
+        for name in ("t_ns", "window_ns", *_TAKEN)
+    }
+    ends, lengths = windows["t_ns"], windows["window_ns"]
+    # the same moment shows in several of them: it counts once, and never beyond the window
+    taken = np.minimum(np.maximum.reduce([windows[name] for name in _TAKEN]), lengths)
+    begins, overdue_until = union(log.due[late], log.done[late])
+    since, until = log.due - AROUND_NS, log.done + AROUND_NS
+    by_host = _within(ends - lengths, ends, taken, since, until)
+    overdue = _within(begins, overdue_until, overdue_until - begins, since, until)
+    return late & (by_host >= EXPLAINED_SHARE * overdue)
+
+
+def _within(
+    begins: Integers, ends: Integers, amounts: Integers, since: Integers, until: Integers
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """How much of the amounts, each spread evenly over its interval, falls into the spans since…until.
+
+    The intervals are in order and disjoint.
+    """
+    total = np.cumsum(amounts)
+    knots = np.column_stack((begins, ends)).ravel()
+    reached = np.column_stack((total - amounts, total)).ravel()
+    first = int(knots[0])
+
+    def before(at: Integers) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.asarray(np.interp(at - first, knots - first, reached), np.float64)
+
+    return before(until) - before(since)

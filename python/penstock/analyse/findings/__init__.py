@@ -1,0 +1,1 @@
+"""Statements about a study, each with a stable code, and the answer made of them."""

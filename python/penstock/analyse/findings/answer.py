@@ -1,0 +1,195 @@
+"""The answer of a study: a first sentence, at most four labelled points, everything else left to the report.
+
+The question asked comes first (whether and how much, or which). Points are findings under one of a few
+labels; those that could change the conclusion come before those that explain it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.findings import findings
+from penstock.analyse.findings.question import kind
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.treatments.means import ranking
+from penstock.text import COLUMNS, labelled, wrapped
+
+#: points of an answer, at most
+MOST_POINTS = 4
+#: findings under one label, at most
+_MOST_MERGED = 2
+NEXT_STEP = "Next step"
+_COMMAND = re.compile(r"(?<=`)penstock [^`]*(?=`)")
+
+#: label → codes of its findings; the order in which points are printed
+LABELS = {
+    "Remedy": ("remedy",),
+    "Best": ("recommendation", "tie-decided", "compromise", "responses-agree"),
+    "Main factor": ("effect-dominant", "effect-interaction"),
+    "Why": ("why",),
+    "Cost": ("responses-conflict", "fewer-flushes"),
+    "No effect": ("tie", "screened-out"),
+    "Host": ("run-degraded", "host-busy"),
+    "Unknown": (
+        "effect-few-runs",
+        "time-scales-differ",
+        "effect-or-drift",
+        "effect-aliased",
+        "screening-open",
+        "effect-untold",
+        "tie-open",
+        "not-known",
+    ),
+}
+#: codes whose point must not be left out: what they state may change the conclusion
+_CAUTIONS = (
+    "effect-few-runs",
+    "time-scales-differ",
+    "effect-or-drift",
+    "effect-aliased",
+    "screening-open",
+    "effect-untold",
+)
+#: labels by what the question asks, the most important first
+_FIRST = {
+    "which": ("Cost", "Best", "No effect", "Why", "Main factor", "Unknown"),
+    "other": ("Remedy", "Best", "Cost", "Why", "Main factor", "Unknown"),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first finding, (label, text) of each point, and the findings that both state."""
+
+    first: Finding
+    points: list[tuple[str, str]]
+    findings: list[Finding]
+
+    @property
+    def headline(self) -> str:
+        """The first sentence with its confidence: `Choose sata-ssd: … Clear.`"""
+        sentence, confidence = self.first.statement, self.first.confidence
+        if not confidence or sentence.startswith("Open:"):
+            return sentence
+        return f"{sentence} {confidence.capitalize()}."
+
+    @property
+    def sentences(self) -> list[str]:
+        """The headline, then each point after its label: `Why: with …`."""
+        return [self.headline, *(f"{label}: {text}" for label, text in self.points)]
+
+    def lines(
+        self, width: int = COLUMNS, out: Path | None = None, study: Path | None = None
+    ) -> list[str]:
+        """The answer for a terminal: the headline, then the points in two columns.
+
+        `out` and `study` take the places of OUT and STUDY in its commands.
+        """
+        paths = {name: path for name, path in (("OUT", out), ("STUDY", study)) if path is not None}
+
+        def with_paths(command: re.Match[str]) -> str:
+            return " ".join(
+                shlex.quote(str(paths[word])) if word in paths else word
+                for word in command[0].split(" ")
+            )
+
+        points = [
+            line
+            for label, text in self.points
+            for line in labelled(label, _COMMAND.sub(with_paths, text), width)
+        ]
+        return [*wrapped(self.headline, width), *([""] if points else []), *points]
+
+
+def answer(outcome: Outcome, found: list[Finding] | None = None) -> Answer | None:
+    """The answer by the findings of a study; None where no response was measured."""
+    relevant = answering(outcome, findings(outcome) if found is None else found)
+    if not relevant:
+        return None
+    first, *rest = relevant
+    points: dict[str, list[Finding]] = {}
+    for finding in rest:
+        points.setdefault(label_of(finding), []).append(finding)
+    order = _FIRST["which" if kind(outcome.question) == "which" else "other"]
+    cautions = ["Unknown"] if any(f.code in _CAUTIONS for f in rest) else []
+    cautions += ["Host"] if "Host" in points else []
+    # runs that the host delayed are repeated before others are added
+    next_step = next((f.what_to_do for f in rest if f.code == "run-degraded"), first.what_to_do)
+    step = [NEXT_STEP] if next_step else []
+    chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
+    chosen = chosen[:MOST_POINTS]
+    stated = {label: points[label][:_MOST_MERGED] for label in LABELS if label in chosen}
+    texts = [
+        (label, f"{'; '.join(f.statement.rstrip('.') for f in merged)}.")
+        for label, merged in stated.items()
+    ]
+    texts += [(NEXT_STEP, next_step)] if step else []
+    return Answer(first, texts, [first, *(f for merged in stated.values() for f in merged)])
+
+
+def label_of(finding: Finding) -> str:
+    """The label of a finding as a point of the answer; empty for one that is none."""
+    return next((label for label, codes in LABELS.items() if finding.code in codes), "")
+
+
+def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
+    """The findings that answer the study's question: the first sentence, then those that may become points.
+
+    Empty where no response was measured.
+    """
+
+    def of(*codes: str, most: int = 99) -> list[Finding]:
+        return [f for code in codes for f in found if f.code == code][:most]
+
+    def of_main(code: str) -> list[Finding]:
+        main = outcome.responses[0].name if outcome.responses else ""
+        return [f for f in of(code) if f.evidence.get("response") == main][:1]
+
+    if nothing := of("nothing-valid", most=1):
+        return nothing
+    if which_matter := of("screening", most=1):
+        return [
+            *which_matter,
+            *of("effect-few-runs", "time-scales-differ", most=2),
+            *of_main("effect-or-drift"),
+            *of("screening-open", "screened-out"),
+            *of("run-degraded", "host-busy"),
+        ]
+    which = kind(outcome.question) == "which"
+    effect = [] if which else of("cost", "remedy", most=2)
+    best = of(
+        "recommendation", "responses-conflict", "tie-decided", "compromise", "responses-agree"
+    )
+    if effect and _repeats_cost(outcome, effect[0], best):
+        best = [f for f in best if f.code != "recommendation"]
+    matters = of("effect-dominant", most=1) if len(outcome.factors) > 1 else []
+    return [
+        *effect,
+        *best,
+        *of("effect-few-runs", "time-scales-differ", most=2),
+        *of_main("effect-or-drift"),
+        *of_main("effect-aliased"),
+        *of("tie", "tie-open"),
+        *matters,
+        *(of_main("effect-interaction") if which else []),
+        *of("why", "fewer-flushes"),
+        *of("effect-untold", most=1),
+        *of("not-known"),
+        *of("run-degraded", "host-busy"),
+    ]
+
+
+def _repeats_cost(outcome: Outcome, cost: Finding, best: list[Finding]) -> bool:
+    """Comparing two levels of the only factor states everything that the recommendation states."""
+    if len(outcome.factors) > 1 or any(f.code == "responses-conflict" for f in best):
+        return False
+    ranked = ranking(outcome, outcome.responses[0])
+    (factor,) = outcome.factors
+    ends = {t.levels[factor.name] for t in (ranked.treatments[0], ranked.treatments[-1])}
+    two = len(factor.levels) == 2
+    none_apart = bool(ranked.of("undecided")) and not ranked.of("worse")
+    return set(cost.evidence.get("levels", ())) == ends and (two or none_apart)

@@ -1,0 +1,277 @@
+"""Findings over what the effects assume: the scale, the strata, residuals, and runs far from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
+from penstock.analyse.statistics.bootstrap import wild
+from penstock.analyse.statistics.effect_table import NO_ERROR, REML, effects_of
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import Fit, fitted, usable
+from penstock.analyse.statistics.residuals import Check, checks
+from penstock.analyse.statistics.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
+from penstock.analyse.statistics.significance import LEVEL, is_sure
+from penstock.design.planned import Plan, plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.text import listed, quantity, term_text
+
+#: flagged runs that are named in a sentence
+_MOST_NAMED = 4
+#: checks that another scale may mend
+_OF_SCALE = ("spread-fitted", "equal-variances", "normal")
+
+
+def scale_of_effects(outcome: Outcome, response: ResponseUnit) -> str:
+    """The scale on which the effects of a response were worked out."""
+    if outcome.effects is None or "scale" not in outcome.effects:
+        return LINEAR
+    columns = (outcome.effects[c].tolist() for c in ("response", "scale"))
+    scales = (scale for of, scale in zip(*columns, strict=True) if of == response.name)
+    return str(next(scales, LINEAR))
+
+
+def scales(outcome: Outcome) -> Iterator[Finding]:
+    """On which scale effects are told, where it is not that of the measurement."""
+    for response in outcome.responses:
+        scale = scale_of_effects(outcome, response)
+        if scale != LINEAR:
+            yield Finding(
+                "effect-scale",
+                "info",
+                f"Effects on {response.name} are on the scale of {IN_WORDS[scale]}.",
+                {"table": "effects", "response": response.name, "scale": scale},
+                f"`scale: linear` of the response {response.name} in the study tells differences.",
+            )
+
+
+def kept_settings(outcome: Outcome) -> Iterator[Finding]:
+    """Which factors were kept over several runs, and what they are judged by."""
+    kept = [str(n) for n in outcome.plan.get("whole_plot_factors") or []]
+    kept += [str(n) for n in outcome.plan.get("strip_factors") or []]
+    if not kept or outcome.effects is None or "stratum" not in outcome.effects:
+        return
+    for response in outcome.responses[:1]:
+        table = outcome.effects[outcome.effects["response"] == response.name].set_index("term")
+        untold = [n for n in kept if n in table.index and table.loc[n, "method"] == NO_ERROR]
+        told = [n for n in kept if n in table.index and n not in untold]
+        if untold:
+            yield Finding(
+                "stratum-untold",
+                "warning",
+                f"Nothing can be concluded about {listed([term_text(n) for n in untold], 'or')}: there are "
+                "not enough settings of their own to judge by.",
+                {"table": "effects", "terms": untold},
+                "More replicates make more whole plots.",
+            )
+        if told:
+            df = ", ".join(f"{n:.3g}" for n in table.loc[told, "df_error"].astype(float))
+            how = " (restricted maximum likelihood: runs are lost or were made elsewhere)"
+            reml = how if any(table.loc[n, "method"] == REML for n in told) else ""
+            yield Finding(
+                "stratum",
+                "info",
+                f"Settings of {listed([term_text(n) for n in told])} were kept over several runs, hence "
+                f"judged by how settings differ ({df} degrees of freedom){reml}, other effects by how runs "
+                "within a setting differ.",
+                {"table": "effects", "terms": told},
+            )
+
+
+def assumptions(outcome: Outcome) -> Iterator[Finding]:
+    """Residuals that speak against what the intervals assume, and whether another scale says otherwise."""
+    plan = _plan(outcome)
+    if plan is None:
+        return
+    for response in outcome.responses:
+        scale = scale_of_effects(outcome, response)
+        failed = failed_checks(outcome, plan, response, scale)
+        if not failed:
+            continue
+        said = "; ".join(f"{c.what}, p = {c.p:.1g}" for c in failed)
+        mends = any(c.name in _OF_SCALE or c.name.startswith("spread-") for c in failed)
+        beside = _other_scales(outcome, plan, response, scale) if mends else ""
+        beside += _by_bootstrap(outcome, plan, response, scale) if mends else ""
+        advice = "" if mends else "Runs that depend on time are best shuffled and settled longer."
+        yield Finding(
+            "residuals",
+            "warning",
+            f"{response.name}: the residuals speak against what the intervals assume ({said}).{beside}",
+            {"table": "residuals", "response": response.name, "checks": [c.name for c in failed]},
+            advice,
+        )
+
+
+def failed_checks(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> list[Check]:
+    """The checks of the residuals that do not hold."""
+    try:
+        fit = fitted(outcome.measured, plan, response.name, scale)
+    except PenstockError:
+        return []
+    return _failed(outcome, plan, response, fit)
+
+
+def _failed(outcome: Outcome, plan: Plan, response: ResponseUnit, fit: Fit) -> list[Check]:
+    data = usable(outcome.measured, plan, response.name)
+    return [c for c in checks(fit, data, [f.name for f in plan.factors]) if not c.holds]
+
+
+def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
+    """What the other scales say: those on which the residuals hold first, and verdicts that change."""
+    runs = outcome.measured
+    base = _sure(effects(runs, plan, response.name, scale=scale))
+    told = []
+    for other in (LOG, BOX_COX, RANK):
+        if other == scale:
+            continue
+        try:
+            fit = fitted(runs, plan, response.name, other)
+            table = effects(runs, plan, response.name, scale=other, fit=fit)
+        except PenstockError:
+            continue
+        failed = _failed(outcome, plan, response, fit)
+        holds = not any(c.name in _OF_SCALE or c.name.startswith("spread-") for c in failed)
+        changed = sorted(base ^ _sure(table))
+        verdicts = (
+            f"the verdict on {listed([term_text(t) for t in changed[:_MOST_NAMED]])} is another"
+            if changed
+            else "the verdicts are the same"
+        )
+        told.append(
+            (
+                not holds,
+                f"of {IN_WORDS[other]} they {'hold' if holds else 'do not'}, and {verdicts}",
+            )
+        )
+    if not told:
+        return ""
+    told.sort(key=lambda pair: pair[0])
+    return f" On the scale {'; '.join(words for _, words in told)}."
+
+
+def _by_bootstrap(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
+    """What the wild bootstrap says of the verdicts, on the same scale."""
+    try:
+        fit = fitted(outcome.measured, plan, response.name, scale)
+        found = wild(fit, response.name)
+    except PenstockError:
+        return ""
+    told = set(found["term"])
+    base = {t for t in _sure(effects_of(fit, response.name, scale=scale)) if t in told}
+    theirs = set(found.loc[found["p_together"] < LEVEL, "term"])
+    changed = sorted(base ^ theirs)
+    if not changed:
+        return " By the wild bootstrap, which assumes no equal spread, the verdicts are the same."
+    words = [
+        f"{term_text(t)} {'is no longer' if t in base else 'becomes'} significant"
+        for t in changed[:_MOST_NAMED]
+    ]
+    return f" By the wild bootstrap, which assumes no equal spread, {listed(words)}."
+
+
+def _sure(table: pd.DataFrame) -> set[str]:
+    """The terms that are significant."""
+    return {str(t) for t in table.loc[is_sure(table), "term"] if t not in ("block", "residual")}
+
+
+def outliers(outcome: Outcome) -> Iterator[Finding]:
+    """Runs far from the others, which are kept, and what the effects are without them."""
+    plan = _plan(outcome)
+    path = outcome.path / "residuals.parquet"
+    if plan is None or not path.exists() or "run_id" not in outcome.measured:
+        return
+    table = pd.read_parquet(path)
+    for response in outcome.responses:
+        flagged = table[(table["response"] == response.name) & (table["flag"] != "")]
+        flagged = flagged[flagged["run_id"].isin(outcome.measured["run_id"].astype(str))]
+        if flagged.empty:
+            continue
+        runs = list(flagged["run_id"].astype(str))
+        scale = scale_of_effects(outcome, response)
+        yield Finding(
+            "outlier",
+            "warning",
+            f"{response.name} of {_named(outcome, response, runs)} lies far from the other runs. "
+            f"{'They are' if len(runs) > 1 else 'It is'} kept; "
+            f"{_without(outcome, plan, response, runs, scale)}.",
+            {"table": "residuals", "response": response.name, "run_id": runs},
+            "Leave a run out only for a technical reason: `penstock analyse OUT --leave-out RUN=REASON` puts "
+            "it on record.",
+            "; ".join(f"{r.run_id}: {r.flag}" for r in flagged.itertuples()),
+        )
+
+
+def left_out(outcome: Outcome) -> Iterator[Finding]:
+    """Runs that somebody left out, why, and what the effects are with them."""
+    plan = _plan(outcome)
+    runs = outcome.runs
+    if plan is None or runs is None or "reason" not in runs:
+        return
+    mine = runs["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)
+    if not mine.any():
+        return
+    said = [
+        f"{r['run_id']} ({str(r['reason'])[len(LEFT_OUT) :]})"
+        for r in runs[mine].to_dict("records")
+    ]
+    told = []
+    for response in outcome.responses:
+        scale = scale_of_effects(outcome, response)
+        try:
+            whole = effects(
+                runs.assign(valid=runs["valid"] | mine), plan, response.name, scale=scale
+            )
+            rest = effects(outcome.measured, plan, response.name, scale=scale)
+        except PenstockError:
+            continue
+        changed = sorted(_sure(whole) ^ _sure(rest))
+        words = [
+            f"{term_text(t)} {'is' if t in _sure(whole) else 'is not'} significant"
+            for t in changed[:_MOST_NAMED]
+        ]
+        told.append(f"for {response.name} {listed(words) if words else 'no verdict changes'}")
+    yield Finding(
+        "run-left-out",
+        "warning",
+        f"Left out for a technical reason: {listed(said)}. With "
+        f"{'them' if len(said) > 1 else 'it'} {listed(told) or 'nothing can be said'}.",
+        {"table": "runs", "run_id": list(runs.loc[mine, "run_id"].astype(str))},
+        "`penstock analyse OUT --take-back RUN` takes one in again.",
+    )
+
+
+def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str:
+    values = outcome.measured.set_index("run_id")[response.name]
+    said = [f"{r} ({quantity(float(values[r]), response.unit)})" for r in runs[:_MOST_NAMED]]
+    more = [f"{len(runs) - _MOST_NAMED} more"] if len(runs) > _MOST_NAMED else []
+    return listed([*said, *more])
+
+
+def _without(
+    outcome: Outcome, plan: Plan, response: ResponseUnit, runs: Sequence[str], scale: str
+) -> str:
+    """The analysis without flagged runs beside that with them."""
+    rest = outcome.measured[~outcome.measured["run_id"].astype(str).isin(runs)]
+    try:
+        after = effects(rest, plan, response.name, scale=scale)
+        before = effects(outcome.measured, plan, response.name, scale=scale)
+    except PenstockError as error:
+        return f"without {'them' if len(runs) > 1 else 'it'} there is no analysis ({error})"
+    changed = sorted(_sure(before) ^ _sure(after))
+    if not changed:
+        return f"without {'them' if len(runs) > 1 else 'it'} no verdict on an effect changes"
+    said = [
+        f"{term_text(t)} {'is no longer' if t in _sure(before) else 'becomes'} significant"
+        for t in changed[:_MOST_NAMED]
+    ]
+    return f"without {'them' if len(runs) > 1 else 'it'} {listed(said)}"
+
+
+def _plan(outcome: Outcome) -> Plan | None:
+    try:
+        return plan_from_json(outcome.plan)
+    except BadInput:
+        return None

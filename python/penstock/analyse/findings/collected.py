@@ -1,0 +1,62 @@
+"""What is said of the collectors of a study's runs: which of them were not complete, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.study_findings import observer_receipts
+from penstock.analyse.outcome import Outcome
+from penstock.archive.completeness import TAKEN
+from penstock.errors import printable
+from penstock.text import listed, outside_words
+
+#: of one collector's runs, so many are named
+_MOST_NAMED = 5
+
+
+def collected(outcome: Outcome) -> Iterator[Finding]:
+    """Guard: every collector of every run brought what was due."""
+    lacking: dict[str, dict[str, str]] = {}
+    for run_id in outcome.run_ids:
+        receipt = observer_receipts(outcome.manifest(run_id)).get("collect") or {}
+        for name, one in (receipt.get("collectors") or {}).items():
+            if one.get("verdict", "complete") not in TAKEN or one.get("empty"):
+                lacking.setdefault(str(name), {})[run_id] = _why(one)
+    for name, by_run in lacking.items():
+        runs = list(by_run)
+        more = f" and {len(runs) - _MOST_NAMED} more runs" if len(runs) > _MOST_NAMED else ""
+        named = ", ".join(runs[:_MOST_NAMED]) if more else listed(runs)
+        yield Finding(
+            "collected-incomplete",
+            "warning",
+            f"The collector {printable(name)} did not bring all that was due in {named}{more}: "
+            f"{by_run[runs[0]]}.",
+            {"table": "series", "observer": "collect", "collector": name, "run_id": runs},
+            "`receipts.collect` of a run's manifest says what became of each poll and message; `plot` and "
+            "`compare` refuse what is not complete, `--partial` takes it.",
+        )
+
+
+def _why(one: dict[str, Any]) -> str:
+    """In a few words."""
+    counted = one.get("counted") or {}
+    due = counted.get("due")
+    parts = [
+        f"{counted[why]} of {due} polls {why}" for why in ("failed", "missed") if counted.get(why)
+    ]
+    parts += [f"{n} {why}" for why, n in (one.get("refused") or {}).items()]
+    messages = one.get("refused_messages") or {}
+    parts += [f"{n} messages refused ({why})" for why, n in messages.items()]
+    if one.get("outside_by_ns"):
+        parts.append(outside_words(int(one["outside"]), int(one["outside_by_ns"])))
+    if one.get("lost"):
+        parts.append(f"{one['lost']} points lost")
+    if one.get("trouble"):
+        parts.append(str(one["trouble"]))
+    if not one.get("points"):
+        parts.append("no point came")
+    told = one.get("told") or []
+    said = ", ".join(parts) or f"{one.get('verdict')}"
+    return printable(said + (f" ({told[0]})" if told else ""))

@@ -1,0 +1,599 @@
+"""Findings over effects: what a factor does to a response, what removes that, and what matters most."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from penstock.analyse.findings.estimability import not_estimable
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.question import direction, kind
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.statistics.scale import LINEAR, LOG
+from penstock.analyse.statistics.significance import LEVEL, Terms, largest_first, margins, terms_of
+from penstock.analyse.treatments.costs import (
+    NO_COST,
+    Cost,
+    FactorCost,
+    factor_cost,
+    focal_factor,
+    mean_ratio,
+)
+from penstock.analyse.treatments.means import ranking
+from penstock.analyse.treatments.recommend import REPEAT, more_runs
+from penstock.text import (
+    concise,
+    difference,
+    factor,
+    listed,
+    number,
+    percent,
+    percents,
+    quantities,
+    quantity,
+    span,
+    square_of,
+    term_text,
+    times,
+    up_to,
+)
+
+#: ratios from here on are given as factors, below in per cent
+_FACTOR = 1.095
+#: terms with this share of the variation [%] are named beside the largest
+_ALSO_MUCH = 10.0
+#: a partial alias: its share comes first
+_PART = re.compile(r"[\d.]+(e-?\d+)? ")
+#: aliases that are named beside the largest term, at most
+_MOST_ALIASES = 3
+
+
+def costs(outcome: Outcome) -> Iterator[Finding]:
+    """What the factor in question does to the study's first response, and what removes it."""
+    for response in outcome.responses[:1]:
+        focal = focal_factor(outcome, response.name)
+        cost = factor_cost(outcome, response, focal) if focal else None
+        if cost is None:
+            continue
+        yield _cost(outcome, response, cost)
+        yield from _remedy(outcome, response, cost)
+
+
+def _instead(outcome: Outcome, cost: FactorCost) -> str:
+    """What is compared: `wal instead of delete`."""
+    phrase = outcome.factor(cost.factor).phrase
+    return f"{phrase(cost.level)} instead of {phrase(cost.other)}"
+
+
+def _levels(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
+    """The two levels by themselves, with the factor where they alone may be another's."""
+    factor = outcome.factor(cost.factor)
+    return factor.shown(cost.level), factor.shown(cost.other)
+
+
+def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
+    evidence = {
+        "table": "runs",
+        "factor": cost.factor,
+        "levels": [cost.level, cost.other],
+        "response": response.name,
+        "cells": [vars(c) for c in cost.cells],
+    }
+    detail = _cost_detail(outcome, cost)
+    if cost.missing:
+        advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+        return Finding(
+            "cost", "warning", _with_gaps(outcome, cost), evidence, advice, detail, "open"
+        )
+    lead, confidence = _lead(outcome, cost)
+    ranked = ranking(outcome, response)
+    if confidence == "clear" and ranked.degraded:
+        confidence = "likely"
+    single = "" if _repeated(cost) else "; single runs give no interval"
+    texts = _in_words(outcome, response, cost)
+    statement = concise(*(f"{lead}{text}{single}." for text in texts))
+    advice = ""
+    if confidence == "open":
+        advice = more_runs(ranked) if _repeated(cost) else REPEAT
+    return Finding("cost", "info", statement, evidence, advice, detail, confidence)
+
+
+def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
+    """The largest effect that was measured, where combinations have no valid run."""
+    most = cost.worst if cost.overall >= 1 else cost.least
+    some = (
+        f"Open: {cost.missing} of {len(cost.cells) + cost.missing} combinations have no valid run"
+    )
+    change = f"{_instead(outcome, cost)} {_changes(cost, most.ratio)}"
+    return concise(
+        f"{some}; among the others {change} with {outcome.phrase(most.where)}, the most.",
+        f"{some}; among the others {change} at most.",
+        f"{some}.",
+    )
+
+
+def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
+    """The effect of the level on the response with its interval, the fullest text first."""
+    if cost.farthest <= NO_COST or not cost.sure:
+        return _no_change(outcome, response, cost)
+    alike = cost.worst.ratio < NO_COST * cost.least.ratio
+    changes = f"{_instead(outcome, cost)} {_changes(cost, cost.overall)}"
+    if cost.sure == [cost.average] and len(cost.cells) > 1:
+        return _on_average(cost, changes, alike)
+    if len(cost.cells) > 1 and not alike:
+        return _by_combination(outcome, cost)
+    if len(cost.cells) == 1:
+        return [
+            f"{changes}{_interval(cost, cost.cells)}: {_both(outcome, response, cost)}",
+            f"{changes}{_interval(cost, cost.cells)}",
+        ]
+    ends = _interval(cost, cost.cells)
+    together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
+    return [f"{changes}{ends}, much the same in {together} combinations"]
+
+
+def _on_average(cost: FactorCost, changes: str, alike: bool) -> list[str]:
+    """An effect on the mean over all combinations, where none by itself has a clear one."""
+    together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
+    mean = f"{changes}{_interval(cost, [cost.average])} on average over {together} combinations"
+    return [mean if alike else f"{mean}; in which of them more is open", mean]
+
+
+def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
+    """No effect, or none that differs from chance."""
+    phrase = outcome.factor(cost.factor).phrase
+    level, other = phrase(cost.level), phrase(cost.other)
+    several = len(cost.cells) > 1
+    if cost.farthest <= NO_COST:
+        within = percent(max(cost.farthest - 1, 0.01))
+        same = f"{response.name} is the same with {level} as with {other}, within {within}"
+        if several:
+            return [f"{same} in every combination", same]
+        return [f"{same} ({_both(outcome, response, cost)})", same]
+    bound = f" (differences of {up_to(cost.farthest)} are possible)" * math.isfinite(cost.farthest)
+    if several:
+        where = "in any combination"
+        same = f"{response.name} with {level} and with {other} cannot be distinguished {where}"
+        return [f"{same}{bound}", same]
+    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
+    a, b = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
+    same = f"{response.name} with {level} ({a}) and with {other} ({b}) cannot be distinguished"
+    return [f"{same}{bound}", same]
+
+
+def _both(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
+    """The means at the two levels of the one factor."""
+    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
+    at_level, at_other = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
+    return f"{at_level} against {at_other}"
+
+
+def _interval(cost: FactorCost, cells: list[Cost]) -> str:
+    """The union of the cells' intervals, as `_changes` gives ratios: ` (9.6–10.4)`; empty without any."""
+    low, high = min(c.low for c in cells), max(c.high for c in cells)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    ratio = cells[0].ratio if len(cells) == 1 else cost.overall
+    if ratio < 1:
+        low, high = 1 / high, 1 / low
+    if max(ratio, 1 / ratio) >= _FACTOR:
+        digits = 3 if high < 1.5 * low else 2
+        return f" ({span(number(low, digits), number(high, digits))})"
+    ends = (low - 1, high - 1) if _raises(cost, ratio) else (1 - 1 / low, 1 - 1 / high)
+    return f" ({percents(*ends)})"
+
+
+def _by_combination(outcome: Outcome, cost: FactorCost) -> list[str]:
+    """The effect of a level where it is largest and where it is smallest."""
+    most, other = (cost.worst, cost.least) if cost.overall >= 1 else (cost.least, cost.worst)
+    rest, ends = "has no clear effect", ""
+    if other.sure and max(other.ratio, 1 / other.ratio) > 1.02:
+        rest, ends = _changes_it(cost, other.ratio, most.ratio), _interval(cost, [other])
+    chance = "" if most.sure else " (which may be chance)"
+    changes = _changes(cost, most.ratio)
+    if len(cost.cells) > 2:
+        changes = changes.replace(" by ", " by up to ")
+    lead = f"{_instead(outcome, cost)} {changes}"
+    sure, where = _interval(cost, [most]), outcome.phrase(most.where)
+    elsewhere = outcome.phrase(other.where)
+    return [
+        f"{lead}{sure} with {where}{chance}, and {rest}{ends} with {elsewhere}",
+        f"{lead} with {where}{chance}, and {rest} with {elsewhere}",
+        f"{lead}{sure} with {where}{chance}",
+        f"{lead}{sure}{chance}, depending on the other factors",
+    ]
+
+
+def _lead(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
+    """`Yes: `, `No: ` or what lies between, and the confidence, by the question and the intervals."""
+    asked = direction(outcome.question) if kind(outcome.question) == "whether" else ""
+    sure = cost.sure
+    if not _repeated(cost) or (cost.farthest > NO_COST and not sure):
+        return "Open: ", "open"
+    if not asked:
+        return "", "clear"
+    so = [c for c in sure if asked == "matters" or (c.ratio > 1) == (asked == "costs")]
+    yes = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in so)
+    against = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in sure if c not in so)
+    if yes:
+        return "It depends: " if against else "Yes: ", "clear"
+    no = cost.farthest <= NO_COST or len(so) < len(sure)
+    return "No: " if no else "A little: ", "clear"
+
+
+def _repeated(cost: FactorCost) -> bool:
+    """Whether replicates give every ratio an interval."""
+    return all(math.isfinite(c.low) for c in cost.cells)
+
+
+def _amount(cost: FactorCost, ratio: float) -> str:
+    """By how much a ratio changes the response: `8.2`, or `4 %`."""
+    large = max(ratio, 1 / ratio)
+    if large >= _FACTOR:
+        return factor(large)
+    return difference(large if _raises(cost, ratio) else 1 / large)
+
+
+def _raises(cost: FactorCost, ratio: float) -> bool:
+    return (ratio > 1) == (cost.better == "lower")
+
+
+def _changes(cost: FactorCost, ratio: float) -> str:
+    """What a level does to the response: `divides bandwidth by 8.2`, `raises p99 by 4 %`."""
+    up = _raises(cost, ratio)
+    if max(ratio, 1 / ratio) >= _FACTOR:
+        verb = "multiplies" if up else "divides"
+    else:
+        verb = "raises" if up else "lowers"
+    return f"{verb} {cost.response} by {_amount(cost, ratio)}"
+
+
+def _changes_it(cost: FactorCost, ratio: float, before: float) -> str:
+    """What follows on `_changes` of another ratio: `lowers it by 3 %`, `by 1.5` after the same verb."""
+    verb, _, amount = _changes(cost, ratio).partition(f" {cost.response} ")
+    same = _changes(cost, before).startswith(f"{verb} ")
+    return amount if same else f"{verb} it {amount}"
+
+
+def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
+    """The ratios with their intervals."""
+    said = [
+        f"{times(c.ratio)}"
+        + (f" ({times(c.low)} to {times(c.high)})" if math.isfinite(c.low) else "")
+        + (f" with {outcome.phrase(c.where)}" if c.where else "")
+        for c in sorted(cost.cells, key=lambda c: -c.ratio)[:4]
+    ]
+    mean = f"; their geometric mean is {times(cost.overall)}" if len(cost.cells) > 1 else ""
+    level, other = _levels(outcome, cost)
+    return (
+        f"{other} over {level}, more than 1 where {level} is worse, of geometric means with "
+        f"95 % intervals{' (all of them together)' if len(cost.cells) > 1 else ''}: {listed(said)}{mean}."
+    )
+
+
+def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Iterator[Finding]:
+    """What takes a cost away; nothing where there is none, or nothing else was varied."""
+    if not cost.cells[0].where or cost.overall < 1 or not cost.sure:
+        return
+    if cost.missing:
+        statement = "open until the missing combinations are measured."
+        yield Finding("remedy", "warning", statement, {"missing": cost.missing})
+        return
+    if cost.worst.ratio <= NO_COST:
+        return
+    remedies = cost.remedies()
+    smaller = [r for r in cost.easing() if r[2] < r[3] * 0.95 and cost.eases({r[0]: r[1]})]
+    easing = [row for row in smaller if cost.helps({row[0]: row[1]})]
+    doubtful = [] if remedies else cost.remedies(doubtful=True)
+    evidence = {
+        "table": "runs",
+        "conditions": remedies,
+        "easing": [
+            dict(zip(("factor", "level", "with", "without"), r, strict=True)) for r in easing
+        ],
+    }
+    single = [c for c in remedies if len(c) == 1]
+    below = f"to {times(NO_COST)} or less"
+    if remedies and (single or max(map(len, remedies)) < len(cost.cells[0].where)):
+        names = [outcome.phrase(c, " + ") + _hollow(outcome, cost, c) for c in remedies]
+        statement = f"{listed(names, 'or')} reduces it {below}"
+    elif remedies:
+        names = [outcome.phrase(c, " + ") for c in remedies]
+        statement = f"{listed(names, 'or')} reduces it {below}; no single change does"
+    elif doubtful:
+        names = [outcome.phrase(c, " + ") for c in doubtful]
+        statement = f"open: {listed(names, 'or')} may reduce it {below}"
+    else:
+        statement = "nothing tried removes it"
+        spoiling = [row for row in smaller if cost.spoils({row[0]: row[1]})]
+        if spoiling and not easing:
+            statement += _only_worse(outcome, cost, spoiling[0])
+        elif not easing:
+            least = outcome.phrase(cost.least.where)
+            left = times(cost.least.ratio)
+            statement += f"; it is smallest with {least}, {left}"
+    statement += _eased(outcome, cost, [row for row in easing if {row[0]: row[1]} not in single])
+    yield Finding("remedy", "info", f"{statement}.", evidence)
+
+
+def _only_worse(outcome: Outcome, cost: FactorCost, row: tuple[str, str, float, float]) -> str:
+    """Under which level a cost is smaller although that is no remedy."""
+    name, level, inside, _ = row
+    average = " on average" if len(cost.cells) > 2 else ""
+    return (
+        f"; it is smaller with {outcome.factor(name).phrase(level)} ({times(inside)}{average}) only because "
+        f"{outcome.factor(cost.factor).phrase(cost.other)} is worse there"
+    )
+
+
+def _eased(outcome: Outcome, cost: FactorCost, easing: list[tuple[str, str, float, float]]) -> str:
+    """The levels that reduce a cost, the most effective first."""
+    average = " on average" if len(cost.cells) > 2 else ""
+    phrases = [outcome.factor(name).phrase(level) for name, level, _, _ in easing]
+    ratios = [
+        f"from {times(without)} to {times(inside)}{average}" for _, _, inside, without in easing
+    ]
+    if not ratios:
+        return ""
+    most = " most," if len(ratios) > 1 else ""
+    then = listed([f"{p} {s}" for p, s in zip(phrases[1:], ratios[1:], strict=True)])
+    return f"; {phrases[0]} reduces it{most} {ratios[0]}{f', then {then}' if then else ''}"
+
+
+def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
+    """Says where a remedy works only because the other level loses its advantage."""
+    if len(condition) != 1:
+        return ""
+    ((factor, level),) = condition.items()
+    hollow, genuine = cost.hollow(factor, level)
+    if not hollow:
+        return ""
+    common = {
+        k: v
+        for k, v in hollow[0].where.items()
+        if k != factor
+        and all(c.where[k] == v for c in hollow)
+        and not any(c.where[k] == v for c in genuine)
+    }
+    where = f"with {outcome.phrase(common)} " if common and genuine else ""
+    mine, other = _levels(outcome, cost)
+    return f" ({where}only because {other} becomes as bad: {mine} itself gets no better there)"
+
+
+def effects(outcome: Outcome) -> Iterator[Finding]:
+    """What matters most for each response, what depends on each other, and what does not show."""
+    if outcome.effects is None:
+        return
+    yield from not_estimable(outcome)
+    for response in outcome.responses:
+        tested = terms_of(outcome, response.name)
+        if tested is None or "variation_share" not in tested.table:
+            continue
+        terms = term_rows(tested)
+        if not terms:
+            continue
+        pure = any(not math.isnan(row[key]) for row in terms for key in ("ci_low", "p_value"))
+        if not pure:
+            yield Finding(
+                "no-pure-error",
+                "warning",
+                f"{response.name}: the runs give no interval, because there are no replicates.",
+                {"table": "effects", "response": response.name},
+                "Set design.replicates to 2 or more.",
+            )
+        sure = [row for row in terms if row["p"] < LEVEL] if pure else terms
+        unsure = [row for row in terms if not row["p"] < LEVEL] if pure else []
+        if not sure:
+            yield _no_effect(outcome, response, terms)
+            continue
+        if math.isfinite(sure[0]["variation_share"]):
+            yield _dominant(outcome, response, sure)
+        yield from _interactions(outcome, response, sure)
+        if unsure:
+            yield _bounded(response, unsure)
+
+
+#: a term of a response: of the effects table the columns that findings tell, its p-value `p` among all terms
+Row = dict[str, Any]
+_NUMBERS = ("effect", "ci_low", "effect_ci_low", "effect_ci_high", "variation_share", "p_value")
+
+
+def term_rows(terms: Terms) -> list[Row]:
+    """The terms with an estimate, those that explain most first, without shares the surest."""
+    columns = {name: terms.column(name) for name in _NUMBERS}
+    columns |= {"term": terms.names, "p": terms.p, "margin": margins(terms.table).tolist()}
+    columns |= {"scale": terms.column("scale", LINEAR), "aliases": terms.column("aliases", "")}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = [r for r in rows if not (math.isnan(r["variation_share"]) and math.isnan(r["p_value"]))]
+    rows.sort(key=lambda row: (math.isnan(row["p_value"]), row["p_value"]))
+    return sorted(rows, key=lambda row: largest_first(row["variation_share"]))
+
+
+def _no_effect(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> Finding:
+    names = [row["term"] for row in terms]
+    named = [f.name for f in outcome.factors if f.name in names]
+    what = listed([term_text(n) for n in named or names], "or")
+    beside = ""
+    if ranking(outcome, response).of("worse"):  # of treatments that the terms do not tell
+        beside = ", though treatments differ"
+    return Finding(
+        "effect-none",
+        "info",
+        f"No effect of {what} on {response.name} shows{beside}{_up_to(response, terms)}.",
+        {"table": "effects", "response": response.name},
+        "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
+        _tests(terms),
+    )
+
+
+def _bounded(response: ResponseUnit, terms: Sequence[Row]) -> Finding:
+    names = [term_text(row["term"]) for row in terms]
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return Finding(
+        "effect-bound",
+        "info",
+        f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
+        f"shows{_up_to(response, terms)}.",
+        {"table": "effects", "terms": [row["term"] for row in terms]},
+        "Not significant is not “no effect”: more replicates narrow the bound.",
+        _tests(terms),
+    )
+
+
+def _up_to(response: ResponseUnit, terms: Sequence[Row]) -> str:
+    """The largest size that one of these effects may have, all terms of the response together."""
+    ends = [abs(row["effect"]) + row["margin"] for row in terms]
+    most = max((end for end in ends if not math.isnan(end)), default=math.inf)
+    if not math.isfinite(most):
+        return ""
+    scale = terms[0]["scale"]
+    if scale == LOG:
+        return f"; it may still be up to a factor of {quantity(_ratio(most))}"
+    unit = response.unit if scale == LINEAR else f"on the scale {scale}"
+    return f"; it may still be up to {quantity(most, unit)}"
+
+
+def _ratio(logarithm: float) -> float:
+    """The ratio of a difference of logarithms, as large as a number may be."""
+    return math.exp(min(logarithm, 700.0))
+
+
+def _tests(terms: Sequence[Row]) -> str:
+    """The tests of the first terms in words."""
+    said = []
+    for row in terms[:4]:
+        name, p = term_text(row["term"]), row["p"]
+        of_all = f"p = {p:.2g} of all terms together" if math.isfinite(p) else ""
+        if math.isfinite(row["ci_low"]):
+            effect, low, high = (row[k] for k in ("effect", "effect_ci_low", "effect_ci_high"))
+            what = "effect"
+            if row["scale"] == LOG:
+                what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
+            ends = quantities([low, high])
+            said.append(
+                f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
+                f"{f', {of_all}' if of_all else ''}"
+            )
+        elif of_all:
+            said.append(f"{name}: F test, {of_all}")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> Finding:
+    """The largest of the significant terms, and which others are large."""
+    top, *rest = sure
+    term, share = top["term"], top["variation_share"]
+    of_ratios = " in ratios" if top["scale"] == LOG else ""
+    detail = f"{_share(share, 1)} of the variation{of_ratios}. {_tests([top])}".strip()
+    detail = detail[:1].upper() + detail[1:]
+    evidence = {"table": "effects", "response": response.name, "term": term}
+    others = {
+        row["term"]: row["variation_share"] for row in rest if row["variation_share"] >= _ALSO_MUCH
+    }
+    also = listed([f"{term_text(t)} {_share(s)}" for t, s in others.items()])
+    explains = f"{_share(share)} of the variation in {response.name}"
+    then = f"; then {also}" if also else ""
+    rivals = inseparable(top)
+    if square := square_of(term):
+        what, by_level = f"the curvature in {term_text(square)}", ""
+    elif rivals:
+        what, by_level = f"{term_text(term)} or {listed(rivals, 'or')} (not separable)", ""
+    elif ":" in term:
+        what, by_level = f"{term_text(term)} together", ""
+    else:
+        # where it depends on another factor, the mean over its levels is that of no run
+        depends = any(term in t.split(":") and not square_of(t) for t in others)
+        by_level = "" if depends else _by_level(outcome, response, term)
+        what = term_text(term)
+    statement = f"{what}: {explains}{by_level}{then}."
+    return Finding("effect-dominant", "info", statement, evidence, "", detail)
+
+
+def inseparable(row: pd.Series[Any] | Mapping[Any, Any]) -> list[str]:
+    """The exact aliases of a term of the effects table that have at most two factors, in words."""
+    found = []
+    for alias in str(row.get("aliases") or "").split(", "):
+        name = alias.lstrip("+-")
+        other = (
+            not name or _PART.match(name) or name.startswith(("not estimable", "the difference"))
+        )
+        if not other and name.count(":") <= 1:
+            found.append(term_text(name))
+    more = [f"{len(found) - _MOST_ALIASES} more"] if len(found) > _MOST_ALIASES else []
+    return [*found[:_MOST_ALIASES], *more]
+
+
+def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str:
+    """The response at the factor's best and worst level."""
+    means = ranking(outcome, response).level_means(factor_name)
+    if not means:
+        return ""
+    means.sort(key=lambda m: m.mean, reverse=response.better == "higher")
+    first, last = (
+        f"{quantity(m.mean, response.unit)} with {outcome.phrase(m.levels)}"
+        for m in (means[0], means[-1])
+    )
+    average = " on average" if len(outcome.factors) > 1 else ""
+    return f" ({first}, {last}{average})"
+
+
+def _share(share: float, digits: int = 0) -> str:
+    """A share of the variation; never all of it, because runs vary by themselves."""
+    return f"{share:.{digits}f} %" if share < 99.5 else "more than 99 %"
+
+
+def _interactions(
+    outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]
+) -> Iterator[Finding]:
+    """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
+    pairs = [r for r in terms if r["term"].count(":") == 1 and not square_of(r["term"])]
+    for row in [r for r in pairs if r["variation_share"] >= 1.0][:3]:
+        names = row["term"].split(":")
+        ways = [_worth(outcome, response, *pair) for pair in (names, names[::-1])]
+        told = [way for way in ways if way is not None]
+        if not told:
+            continue
+        # the factor that is worth least somewhere shows best that it depends on the other
+        small, large, sentence = min(told)
+        # what multiplies by the same under each level differs in units, not in proportion
+        if large / small < NO_COST:
+            continue
+        rivals = inseparable(row)
+        beside = (
+            f" These runs cannot separate {term_text(row['term'])} from {listed(rivals, 'or')}."
+            if rivals
+            else ""
+        )
+        yield Finding(
+            "effect-interaction",
+            "info",
+            f"{term_text(str(row['term']))}: {sentence}.{beside}",
+            {"table": "effects", "response": response.name, "term": row["term"]},
+            "",
+            f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",
+        )
+
+
+def _worth(
+    outcome: Outcome, response: ResponseUnit, name: str, other: str
+) -> tuple[float, float, str] | None:
+    """What a factor is worth at the levels of another: its smallest and largest ratio, and both in words."""
+    cost = factor_cost(outcome, response, name)
+    if cost is None:
+        return None
+    by_level = [(mean_ratio(cost.under({other: v})), v) for v in outcome.factor(other).levels]
+    worth = sorted(w for w in by_level if math.isfinite(w[0]))
+    if len(worth) < 2:
+        return None
+    (small, small_at), (large, large_at) = worth[0], worth[-1]
+    told = "changes nothing" if abs(small - 1) <= 0.02 else _changes_it(cost, small, large)
+    phrase = outcome.factor(other).phrase
+    sentence = (
+        f"{_instead(outcome, cost)} {_changes(cost, large)} with {phrase(large_at)}, and "
+        f"{told} with {phrase(small_at)}"
+    )
+    return small, large, sentence

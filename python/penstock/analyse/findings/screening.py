@@ -1,0 +1,340 @@
+"""The answer of a screening: which of many factors matter, which do not, and what remains open.
+
+A factor matters if its main effect is significant among all terms of the response. One that is not matters
+less than the upper end of its interval; it is open if that end is beyond the smallest effect that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.analyse.findings.dot_plot import Dot, dot_plot
+from penstock.analyse.findings.effect_findings import Row, inseparable, term_rows
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.question import is_screening
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.sequential.aliased import aliased
+from penstock.analyse.statistics.scale import LINEAR, LOG
+from penstock.analyse.statistics.significance import LEVEL, terms_of
+from penstock.analyse.treatments.means import ranking
+from penstock.analyse.treatments.recommend import REPEAT
+from penstock.text import (
+    concise,
+    counted,
+    fitting,
+    listed,
+    named_unit,
+    number,
+    quantity,
+    short,
+    span,
+    table_lines,
+    term_text,
+    times,
+    up_to,
+)
+
+#: terms of the plot and of the table, at most
+_MOST = 16
+#: open factors named in a point, at most
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Screened:
+    """The terms of a response by verdict, each list the largest effect first.
+
+    `explained` are significant main effects that may be parts of the interactions named with them; `within`
+    are factors that matter only in an interaction or a square.
+    """
+
+    response: ResponseUnit
+    rows: list[Row]
+    main: list[Row]
+    interactions: list[Row]
+    explained: dict[str, list[str]]
+    within: dict[str, str]
+    small: list[Row]
+    open: list[Row]
+
+    def verdict(self, row: Row) -> str:
+        """The verdict on a term, as a word or two."""
+        term = str(row["term"])
+        if term in self.explained:
+            return f"may be {listed([term_text(t) for t in self.explained[term]], 'or')}"
+        if term in self.within:
+            return f"matters in {term_text(self.within[term])}"
+        if row in self.main or row in self.interactions:
+            return "matters"
+        return "open" if row in self.open else "no effect"
+
+
+def screened(outcome: Outcome, response: ResponseUnit) -> Screened | None:
+    """The terms of a response by verdict; None without effects."""
+    terms = terms_of(outcome, response.name)
+    rows = term_rows(terms) if terms is not None and "variation_share" in terms.table else []
+    if not rows:
+        return None
+    names = {f.name for f in outcome.factors}
+    sure = [r for r in rows if r["p"] < LEVEL]
+    doubts = _doubts(outcome, response)
+    main = [r for r in sure if r["term"] in names and r["term"] not in doubts]
+    interactions = [r for r in sure if r["term"] not in names]
+    certain = [r["term"] for r in main]
+    within = {
+        n: r["term"]
+        for r in interactions
+        if not inseparable(r)
+        for n in r["term"].split(":")
+        if n not in certain
+    }
+    rest = [r for r in rows if r["term"] in names and r not in sure and r["term"] not in within]
+    least = min((_size(outcome, response, r) for r in main or sure), default=0.0)
+    small = [r for r in rest if _bound(r) < least]
+    small.sort(key=lambda r: [f.name for f in outcome.factors].index(r["term"]))
+    explained = {t: d for t, d in doubts.items() if t in names}
+    unclear = [r for r in rest if r not in small]
+    return Screened(response, rows, main, interactions, explained, within, small, unclear)
+
+
+def _doubts(outcome: Outcome, response: ResponseUnit) -> dict[str, list[str]]:
+    """Significant main effects that interactions of two factors may explain."""
+    doubts: dict[str, list[str]] = {}
+    for finding in _over_aliases(outcome, response):
+        sets = finding.evidence.get("explained") or []
+        for term, rivals in (finding.evidence.get("plausible") or {}).items():
+            pairs = [r for r in rivals if r.count(":") == 1]
+            if pairs and not (sets and all(term in one for one in sets)):
+                doubts[term] = pairs
+    return doubts
+
+
+def _over_aliases(outcome: Outcome, response: ResponseUnit) -> list[Finding]:
+    return [f for f in aliased(outcome) if f.evidence.get("response") == response.name]
+
+
+def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
+    """The size of an effect; of a factor of several levels the range of its means."""
+    if math.isfinite(row["effect"]):
+        return abs(float(row["effect"]))
+    if ":" in row["term"]:
+        return math.inf
+    means = [m.mean for m in ranking(outcome, response).level_means(row["term"])]
+    if row["scale"] == LOG:
+        means = [math.log(m) for m in means if m > 0]
+    return max(means) - min(means) if means else math.inf
+
+
+def _bound(row: Row) -> float:
+    """The largest size that an effect may have."""
+    end = abs(row["effect"]) + row["margin"]
+    return float(end) if math.isfinite(end) else math.inf
+
+
+def screening(outcome: Outcome) -> Iterator[Finding]:
+    """The factors that matter for the first response, those that do not, and those that remain open."""
+    if not is_screening(outcome) or not outcome.responses:
+        return
+    result = screened(outcome, outcome.responses[0])
+    if result is None:
+        return
+    yield _headline(outcome, result)
+    if result.small:
+        names = listed([term_text(r["term"]) for r in result.small])
+        each = "each " if len(result.small) > 1 else ""
+        bound = _amount(result.response, max(_bound(r) for r in result.small), result.small[0])
+        yield Finding(
+            "screened-out",
+            "info",
+            f"{names}: {each}less than {bound} (95 %).",
+            {"table": "effects", "terms": [r["term"] for r in result.small]},
+        )
+    unknown = [*_aliases(result), *_unclear(result)]
+    if unknown:
+        yield Finding("screening-open", "info", f"{'; '.join(unknown)}.", {"table": "effects"})
+
+
+def _headline(outcome: Outcome, result: Screened) -> Finding:
+    """The factors and interactions that matter, with their effects."""
+    response = result.response
+    stated = [r["term"] for r in (*result.main, *result.interactions)]
+    evidence = {"table": "effects", "response": response.name, "terms": stated}
+    if not stated:
+        return Finding(
+            "screening", "warning", _nothing_shown(outcome, result), evidence, REPEAT, "", "open"
+        )
+    count = len(result.main) + len(result.within)
+    lead = f"{count} of {len(outcome.factors)} factors matter{'s' * (count == 1)}"
+    lead = f"{lead if count else 'No factor by itself is shown to matter'} for {response.name}"
+
+    def text(interval: bool, most: int = 99) -> str:
+        parts = []
+        for rows in (result.main, result.interactions):
+            names = [_named(outcome, response, r, interval) for r in rows[:most]]
+            more = [f"{len(rows) - most} more"] if len(rows) > most else []
+            parts.append(listed([*names, *more]))
+        return f"{lead}: {'; also '.join(filter(None, parts))}."
+
+    doubts = _over_aliases(outcome, response) if _aliases(result) else []
+    return Finding(
+        "screening",
+        "info",
+        concise(text(True), text(False), text(False, 4), text(False, 2)),
+        evidence,
+        next((f.what_to_do for f in doubts if f.what_to_do), ""),
+        "Effects are differences of the means at the ends of a factor; all terms are judged together.",
+        "likely" if ranking(outcome, response).degraded else "clear",
+    )
+
+
+def _nothing_shown(outcome: Outcome, result: Screened) -> str:
+    """The headline where no term is significant, or none was tested."""
+    name, rows = result.response.name, result.rows
+    if not any(math.isfinite(r["p"]) for r in rows):
+        largest = listed([term_text(r["term"]) for r in rows[:3]])
+        return (
+            f"Open: without replicates no factor is shown to matter for {name}; {largest} have the "
+            "largest effects."
+        )
+    most = max(map(_bound, rows))
+    bound = f"; effects of up to {_amount(result.response, most, rows[0])} are possible"
+    nothing = f"Open: none of {len(outcome.factors)} factors is shown to matter for {name}"
+    return f"{nothing}{bound * math.isfinite(most)}."
+
+
+def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -> str:
+    """A term with its effect: `cache on (−9.6 s)`, `A × B or an alias (+6 s)`."""
+    name = term_text(row["term"])
+    factor = next((f for f in outcome.factors if f.name == row["term"]), None)
+    if factor is not None and math.isfinite(row["effect"]):
+        name = factor.phrase(factor.levels[-1])
+    if inseparable(row):
+        name += " or an alias"
+    effect, low, high = _shown_values(row)
+    if not math.isfinite(effect):
+        apart = _size(outcome, response, row)
+        if not math.isfinite(apart):
+            return name
+        return f"{name} (up to {_amount(response, apart, row)} apart)"
+    if row["scale"] == LOG:
+        amount, digits = times(effect), 2
+    else:
+        scale, unit = fitting([effect], _unit(response, row))
+        low, high, digits = low * scale, high * scale, 3
+        amount = f"{'+' * (effect > 0)}{quantity(effect * scale, unit)}"
+    if interval and math.isfinite(low):
+        amount += f", {span(number(low, digits), number(high, digits))}"
+    return f"{name} ({amount})"
+
+
+def _shown_values(row: Row) -> tuple[float, float, float]:
+    """Effect and interval; of logarithms as ratios."""
+    effect, low, high = (float(row[k]) for k in ("effect", "effect_ci_low", "effect_ci_high"))
+    if row["scale"] == LOG:
+        effect, low, high = (math.exp(min(v, 700.0)) for v in (effect, low, high))
+    return effect, low, high
+
+
+def _unit(response: ResponseUnit, row: Row) -> str:
+    return response.unit if row["scale"] == LINEAR else ""
+
+
+def _amount(response: ResponseUnit, size: float, row: Row) -> str:
+    """A bound: `0.9 s`, of logarithms `12 %` or `a factor of 3.0`."""
+    if row["scale"] == LOG:
+        return up_to(math.exp(min(size, 700.0))).removeprefix("up to ")
+    return quantity(size, _unit(response, row))
+
+
+def _aliases(result: Screened) -> list[str]:
+    """The significant terms that cannot be separated from others, as clauses."""
+    clauses = [
+        f"{term_text(r['term'])} cannot be separated from {listed(rivals, 'or')}"
+        for r in (*result.main, *result.interactions)
+        if (rivals := inseparable(r))
+    ]
+    more = len(clauses) - _MOST_NAMED
+    clauses = [*clauses[:_MOST_NAMED], *([f"{counted(more, 'more effect')} alike"] * (more > 0))]
+    by_rivals: dict[tuple[str, ...], list[str]] = {}
+    for term, rivals in result.explained.items():
+        by_rivals.setdefault(tuple(rivals), []).append(term_text(term))
+    for pairs, terms in by_rivals.items():
+        clauses.append(
+            f"{listed(terms)} may be {'parts' if len(terms) > 1 else 'a part'} of "
+            f"{listed([term_text(p) for p in pairs[:3]], 'or')}"
+        )
+    return clauses
+
+
+def _unclear(result: Screened) -> list[str]:
+    """The factors that may matter as much as those that do, as a clause."""
+    rows = result.open
+    if not rows or not (result.main or result.interactions):
+        return []
+    most = max(_bound(r) for r in rows)
+    bound = f" (up to {_amount(result.response, most, rows[0])})" if math.isfinite(most) else ""
+    names = [term_text(r["term"]) for r in rows]
+    more = [f"{len(names) - 6} more"] if len(names) > 6 else []
+    return [f"{listed([*names[:6], *more])} may matter as well{bound}"]
+
+
+def _listed_rows(result: Screened) -> list[Row]:
+    """Main effects and significant interactions, the largest first."""
+    return [r for r in result.rows if ":" not in r["term"] or r in result.interactions]
+
+
+def _fitting(result: Screened) -> tuple[float, str]:
+    """The factor and unit in which effects are easy to read."""
+    first = result.rows[0]
+    if first["scale"] == LOG:
+        return 1.0, "ratio"
+    sizes = [r["effect"] for r in result.rows if math.isfinite(r["effect"])]
+    return fitting(sizes, _unit(result.response, first))
+
+
+def effect_plot(result: Screened) -> list[str]:
+    """The effects with their intervals as a dot plot, the largest first."""
+    scale, unit = _fitting(result)
+    dots = [
+        Dot(term_text(r["term"]), *(v * scale for v in _shown_values(r)))
+        for r in _listed_rows(result)[:_MOST]
+    ]
+    title = named_unit(f"effect on {result.response.name}", unit)
+    return dot_plot(title, dots, times if unit == "ratio" else short)
+
+
+def effect_lines(outcome: Outcome, result: Screened) -> list[str]:
+    """The effects as a table for a terminal, the largest first."""
+    heads, rows = effect_columns(outcome, result)
+    lines = table_lines(heads, rows[:_MOST])
+    more = len(rows) - _MOST
+    return [*lines, f"… and {more} more, in effects.parquet"] if more > 0 else lines
+
+
+def effect_columns(outcome: Outcome, result: Screened) -> tuple[list[str], list[list[str]]]:
+    """The table of effects as text: headings (with `#` those of numbers) and a row per term."""
+    scale, unit = _fitting(result)
+    ratios = unit == "ratio"
+    heads = ["effect of", "from", "to", f"#{named_unit(result.response.name, unit)}"]
+    heads += ["#95 % interval", "verdict", "not separable from"]
+    rows = []
+    for row in _listed_rows(result):
+        levels = next((f.levels for f in outcome.factors if f.name == row["term"]), [""])
+        effect, low, high = (v * scale for v in _shown_values(row))
+        sign = "+" * (effect > 0 and not ratios)
+        ends = (number(end, 2 if ratios else 3) for end in (low, high))
+        rows.append(
+            [
+                term_text(row["term"]),
+                levels[0],
+                levels[-1],
+                f"{sign}{times(effect) if ratios else number(effect)}" * math.isfinite(effect),
+                span(*ends) if math.isfinite(low) else "",
+                result.verdict(row),
+                listed(inseparable(row), "or"),
+            ]
+        )
+    used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    return [heads[i] for i in used], [[row[i] for i in used] for row in rows]

@@ -1,0 +1,490 @@
+"""Why a treatment is faster or slower than another: what the runs' own tables say of their time.
+
+From the manifest (processor time), the trace (flushes, reads and writes that waited, calls that the page
+cache served), the monitor (links) and the disks' counters. Shares are of the run's wall time, the mean of the
+treatment's runs; threads side by side can bring them above 1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from penstock.analyse.findings.estimability import left_out
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.question import kind
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.traces.traced_run import TracedRun
+from penstock.analyse.treatments.costs import factor_cost, focal_factor
+from penstock.analyse.treatments.means import AS_GOOD, Mean, Ranking, ranking
+from penstock.archive.traces.verdicts import Verdict
+from penstock.errors import PenstockError
+from penstock.text import duration, listed, of_run, percent, size, waited
+
+#: shares of a run below this are not told
+LITTLE = 0.05
+#: a cause that is told first takes this share of a run at least
+MUCH = 0.2
+#: of a run that was not traced, from this share on
+_MOST = 0.5
+#: time that no table explains is told from this share on
+_REST = 0.1
+#: shares that differ by less are called alike
+_SAME = 0.03
+#: of the slower one's flushes: with fewer the faster one is told to risk more
+_FEWER = 0.5
+#: runs of a treatment whose tables are read
+_RUNS = 3
+
+#: from this share on a link is what limits a program
+_SATURATED = 0.8
+#: units of times and rates
+_TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
+_TRACE = " (add `trace: {mode: trace}` under `observers`)"
+
+_ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
+
+
+@dataclass
+class Account:
+    """Where the time of a treatment's runs went, as shares of their wall time; None: not recorded."""
+
+    shares: dict[str, float] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    traced: bool = False
+    run_ids: list[str] = field(default_factory=list)
+    #: what waited for a disk is known from the time of the calls alone
+    inferred: bool = False
+    #: flushes in a run
+    flushes: float = 0.0
+    wall_s: float = 0.0
+
+    def share(self, cause: str) -> float:
+        """Of the run; 0 where nothing of it was seen."""
+        return self.shares.get(cause, 0.0)
+
+    @property
+    def on_files(self) -> float:
+        """All calls on files."""
+        return sum(self.share(c) for c in ("flushes", "reads", "writes", "cached", "names"))
+
+
+#: what takes time → how it is told where the runs say no more
+_CAUSES = {
+    "flushes": "waiting for flushes",
+    "reads": "reads that wait for the disk",
+    "writes": "writes that wait for the disk",
+    "cached": "reads and writes that the page cache serves",
+    "names": "opening, closing and naming files",
+    "processor": "processor time",
+    "network": "the busiest link",
+}
+
+
+#: causes of which the calls are counted
+_COUNTED = ("flushes", "reads", "writes", "cached")
+
+
+def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
+    """The account of a treatment; None where none of its runs is valid."""
+    known: dict[str, Account | None] = outcome.memory.setdefault("accounts", {})
+    if treatment_id not in known:
+        known[treatment_id] = _account(outcome, treatment_id)
+    return known[treatment_id]
+
+
+def _account(outcome: Outcome, treatment_id: str) -> Account | None:
+    runs = outcome.measured
+    made = zip(runs["treatment_id"].tolist(), runs["run_id"].tolist(), strict=True)
+    mine = [str(run) for treatment, run in made if str(treatment) == treatment_id]
+    order = sorted(mine, key=lambda run: (not _has_trace(outcome, run), run))
+    each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
+    each = [account for account in each if account.traced] or each
+    if not each:
+        return None
+    causes = {cause for account in each for cause in account.shares}
+    return Account(
+        {c: sum(a.share(c) for a in each) / len(each) for c in causes},
+        {c: w for a in reversed(each) for c, w in a.words.items()},
+        each[0].traced,
+        [run for a in each for run in a.run_ids],
+        any(a.inferred for a in each),
+        sum(a.flushes for a in each) / len(each),
+        sum(a.wall_s for a in each) / len(each),
+    )
+
+
+def _has_trace(outcome: Outcome, run_id: str) -> bool:
+    return outcome.has_table(run_id, "patterns") or outcome.has_table(run_id, "operations")
+
+
+def processor_share(outcome: Outcome, run_id: str) -> float | None:
+    """Processor time of a run over its wall time, above 1 where several compute; None: not recorded."""
+    wall_ns, cpu_ns = _wall_ns(outcome, run_id), outcome.manifest(run_id).get("cpu_ns")
+    return float(cpu_ns) / wall_ns if cpu_ns is not None and wall_ns > 0 else None
+
+
+def _of_run(outcome: Outcome, run_id: str) -> Account:
+    wall_ns = _wall_ns(outcome, run_id)
+    found = Account(run_ids=[run_id], wall_s=wall_ns / 1e9)
+    if wall_ns <= 0:
+        return found
+    share = processor_share(outcome, run_id)
+    if share:
+        found.shares["processor"] = share
+    _network(outcome, run_id, found)
+    _disk(outcome, run_id, wall_ns, found)
+    _files(outcome, run_id, wall_ns, found)
+    return found
+
+
+def _wall_ns(outcome: Outcome, run_id: str) -> float:
+    """Length of the workload; 0 where no table tells."""
+    wall_s = (outcome.manifest(run_id).get("times") or {}).get("wall_s")
+    if wall_s:
+        return 1e9 * float(wall_s)
+    phases = outcome.table(run_id, "phases", ["phase_id", "start_ns", "end_ns"])
+    if phases is None:
+        return 0.0
+    mine = phases[phases["phase_id"].astype(str) == "workload"]
+    return float((mine["end_ns"] - mine["start_ns"]).sum())
+
+
+def _network(outcome: Outcome, run_id: str, found: Account) -> None:
+    table = outcome.table(run_id, "utilisation", ["kind", "entity", "metric", "value"])
+    if table is None or table.empty:
+        return
+    used = table[(table["kind"].astype(str) == "network") & (table["metric"].astype(str) == "used")]
+    means = used.groupby(used["entity"].astype(str))["value"].mean()
+    if len(means) and math.isfinite(float(means.max())):
+        found.shares["network"] = float(means.max()) / 100
+        found.words["network"] = f"the link {means.idxmax()}"
+
+
+def _disk(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+    table = outcome.table(run_id, "disk_stats", ["disk_id", "metric", "value"])
+    if table is None or table.empty:
+        return
+    busy = table[table["metric"].astype(str) == "busy_ns"]
+    if len(busy):
+        found.shares["disk"] = min(1.0, float(busy["value"].max()) / wall_ns)
+
+
+def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+    if not _has_trace(outcome, run_id):
+        return
+    try:
+        run = TracedRun(outcome.path / "runs" / run_id)
+        if not (run.has("operations", "time_ns") or run.has("patterns", "evidence")):
+            return
+        flushes, judged, others_ns = run.flushes, run.judged, run.others_ns
+    except PenstockError:
+        return
+    found.traced = True
+    ns = sum(float(row["ns"] or 0) for row in flushes)
+    count = sum(int(row["flushes"] or 0) for row in flushes)
+    found.flushes = count
+    if count:
+        found.shares["flushes"] = ns / wall_ns
+        each = f" of {duration(ns / count)} each"
+        found.words["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
+    found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
+    cached_ns = 0.0
+    cached: list[tuple[float, int, Verdict]] = []
+    for direction in ("read", "write"):
+        waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
+        total = sum(w.time_ns for w, _ in waiting)
+        found.shares[f"{direction}s"] = total / wall_ns
+        if total:
+            found.inferred = found.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
+            most, row = max(waiting, key=lambda pair: pair[0].time_ns)
+            order = f" in {_ORDER[row.kind]} order," if row.kind in _ORDER else ""
+            found.words[f"{direction}s"] = (
+                f"{_calls(most.calls, row)},{order} that wait {duration(most.mean_ns)} each"
+            )
+        for waits, row in waiting:
+            left = max(0, row.time_ns - waits.time_ns)
+            cached_ns += left
+            cached.append((left, row.calls - waits.calls, row))
+    found.shares["cached"] = cached_ns / wall_ns
+    if cached_ns:
+        _, calls, row = max(cached, key=lambda each: each[0])
+        found.words["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
+
+
+def _calls(calls: int, row: Verdict) -> str:
+    """Some of a file's reads or writes: `8,000 reads of 8 KiB each from heap`."""
+    way = "from" if row.direction == "read" else "to"
+    return f"{calls:,} {row.direction}s of {size(row.median_size_bytes)} each {way} {row.path}"
+
+
+# ---------------------------------------------------------------- in words
+
+
+def reasons(outcome: Outcome) -> Iterator[Finding]:
+    """Where the time of the compared treatments goes, and what the runs leave unknown."""
+    why = list(_why(outcome))
+    yield from why
+    unknown = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome, bool(why))]
+    if unknown:
+        yield Finding("not-known", "info", f"{'; '.join(unknown)}.", {"table": "runs"})
+
+
+def _why(outcome: Outcome) -> Iterator[Finding]:
+    """Where the slower treatment's time goes and where the faster one's; nothing if no table records it."""
+    pair = _compared(outcome)
+    if pair is None:
+        return
+    slow, fast = pair
+    a, b = accounts(outcome, slow), accounts(outcome, fast)
+    if a is None or b is None:
+        return
+    # without a trace only what takes most of the run says why
+    least = MUCH if a.traced else _MOST
+    causes = _by_weight([c for c in _CAUSES if _told(a, c) >= least], a, b)
+    evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
+    if not causes:
+        yield from _idle(outcome, slow, fast, a, b, evidence)
+        return
+    first = causes[0]
+    slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
+    text = (
+        f"with {slow_name} the program {_spends(a, first)}; with {fast_name}, "
+        f"{_as_well(b, first, a)}."
+    )
+    more = [
+        c
+        for c in ("flushes", *causes[1:])
+        if c != first and max(_told(a, c), _told(b, c)) >= (LITTLE if c == "flushes" else MUCH)
+    ]
+    for cause in list(dict.fromkeys(more))[:2]:
+        text += (
+            f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {of_run(a.share(cause))} with "
+            f"{slow_name}, {waited(b.share(cause))} with {fast_name}."
+        )
+    yield Finding("why", "info", text, evidence, "", _all_shares(outcome, pair, a, b))
+    if a.traced and b.traced and b.flushes < _FEWER * a.flushes:
+        yield Finding(
+            "fewer-flushes",
+            "info",
+            f"with {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: a crash of the "
+            "machine loses what is not flushed.",
+            evidence,
+        )
+
+
+def _by_weight(causes: list[str], a: Account, b: Account) -> list[str]:
+    """Causes of the slower one, those first that make its runs longer than the faster one's.
+
+    Where none does so, as of runs that are all equally long, by their share.
+    """
+    more_s = {c: _told(a, c) * a.wall_s - _told(b, c) * b.wall_s for c in causes}
+    tells = any(seconds >= LITTLE * a.wall_s for seconds in more_s.values())
+    return sorted(causes, key=lambda c: (-more_s[c] if tells else 0.0, -_told(a, c)))
+
+
+def _flushes(count: float) -> str:
+    return "never flushes," if count < 0.5 else f"flushes {count:,.0f}"
+
+
+def _told(account: Account, cause: str) -> float:
+    """The share by which causes are compared: of processor time one processor's, without calls on files."""
+    if cause != "processor":
+        return account.share(cause)
+    in_calls = account.share("cached") + account.share("names")
+    return max(0.0, min(account.share(cause), 1.0) - in_calls)
+
+
+def _spends(account: Account, cause: str) -> str:
+    share, what = account.share(cause), account.words.get(cause, _CAUSES[cause])
+    if cause == "processor":
+        if share > 1.2:
+            return f"keeps {share:.1f} processors computing"
+        return f"computes for {percent(share)} of the run"
+    if cause == "network":
+        return f"uses {percent(share)} of {what}"
+    where = f"waiting for {what}" if cause == "flushes" else f"in {what}"
+    if share > 1:
+        return f"has on average {share:.3g} threads {where}"
+    return f"spends {of_run(share)} {where}"
+
+
+def _as_well(account: Account, cause: str, other: Account) -> str:
+    share = account.share(cause)
+    told = f"{share:.1f}" if cause == "processor" and share > 1.2 else waited(share)
+    if abs(_told(account, cause) - _told(other, cause)) < _SAME:
+        return f"as much ({told})"
+    if share < 0.005:
+        return "none of it"
+    # a share alone is of a run of another length
+    what = account.words.get(cause, "") if cause in _COUNTED else ""
+    return f"{told} ({what})" if what else told
+
+
+def _idle(
+    outcome: Outcome, slow: str, fast: str, a: Account, b: Account, evidence: dict[str, Any]
+) -> Iterator[Finding]:
+    """The disks' busy time, where nothing that was recorded takes much of the slower one's time."""
+    if a.share("disk") >= _MOST and "disk" in b.shares and not a.traced:
+        with_slow, with_fast = (
+            f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
+        )
+        text = (
+            f"the disk is busy for {percent(a.share('disk'))} of the run {with_slow} and "
+            f"{percent(b.share('disk'))} {with_fast}."
+        )
+        yield Finding("why", "info", text, evidence, "", _all_shares(outcome, (slow, fast), a, b))
+
+
+def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account) -> str:
+    """Every share of the two, for who wants to check."""
+    names = {**_CAUSES, "network": "link", "disk": "disk busy"}
+    said = [
+        f"{names[c]} {waited(a.share(c))} and {waited(b.share(c))}"
+        for c in names
+        if max(a.share(c), b.share(c)) >= 0.005
+    ]
+    if not said:
+        return ""
+    which = listed([f"{t} ({outcome.phrase(outcome.levels(t), ' + ')})" for t in pair])
+    inferred = ""
+    if a.inferred or b.inferred:
+        inferred = " That calls wait for a disk is inferred from their time."
+    shares = "; ".join(said)
+    return f"Shares of the run in {which}: {shares}. Processor time overlaps with calls.{inferred}"
+
+
+def _compared(outcome: Outcome) -> tuple[str, str] | None:
+    """The two treatments to explain, the slower one first."""
+    for response in outcome.responses[:1]:
+        ranked = ranking(outcome, response)
+        if len(ranked.treatments) < 2:
+            return None
+        best, worst = ranked.best, ranked.treatments[-1]
+        focal = focal_factor(outcome, response.name)
+        if kind(outcome.question) == "which":
+            worst = _instead(ranked, focal) or worst
+            return str(worst.treatment_id), str(best.treatment_id)
+        cost = factor_cost(outcome, response, focal) if focal else None
+        if cost is not None and not cost.missing:
+            cell = cost.worst if cost.overall >= 1 else cost.least
+            mine = {**cell.where, cost.factor: cost.level}
+            other = {**cell.where, cost.factor: cost.other}
+            both = [t for levels in (mine, other) for t in ranked.treatments if t.levels == levels]
+            if len(both) == 2:
+                both.sort(key=lambda t: -ranked.treatments.index(t))
+                worst, best = both
+        return str(worst.treatment_id), str(best.treatment_id)
+    return None
+
+
+def _instead(ranked: Ranking, focal: str | None) -> Mean | None:
+    """What one would choose with another level of the factor asked about, of several the worst level.
+
+    None where that is as good as the best: there would be nothing to explain.
+    """
+    if focal is None:
+        return None
+    first: dict[str, Mean] = {}
+    for treatment in ranked.treatments:
+        first.setdefault(treatment.levels.get(focal, ""), treatment)
+    instead = list(first.values())[-1]
+    alone = {**ranked.best.levels, focal: instead.levels.get(focal, "")}
+    for treatment in ranked.treatments:  # as good, and different in that factor only
+        if treatment.levels == alone and treatment.behind <= (1 + AS_GOOD) * instead.behind:
+            instead = treatment
+    if instead is ranked.best or (ranked.df >= 1 and instead not in ranked.of("worse")):
+        return None
+    return instead
+
+
+def _without_runs(outcome: Outcome) -> Iterator[str]:
+    """Levels, else treatments, without a valid run."""
+    runs = outcome.runs
+    if runs is None or not len(outcome.measured):
+        return
+    measured = {str(t) for t in outcome.measured["treatment_id"]}
+    planned = {str(r["treatment_id"]): r["levels"] for r in outcome.plan.get("rows") or []}
+    gone = {t: levels for t, levels in planned.items() if t not in measured}
+    none_valid = "no run of it is valid"
+    for factor in outcome.factors:
+        for level in factor.levels:
+            of_level = [t for t, v in planned.items() if str(v[factor.name]) == level]
+            if of_level and all(t in gone for t in of_level):
+                yield f"{factor.phrase(level)}: {none_valid}{_reason(runs, of_level)}"
+                for treatment in of_level:
+                    gone.pop(treatment, None)
+    if gone:
+        planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
+        names = [outcome.phrase(levels, " + ") for levels in planned_levels]
+        more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+        yield f"{listed([*names[:3], *more])}: {none_valid}{_reason(runs, list(gone))}"
+
+
+def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
+    mine = runs[runs["treatment_id"].astype(str).isin(treatments)]
+    reasons = [str(r) for r in mine["reason"].dropna() if r] if "reason" in mine else []
+    if not reasons:
+        return ""
+    cause = max(set(reasons), key=reasons.count).split(";")[0]
+    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'})"
+
+
+def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
+    """Time of the compared treatments that no table explains; `explained`: a cause was named."""
+    pair = _compared(outcome)
+    slow, fast = (accounts(outcome, t) for t in pair) if pair is not None else (None, None)
+    if pair is None or slow is None:
+        return
+    if not slow.traced:
+        if not explained and _is_of_time(outcome.responses[0]) and _differ(outcome):
+            if "guest" in outcome.study:
+                yield "why: calls inside a guest are not traced"
+                return
+            advice = "" if _asks_for_trace(outcome) else _TRACE
+            yield f"why: these runs were not traced{advice}"
+        return
+    slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
+    rest = _unexplained(slow)
+    if rest > _REST and slow.share("network") < MUCH:
+        yield (
+            f"what takes {'the other ' * (rest <= 1 - MUCH)}{percent(rest)} of the run with {slow_name}, "
+            "which is neither calls on files nor processor time (locks, network and sleep are not "
+            "recorded)"
+        )
+    if fast is None or slow.share("network") < MUCH:
+        return
+    used = fast.share("network")
+    if used < _SATURATED and _unexplained(fast) - used > _REST:
+        yield (
+            f"what limits the program with {fast_name}: it uses {percent(used)} of "
+            f"{fast.words.get('network', 'the link')} and computes for "
+            f"{percent(fast.share('processor'))} of the run"
+        )
+
+
+def _unexplained(account: Account) -> float:
+    """Share of a run that is neither calls on files nor processor time; 0 where that was not recorded."""
+    if "processor" not in account.shares:
+        return 0.0
+    return 1 - account.on_files - _told(account, "processor")
+
+
+def _is_of_time(response: ResponseUnit) -> bool:
+    """Whether it is, or may be, a time or a rate: a trace explains those, and no price or count."""
+    return response.unit in ("", "1") or bool(_TIME.search(response.unit))
+
+
+def _differ(outcome: Outcome) -> bool:
+    """Whether any treatment is told from the best, or could be: there is a difference to explain."""
+    ranked = ranking(outcome, outcome.responses[0])
+    return ranked.df < 1 or bool(ranked.of("worse"))
+
+
+def _asks_for_trace(outcome: Outcome) -> bool:
+    return "trace" in (outcome.study.get("observers") or {})

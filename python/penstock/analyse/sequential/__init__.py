@@ -1,0 +1,1 @@
+"""Further stages of a study, and the results of fewer runs."""

@@ -1,0 +1,463 @@
+"""What a sequential study runs next, by what it has measured: a function of its plan and its runs table.
+
+Screening looks at nested fractions, each twice the last, for as long as an active effect has a plausible
+rival or nothing is active (`design/sequential.py` says at which level), or until all is decided where the
+study says so (`screen_rule.py`). Then a model of the runs chooses
+settings that are expected to be better than the best so far (expected improvement; Jones, Schonlau & Welch,
+Journal of Global Optimization 13, 1998), or one of the best once more where that is worth more; search ends
+when no run is expected to be worth a thousandth of the response. Last, the chosen and the default setting are
+run anew in interleaved pairs, because the mean of a setting that was chosen for it is too good. Only runs
+that were made count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from penstock.analyse.sequential.screen_rule import decide
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import LOG, usual_scale
+from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
+from penstock.design.augment import Step, make_step, questions
+from penstock.design.augment_levels import numbers_of
+from penstock.design.generators import term_of, word_of
+from penstock.design.kinds.base import numeric
+from penstock.design.matrix import regular
+from penstock.design.plan import asked_of
+from penstock.design.planned import Plan
+from penstock.design.sequential import level, looks
+from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.spec.study import Response, Sequential, Study
+from penstock.text import counted, listed, quantity, term_text
+
+Values = NDArray[np.floating[Any]]
+
+#: settings that a model is asked about, at most: all where there are fewer
+MOST_SETTINGS = 100_000
+#: settings chosen before the model is asked again
+BATCHES = 8
+#: expected improvement, of the best, below which search ends
+_LITTLE = 1e-3
+_TREES = 200
+#: ratio of largest to smallest response from which models are of its logarithm
+_WIDE = 3.0
+
+
+@dataclass(frozen=True)
+class _State:
+    """What has been measured: level numbers of each run, and the response, larger being better."""
+
+    plan: Plan
+    study: Study
+    said: Sequential
+    response: Response
+    data: pd.DataFrame
+    x: NDArray[np.int64]
+    y: Values
+
+    @property
+    def sign(self) -> float:
+        """1 where more is better."""
+        return 1.0 if self.response.better == "higher" else -1.0
+
+    @property
+    def scale(self) -> str:
+        """That on which the effects are told: as declared, else as the runs so far ask for."""
+        declared = self.response.scale
+        return usual_scale(self.data, self.response.name) if declared == "auto" else declared
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether models are of the logarithm: positive responses that differ by a factor of `_WIDE`."""
+        return bool(self.y.min() > 0 and self.y.max() > _WIDE * self.y.min())
+
+    def natural(self, modelled: float) -> float:
+        """A modelled value as the response itself."""
+        return math.exp(self.sign * modelled) if self.logarithmic else self.sign * modelled
+
+    @property
+    def left(self) -> int:
+        """Runs before the confirmation."""
+        return self.said.runs - len(self.plan.rows) - 2 * self.said.confirm
+
+
+def next_stage(plan: Plan, study: Study, runs: pd.DataFrame) -> Stage | None:
+    """The next stage of a sequential study whose planned runs are all made; None when it is confirmed.
+
+    `runs`: the runs table. PenstockError where too few runs are valid.
+    """
+    said = study.design.sequential
+    if said is None or any(s["purpose"] == "confirm" for s in plan.stages):
+        return None
+    state = _state(plan, study, said, runs)
+    searched = sum(len(s["treatments"]) for s in plan.stages if s["purpose"] == "optimise")
+    spent, ended = 0.0, ""
+    if not searched:
+        stage, spent, ended = _screen(state)
+        if stage is not None:
+            return stage
+    if searched < said.search_runs and state.left > 0:
+        stage = _search(state, min(said.search_runs - searched, state.left))
+        if stage is not None:
+            return replace(stage, spent=spent, ended=ended)
+    return replace(_confirm(state), spent=spent, ended=ended)
+
+
+def _state(plan: Plan, study: Study, said: Sequential, runs: pd.DataFrame) -> _State:
+    response = study.responses[0]
+    values = pd.to_numeric(runs[response.name], errors="coerce")
+    data = runs[runs["valid"].eq(True) & values.notna()]
+    if len(data) < 2:
+        raise PenstockError(
+            f"{counted(len(data), 'valid run')}: nothing to choose the next runs by"
+        )
+    rows = {r.run_id: r for r in plan.rows}
+    x = np.array([_numbers(plan, rows[r].levels) for r in data["run_id"]], dtype=np.int64)
+    y = pd.to_numeric(data[response.name]).to_numpy(dtype=float)
+    return _State(plan, study, said, response, data, x, y)
+
+
+def _numbers(plan: Plan, levels: dict[str, str]) -> list[int]:
+    return [[v.name for v in f.levels].index(levels[f.name]) for f in plan.factors]
+
+
+# ---------------------------------------------------------------- screening
+
+
+def _screen(state: _State) -> tuple[Stage | None, float, str]:
+    """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
+    plan, said = state.plan, state.said
+    if not plan.two_level:
+        return None, 0.0, "no screening: it takes two levels of every factor"
+    names = [f.name for f in plan.factors]
+    matrix, labels = designed(plan, [stage_from_json(bare(s)) for s in plan.stages])
+    first = sum(s == 1 for s in labels)
+    at = looks(len(names), first)
+    rows = len(np.unique(matrix, axis=0))
+    if rows not in at:
+        return None, 0.0, ""
+    look = at.index(rows)
+    alpha = level(said.alpha, at, look, said.spending)
+    # by itself: the level of the look is applied here
+    by_itself = replace(plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages])
+    table = effects(state.data, by_itself, state.response.name, scale=state.scale)
+    active = active_at(table, names, alpha)
+    asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
+    doubted = [q for q in asked if q.plausible]
+    if look + 1 == len(at):
+        return None, alpha, "it was the last look"
+    if active and not regular(np.unique(matrix, axis=0)):
+        return None, alpha, "effects hold parts of interactions, which no nested fraction tells"
+    if active and not doubted:
+        return None, alpha, "no active effect has a plausible rival"
+    if verdict := _decided(state, table, alpha, [term_of(q.term, names) for q in doubted]):
+        return None, alpha, verdict
+    if rows * plan.replicates > state.left:
+        return None, alpha, "twice the rows are more runs than are left"
+    whole = [s for s in _doublings(matrix, labels, asked, names) if len(s.rows) == rows]
+    if not whole:
+        return None, alpha, "no step gives another whole fraction"
+    whole = [s for s in whole if _may_be_run(state, s)]
+    if not whole:
+        what = "steps that give another whole fraction have combinations that design.forbidden leaves out"
+        return None, alpha, what
+    step = max(whole, key=lambda s: (_short(s), len(s.broken)))
+    if doubted:
+        said_of = [
+            f"{term_text(term_of(q.term, names))} from "
+            f"{listed([term_text(term_of(w, names)) for w in q.plausible[:2]], 'or')}"
+            for q in doubted[:3]
+        ]
+        why = f"to tell {listed(said_of)}"
+    else:
+        why = f"no effect shows yet at the level of this look ({alpha:.3g})"
+    treatments = tuple(levels_of(plan, row) for row in step.rows)
+    return Stage("augment", step.kind, treatments, plan.replicates, why, spent=alpha), alpha, ""
+
+
+def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str]) -> str:
+    """What the rule that the study declared says where it ends screening, else empty.
+
+    Rivals of an effect that is too small to matter are not asked about.
+    """
+    detect = state.study.design.detect
+    if state.said.stop != "decided" or detect is None:
+        return ""
+    bound = math.log1p(detect) if state.scale == LOG else detect * abs(float(state.y.mean()))
+    found = decide(table, [f.name for f in state.plan.factors], alpha, bound)
+    if found is None or found.undecided or set(doubted) & set(found.beyond):
+        return ""
+    return found.words(alpha, state.response.unit, state.scale)
+
+
+def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:
+    """The terms of factors that Holm's procedure finds at `alpha`, largest first."""
+    judged = pd.to_numeric(table["p_holm"], errors="coerce")
+    mine = table["term"].map(lambda t: set(str(t).split(":")) <= set(names)).astype(bool)
+    found = table[mine & (judged <= alpha)]
+    found = found.reindex(found["coefficient"].abs().sort_values(ascending=False).index)
+    return [str(t) for t in found["term"]]
+
+
+def _doublings(
+    matrix: NDArray[np.int8], labels: list[int], asked: list[Any], names: list[str]
+) -> list[Step]:
+    """Steps that give another whole fraction: it must be of the family of all rows so far."""
+    rows = np.unique(matrix, axis=0).astype(np.int8)
+    found = []
+    for kind in ("foldover", *(f"foldover:{n}" for n in names), "coset"):
+        try:
+            step = make_step(kind, rows, [1] * len(rows), asked, names)
+        except BadInput:
+            continue
+        found.append(step)
+    return found
+
+
+def _may_be_run(state: _State, step: Step) -> bool:
+    rows = numbers_of(state.plan.factors, step.rows)
+    return bool(asked_of(state.study).allowed(rows).all())
+
+
+def _short(step: Step) -> int:
+    return sum(r.bit_count() <= 2 for _, r in step.broken)
+
+
+# ---------------------------------------------------------------- search
+
+
+def _search(state: _State, most: int) -> Stage | None:
+    """What is worth running next: settings that were not run, or one of the best so far once more."""
+    plan, said = state.plan, state.said
+    pool = _settings(plan, state.study)
+    known = {tuple(row) for row in state.x.tolist()}
+    known |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
+    new = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
+    count = min(max(1, -(-said.search_runs // BATCHES)), most)
+    if said.search == "optuna":
+        return _by_optuna(state, new, min(count, len(new))) if len(new) else None
+    x, y, n = _means(state)
+    unit = 1.0 if state.logarithmic else abs(float(y.max()))
+    chosen: list[NDArray[np.int64]] = []
+    reasons: list[str] = []
+    data_x, data_y, data_n = x, y, n
+    for _ in range(count):
+        model = _fitted(state, data_x, data_y, data_n)
+        made, sd_made, noise = model(data_x)
+        best = float(data_y.max()) if said.search == "trees" else float(made.max())
+        worth = worth_of_a_run(made, sd_made, noise)
+        again = int(np.argmax(worth))
+        mean, sd, _ = model(new) if len(new) else (np.empty(0), np.empty(0), 0.0)
+        gain = expected_improvement(mean, sd, best)
+        at = int(np.argmax(gain)) if len(gain) else -1
+        if max(gain[at] if at >= 0 else 0.0, worth[again]) <= _LITTLE * unit:
+            break
+        if at >= 0 and gain[at] >= worth[again]:
+            row, expected = new[at], float(mean[at])
+            reasons.append(_reason(state, row, expected, sd[at], gain[at], best, x, y))
+            new = np.delete(new, at, axis=0)
+        else:
+            row, expected = data_x[again], float(made[again])
+            reasons.append(_again_reason(state, expected, float(sd_made[again]), best))
+        chosen.append(row)
+        data_x, data_y, data_n = _with_run(data_x, data_y, data_n, row, expected)
+    if not chosen:
+        return None
+    return _optimise(state, np.array(chosen), reasons)
+
+
+def _with_run(
+    x: NDArray[np.int64], y: Values, n: NDArray[np.int64], row: NDArray[np.int64], value: float
+) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
+    """The means with one more run: the model's own mean stands for it until it is made (kriging believer)."""
+    same = np.flatnonzero((x == row).all(axis=1))
+    if not len(same):
+        return np.vstack([x, row]), np.append(y, value), np.append(n, 1)
+    y, n = y.copy(), n.copy()
+    y[same] = (y[same] * n[same] + value) / (n[same] + 1)
+    n[same] += 1
+    return x, y, n
+
+
+def _optimise(state: _State, rows: NDArray[np.int64], reasons: list[str]) -> Stage:
+    treatments = tuple(_levels(state.plan, row) for row in rows)
+    why = f"{state.said.search} expects better than the best so far"
+    return Stage("optimise", state.said.search, treatments, 1, why, tuple(reasons))
+
+
+def _levels(plan: Plan, numbers: NDArray[np.int64]) -> dict[str, str]:
+    return {f.name: f.levels[int(n)].name for f, n in zip(plan.factors, numbers, strict=True)}
+
+
+def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
+    """All settings that may be run, or a part of them that is drawn where there are too many."""
+    sizes = [len(f.levels) for f in plan.factors]
+    if math.prod(sizes) <= MOST_SETTINGS:
+        found = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
+    else:
+        generator = np.random.default_rng(study.design.seed)
+        drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
+        found = np.unique(drawn, axis=0).astype(np.int64)
+    return found[asked_of(study).allowed(found)]
+
+
+def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
+    """Each setting that was run, its mean as models see it (more is better) and number of runs; blocks are
+    taken out first."""
+    rows = {r.run_id: r.block for r in state.plan.rows}
+    blocks = np.array([rows[r] for r in state.data["run_id"]])
+    stages = {r.run_id: r.stage for r in state.plan.rows}
+    part = np.array([stages[r] for r in state.data["run_id"]])
+    y = np.log(state.y) if state.logarithmic else state.y.copy()
+    for stage in np.unique(part):  # passes of one stage have the same treatments
+        mine = part == stage
+        for block in np.unique(blocks[mine]):
+            inside = mine & (blocks == block)
+            y[inside] += y[mine].mean() - y[inside].mean()
+    x, places = np.unique(state.x, axis=0, return_inverse=True)
+    places = places.reshape(-1)
+    n = np.bincount(places)
+    return x, state.sign * np.bincount(places, y) / n, n
+
+
+def _coded(state: _State, x: NDArray[np.int64]) -> Values:
+    """−1 and +1 of two levels, ranks from −1 to +1 of numbers, one column a level of other names."""
+    columns: list[Values] = []
+    for j, factor in enumerate(state.plan.factors):
+        count, values = len(factor.levels), numeric(factor)
+        if count > 2 and values is None:
+            columns += [np.asarray(2.0 * (x[:, j] == i) - 1) for i in range(count)]
+        else:
+            rank = np.argsort(np.argsort(values)) if values is not None else np.arange(count)
+            columns.append(2.0 * rank[x[:, j]] / max(1, count - 1) - 1)
+    return np.column_stack(columns)
+
+
+#: mean, standard deviation of the mean and standard deviation of a run
+Predict = Callable[[NDArray[np.int64]], tuple[Values, Values, float]]
+
+
+def _fitted(state: _State, x: NDArray[np.int64], y: Values, n: NDArray[np.int64]) -> Predict:
+    """What a model of the runs gives of settings."""
+    coded = _coded(state, x)
+    if state.said.search == "trees":
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        trees = ExtraTreesRegressor(
+            _TREES, min_samples_leaf=1, bootstrap=True, random_state=state.study.design.seed % 2**32
+        ).fit(coded, y, sample_weight=n)
+
+        def of_trees(at: NDArray[np.int64]) -> tuple[Values, Values, float]:
+            each = np.array([tree.predict(_coded(state, at)) for tree in trees.estimators_])
+            return each.mean(axis=0), each.std(axis=0), math.inf
+
+        return of_trees
+    process = Process(coded, y, n)
+
+    def of_process(at: NDArray[np.int64]) -> tuple[Values, Values, float]:
+        return (*process(_coded(state, at)), process.noise)
+
+    return of_process
+
+
+def _reason(
+    state: _State,
+    row: NDArray[np.int64],
+    mean: float,
+    sd: float,
+    gain: float,
+    best: float,
+    x: NDArray[np.int64],
+    y: Values,
+) -> str:
+    unit = state.response.unit
+    champion = x[int(np.argmax(y))]
+    differs = [
+        f"{f.name} {f.levels[int(a)].name}"
+        for f, a, b in zip(state.plan.factors, row, champion, strict=True)
+        if a != b
+    ]
+    by = f"{100 * gain:.2g} %" if state.logarithmic else quantity(gain, unit)
+    wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
+    return (
+        f"expected {quantity(state.natural(mean), unit)} ± {wide}, an improvement of {by} on average over "
+        f"the best so far ({quantity(state.natural(best), unit)}); differs from it by "
+        f"{listed(differs) if differs else 'nothing'}"
+    )
+
+
+def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
+    unit = state.response.unit
+    wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
+    return (
+        f"run once more: {quantity(state.natural(mean), unit)} ± {wide} as known so far, too near the best "
+        f"({quantity(state.natural(best), unit)}) to be told from the others"
+    )
+
+
+def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | None:
+    """Optuna's tree-structured Parzen estimator (Bergstra et al., NIPS 2011), told of every run."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    plan = state.plan
+    sampler = optuna.samplers.TPESampler(seed=state.study.design.seed % 2**32, n_startup_trials=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    spaces: dict[str, optuna.distributions.BaseDistribution] = {
+        f.name: optuna.distributions.CategoricalDistribution([v.name for v in f.levels])
+        for f in plan.factors
+    }
+    x, y, _ = _means(state)
+    for row, value in zip(x, y, strict=True):
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=_levels(plan, row), distributions=spaces, value=float(value)
+            )
+        )
+    free = {tuple(row) for row in pool.tolist()}
+    chosen: list[list[int]] = []
+    for _ in range(50 * count):
+        asked = study.ask(spaces)
+        row = _numbers(plan, {k: str(v) for k, v in asked.params.items()})
+        if tuple(row) in free:
+            free.remove(tuple(row))
+            chosen.append(row)
+        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        if len(chosen) == count:
+            break
+    if not chosen:
+        return None
+    why = "likelier among the better runs than among the others (tree-structured Parzen estimator)"
+    return _optimise(state, np.array(chosen, dtype=np.int64), [why] * len(chosen))
+
+
+# ---------------------------------------------------------------- confirmation
+
+
+def _confirm(state: _State) -> Stage:
+    """Fresh interleaved pairs of the chosen and the default setting; of the next best where they are one."""
+    plan = state.plan
+    default = {f.name: f.levels[0].name for f in plan.factors} | state.said.default
+    x, y, n = _means(state)
+    if len(x) < 3:
+        merit = y
+    elif state.said.search == "trees":
+        merit = (n * y + _fitted(state, x, y, n)(x)[0]) / (n + 1)  # what it says counts as one run
+    else:
+        merit = _fitted(state, x, y, n)(x)[0]
+    ranked = [_levels(plan, x[i]) for i in np.argsort(-merit, kind="stable")]
+    chosen, second = ranked[0], ranked[min(1, len(ranked) - 1)]
+    against, what = default, "the default"
+    if chosen == default:
+        against, what = second, "the default, which is the choice itself, and the next best"
+    why = f"fresh runs of the chosen setting beside {what}: the mean that it was chosen for is too good"
+    return Stage("confirm", "confirm", (chosen, against), state.said.confirm, why)

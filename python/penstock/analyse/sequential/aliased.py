@@ -1,0 +1,597 @@
+"""Conclusions that rest on an alias, and what to run to clear them (`design/augment.py`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.fit import ASSUMED, Fit, fitted
+from penstock.analyse.statistics.partial import Explained, explained, shares_of
+from penstock.analyse.statistics.scale import LINEAR
+from penstock.design.alias_matrix import Share
+from penstock.design.augment import (
+    Question,
+    Step,
+    make_step,
+    questions,
+    recommended,
+    steps,
+)
+from penstock.design.augment_levels import level_step, numbers_of, told_model
+from penstock.design.estimate import PER_RUN_S
+from penstock.design.generators import term_of, word_of
+from penstock.design.kinds.base import Asked, Model
+from penstock.design.matrix import Matrix, regular
+from penstock.design.order import STRIP_PLOT
+from penstock.design.planned import Plan, plan_from_json
+from penstock.design.stages import bare, designed, stage_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.study.load import load_study
+from penstock.text import counted, listed, quantity, square_of, term_text
+
+#: a term is active where its p-value after Holm is below this
+ACTIVE = 0.05
+#: rivals named in a sentence at most
+_MOST_NAMED = 3
+#: shares of a rival that explains the runs from which it is named, and of another one
+LEAST_TOLD, _STRONG = 0.05, 0.25
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A step with its price: `runs` and `hours` that it takes, `per_hour` rivals broken in one."""
+
+    step: Step
+    runs: int
+    hours: float
+
+    @property
+    def per_hour(self) -> float:
+        """Rivals broken per hour."""
+        return len(self.step.broken) / self.hours if self.hours else math.inf
+
+
+class Open:
+    """What the designed runs of a study leave open in one response, and what could be added.
+
+    The rivals of a regular fraction are its aliases; those of other designs are told from the alias matrix of
+    the runs that were analysed and from what few terms explain them (`partial.py`).
+    """
+
+    def __init__(self, outcome: Outcome, plan: Plan, response: str, most: int | None) -> None:
+        self.outcome, self.plan, self.response = outcome, plan, response
+        self.names = [f.name for f in plan.factors]
+        stages = [stage_from_json(bare(s)) for s in plan.stages]
+        self.matrix, self.stages = designed(plan, stages)
+        self.active = active_terms(outcome, response, most)
+
+    @classmethod
+    def of(cls, outcome: Outcome, response: str | None = None, most: int | None = None) -> Open:
+        """Of one response (the first), with the terms that are active, or the `most` largest."""
+        plan = plan_from_json(outcome.plan)
+        if response is None:
+            if not outcome.responses:
+                raise PenstockError("there is no response to augment the design for")
+            response = outcome.responses[0].name
+        return cls(outcome, plan, response, most)
+
+    @cached_property
+    def asked(self) -> list[Question]:
+        """The active contrasts that have rivals."""
+        if self.partial:
+            return self._partly_aliased()
+        if not self.plan.two_level:
+            return []
+        words = [word_of(t, self.names) for t in self.active]
+        rows = np.unique(self.matrix, axis=0)
+        return [q for q in questions(rows, words) if q.plausible or q.other]
+
+    @property
+    def doubted(self) -> list[Question]:
+        """Those with a plausible rival."""
+        return [q for q in self.asked if q.plausible]
+
+    @property
+    def unresolved(self) -> list[Question]:
+        """What a step should answer: the plausible rivals, else the aliases of one or two factors; of a
+        design that is no regular fraction both."""
+        if self.doubted and not self.partial:
+            return self.doubted
+        if self.doubted:
+            return [
+                replace(q, plausible=(*q.plausible, *(w for w in q.other if w.bit_count() <= 2)))
+                for q in self.asked
+            ]
+        return [
+            replace(q, plausible=short)
+            for q in self.asked
+            if (short := tuple(w for w in q.other if w.bit_count() <= 2))
+        ]
+
+    @cached_property
+    def partial(self) -> bool:
+        """True if terms hold parts of others: no regular fraction, or treatments without a valid run."""
+        if self.plan.model is not None:
+            return True
+        if not self.plan.two_level:
+            return False
+        if self._assumed:
+            return True
+        return not regular(np.unique(self.matrix, axis=0))
+
+    @property
+    def _assumed(self) -> bool:
+        """True if long interactions are taken as 0, because treatments have no valid run."""
+        table = self.outcome.effects
+        if table is None or "method" not in table:
+            return False
+        return bool((table["method"].astype(str) == ASSUMED).any())
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The fit of the response; None where there is none."""
+        table = self.outcome.effects
+        try:
+            mine = (
+                table[table["response"].astype(str) == self.response] if table is not None else None
+            )
+            known = mine is not None and len(mine) and "scale" in mine
+            scale = str(mine["scale"].iloc[0]) if mine is not None and known else LINEAR
+            return fitted(self.outcome.measured, self.plan, self.response, scale)
+        except PenstockError:
+            return None
+
+    @cached_property
+    def _estimated(self) -> list[str] | None:
+        """The terms that have an estimate, where stages chose them; None: those of the fit."""
+        if self.plan.model is not None and not self.plan.stages:
+            return None
+        table = self.outcome.effects
+        if table is None or self._assumed:
+            return None
+        mine = table[table["response"].astype(str) == self.response]
+        told = mine[["coefficient", "p_value"]].notna().any(axis=1)
+        mine = mine[self.outcome.is_effect(mine["term"]) & told]
+        return [str(t) for t in mine["term"]]
+
+    @cached_property
+    def shares(self) -> dict[str, list[Share]]:
+        """What each term holds of those without an estimate."""
+        return {} if self.fit is None else shares_of(self.fit, self.plan, self._estimated)
+
+    @cached_property
+    def explained(self) -> Explained:
+        """The few terms that explain the runs."""
+        if self.fit is None or not self.partial:
+            return Explained()
+        return explained(self.fit, self.plan, self._estimated)
+
+    def _partly_aliased(self) -> list[Question]:
+        """The active terms with what may be behind them.
+
+        These are interactions that are among the few terms that explain the runs, and exact aliases; where no
+        few terms do, the largest shares of active factors.
+        """
+        alone = {t for t in self.explained.terms or self.active if ":" not in t}
+        found = []
+        for term in self.active:
+            if square_of(term):
+                continue
+            plausible, other, of = list[int](), list[int](), dict[int, float]()
+            for held in self.shares.get(term, []):
+                word = word_of(held.rival, self.names)
+                parents = set(held.rival.split(":"))
+                if held.rival in self.explained.terms:
+                    likely = abs(held.share) >= LEAST_TOLD
+                else:
+                    likely = held.exact and bool(parents & alone)
+                if not self.explained.sets:
+                    strong = parents <= alone and abs(held.share) >= _STRONG
+                    likely = likely or (strong and len(plausible) < _MOST_NAMED)
+                if likely or held.exact:
+                    (plausible if likely else other).append(word)
+                    if not held.exact:
+                        of[word] = held.share
+            if plausible or other:
+                word = word_of(term, self.names)
+                found.append(Question(word, tuple(plausible), tuple(other), of))
+        return [*found, *self._without_estimate(found)]
+
+    def _without_estimate(self, found: Sequence[Question]) -> Iterator[Question]:
+        """Interactions that explain the runs and are behind no active term: each with the term that holds
+        most of it."""
+        known = {w for q in found for w in q.plausible}
+        for rival in sorted(self.explained.terms - set(self.shares)):
+            word = word_of(rival, self.names)
+            holds = [
+                (abs(s.share), term, s)
+                for term, held in self.shares.items()
+                for s in held
+                if s.rival == rival and not square_of(term)
+            ]
+            if word in known or not holds:
+                continue
+            _, term, share = max(holds, key=lambda h: h[0])
+            of = {} if share.exact else {word: share.share}
+            yield Question(word_of(term, self.names), (word,), (), of)
+
+    @cached_property
+    def run_s(self) -> float:
+        """Seconds that one run takes with all around it: the mean of those that were made."""
+        taken = [
+            float(times.get("wall_s") or 0) + float(times.get("own_s") or 0)
+            for run_id in self.outcome.run_ids
+            if (times := self.outcome.manifest(run_id).get("times") or {})
+        ]
+        if taken and sum(taken):
+            return sum(taken) / len(taken)
+        return self.plan.estimated_s / max(1, len(self.plan.rows)) or PER_RUN_S
+
+    def proposals(self) -> list[Proposal]:
+        """Every step, those first that break most rivals per hour; replicates alone come last."""
+        if not self.plan.two_level:
+            return [*self._optimal(), self.proposal("replicates:1")]
+        found = [self.priced(s) for s in self._offered]
+        found.sort(key=lambda p: (-p.per_hour, p.runs))
+        return [*found, self.proposal("replicates:1")]
+
+    def _optimal(self) -> Iterator[Proposal]:
+        """Optimal additions of a third of the treatments, a half, and as many again, as far as there are."""
+        made = len(np.unique(self.matrix, axis=0))
+        for count in sorted({-(-made // 3), -(-made // 2), made}):
+            try:
+                yield self.proposal(f"optimal:{count}")
+            except BadInput:
+                continue
+
+    def proposal(self, kind: str, *, again: bool = False) -> Proposal:
+        """The step called `kind` (`best`: the recommended one), priced. BadInput where there is none."""
+        if kind == "best" and (self.plan.two_level or self.unresolved):
+            best = self.best()
+            if best is None:
+                raise BadInput(
+                    "--augment best: no effect of these runs has a plausible rival that a step would break; "
+                    "name a step, such as replicates:1"
+                )
+            return best
+        if not self.plan.two_level:
+            step = level_step(
+                kind, self.plan.factors, self.plan.model, self.matrix, self.stages,
+                seed=self.plan.seed, forbidden=self.forbidden, again=again, asked=self.unresolved,
+            )  # fmt: skip
+            return self.priced(step, again=again)
+        step = make_step(
+            kind, self.matrix, self.stages, self.unresolved or self.asked, self.names,
+            again=again, allowed=self._may_be_run,
+        )  # fmt: skip
+        if not self._allowed(step).all():
+            raise BadInput(
+                f"--augment {kind}: found combinations that design.forbidden leaves out among the treatments "
+                "of this step; expected another step"
+            )
+        if not self._judged_after(step):
+            raise BadInput(
+                f"--augment {kind}: found rows that leave no regular fraction, with settings kept in two "
+                "directions; nothing would tell the error of each: expected foldover, coset or replicates:1"
+            )
+        return self.priced(step, again=again)
+
+    @cached_property
+    def forbidden(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+        """Combinations that are not run."""
+        design = self.outcome.study.get("design")
+        if not isinstance(design, dict) or not design.get("forbidden"):
+            return ()
+        return load_study(self.outcome.path / "study.yaml").design.forbidden
+
+    @cached_property
+    def _offered(self) -> list[Step]:
+        """Every step for the questions whose rows may be run, and judged."""
+        if not self.plan.two_level:
+            return [p.step for p in self._optimal()]
+        found = steps(self.matrix, self.stages, self.unresolved, self.names, self._may_be_run)
+        return [s for s in found if self._allowed(s).all() and self._judged_after(s)]
+
+    def _allowed(self, step: Step) -> NDArray[np.bool_]:
+        """Which rows of a step may be run."""
+        return self._may_be_run(step.rows)
+
+    def _may_be_run(self, rows: Matrix) -> NDArray[np.bool_]:
+        asked = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
+        return asked.allowed(numbers_of(self.plan.factors, rows))
+
+    def _judged_after(self, step: Step) -> bool:
+        """Whether all rows after a step can be judged: of a strip-plot as long as they are a fraction."""
+        if self.plan.order != STRIP_PLOT:
+            return True
+        rows = np.unique(np.vstack([self.matrix, step.rows]), axis=0)
+        return regular(rows)
+
+    def told_after(self, step: Step) -> Model | None:
+        """The model that all rows tell once a step is made; None: all that they have."""
+        after, stages = self.matrix, list(self.stages)
+        if len(step.rows):
+            after = np.vstack([after, step.rows])
+            stages += [max(stages) + 1] * len(step.rows)
+        return told_model(self.plan.factors, self.plan.model, after, stages)
+
+    def best(self) -> Proposal | None:
+        """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
+        if not self.unresolved:
+            return None
+        step = recommended(self._offered)
+        return None if step is None else self.priced(step)
+
+    def priced(self, step: Step, *, again: bool = False) -> Proposal:
+        """The step with runs and hours."""
+        made = len(np.unique(self.matrix, axis=0))
+        if step.kind.startswith("replicates"):
+            runs = made * int(step.kind.partition(":")[2])
+        else:
+            runs = (len(step.rows) + (made if again else 0)) * self.plan.replicates
+        return Proposal(step, runs, runs * self.run_s / 3600)
+
+    def to_json(self, proposal: Proposal) -> dict[str, Any]:
+        """Plain values of a proposal."""
+        step = proposal.step
+        return {
+            "augment": step.kind,
+            "treatments": len(step.rows),
+            "runs": proposal.runs,
+            "hours": proposal.hours,
+            "rivals_broken": [self._pair(p) for p in step.broken],
+            "rivals_left": [self._pair(p) for p in step.left],
+            "rivals_broken_per_hour": proposal.per_hour if proposal.hours else None,
+            "defining_relation": [
+                ("-" if s < 0 else "") + term_of(w, self.names, "*")
+                for w, s in sorted(step.relation.items(), key=lambda p: (p[0].bit_count(), p[0]))
+            ],
+            "stage_difference": [term_of(w, self.names) for w in step.stage],
+        }
+
+    def _pair(self, pair: tuple[int, int]) -> dict[str, str]:
+        return {"term": term_of(pair[0], self.names), "rival": term_of(pair[1], self.names)}
+
+
+def active_terms(outcome: Outcome, response: str, most: int | None = None) -> list[str]:
+    """The terms whose interval excludes 0 after Holm, largest first; or the `most` largest of all."""
+    if outcome.effects is None:
+        return []
+    table = outcome.effects[outcome.effects["response"].astype(str) == response]
+    table = table[outcome.is_effect(table["term"])]
+    table = table[table[["coefficient", "p_holm"]].notna().any(axis=1)]
+    table = table.reindex(table["coefficient"].abs().sort_values(ascending=False).index)
+    if most is not None:
+        return [str(t) for t in table["term"].head(most)]
+    judged = pd.to_numeric(table["p_holm"], errors="coerce")
+    if "variation_share" in table:
+        by_share = pd.to_numeric(table["variation_share"], errors="coerce")
+        table = table.assign(_share=by_share).sort_values("_share", ascending=False, kind="stable")
+    return [str(t) for t in table.loc[judged.reindex(table.index) < ACTIVE, "term"]]
+
+
+def aliased(outcome: Outcome) -> list[Finding]:
+    """Effects that may be those of something else, with the cheapest step that would tell.
+
+    Guard: every term is alone in its contrast, or no effect shows; then nothing is said.
+    """
+    if "aliased" not in outcome.memory:
+        outcome.memory["aliased"] = list(_aliased(outcome))
+    stated: list[Finding] = outcome.memory["aliased"]
+    return stated
+
+
+def _aliased(outcome: Outcome) -> Iterator[Finding]:
+    if not outcome.plan.get("aliases") and outcome.plan.get("model") is None:
+        return
+    for response in outcome.responses:
+        try:
+            found = Open.of(outcome, response.name)
+        except (PenstockError, BadInput):
+            return
+        if not found.active:
+            continue
+        if found.doubted:
+            yield _doubt(found, response.unit)
+        elif found.unresolved:
+            yield _not_excluded(found)
+        elif found.asked or found.partial or outcome.plan.get("aliases"):
+            yield _cleared(found)
+
+
+def stages(outcome: Outcome) -> Iterator[Finding]:
+    """What a study that went on cannot tell from the difference between its stages.
+
+    Guard: no stage was added, or none has such a term.
+    """
+    confounded = [
+        (n, [term_text(str(t)) for t in s.get("confounded") or []])
+        for n, s in enumerate(outcome.plan.get("stages") or [], start=2)
+    ]
+    for number, terms in confounded:
+        if terms:
+            yield Finding(
+                "stage-confounded",
+                "info",
+                f"What differs between stage {number} and the runs before it is time and {listed(terms)} "
+                f"together; neither is reported as an effect.",
+                {"table": "plan", "stage": number, "terms": terms},
+                "`penstock run STUDY -o OUT --augment STEP --interleaved` would have made the earlier "
+                "treatments again among the new ones.",
+            )
+
+
+def _doubt(found: Open, unit: str) -> Finding:
+    names, response = found.names, found.response
+    assert found.outcome.effects is not None
+    table = found.outcome.effects[found.outcome.effects["response"].astype(str) == response]
+    size = {str(t): float(e) for t, e in zip(table["term"], table["effect"], strict=True)}
+    said = []
+    for question in sorted(
+        found.doubted, key=lambda q: -abs(size.get(term_of(q.term, names)) or 0.0)
+    ):
+        term = term_of(question.term, names)
+        effect = size.get(term, math.nan)
+        amount = f" ({quantity(effect, unit)})" if math.isfinite(effect) else ""
+        rivals = [rival_text(w, question, names) for w in question.plausible]
+        more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
+        others = _others(question, names)
+        said.append(
+            f"{term_text(term)}{amount} may be {listed([*rivals[:_MOST_NAMED], *more], 'or')}"
+            f"{f', or {others}, though no factor of it shows an effect' if others else ''}"
+        )
+    more = [f"{counted(len(said) - _MOST_NAMED, 'more effect')}"] if len(said) > _MOST_NAMED else []
+    evidence: dict[str, Any] = {
+        "table": "effects",
+        "response": response,
+        "terms": [term_of(q.term, names) for q in found.doubted],
+        "rivals": {
+            term_of(q.term, names): [term_of(w, names) for w in (*q.plausible, *q.other)]
+            for q in found.doubted
+        },
+        "plausible": {
+            term_of(q.term, names): [term_of(w, names) for w in q.plausible] for q in found.doubted
+        },
+        "explained": [sorted(one) for one in found.explained.sets],
+    }
+    return Finding(
+        "effect-aliased",
+        "warning",
+        f"{_explained(found)}What is said of {response} rests on an alias: "
+        f"{'; '.join([*said[:_MOST_NAMED], *more])}. These runs cannot tell which.",
+        evidence,
+        _advice(found, evidence),
+        "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
+        "two factors without one are named after them.",
+    )
+
+
+def rival_text(word: int, question: Question, names: Sequence[str]) -> str:
+    """A rival; of a partial alias with its share."""
+    part = question.shares.get(word)
+    term = term_text(term_of(word, names))
+    return term if part is None else f"{abs(part):.2g} of {term}"
+
+
+def _others(question: Question, names: Sequence[str]) -> str:
+    """The aliases of two factors none of which shows an effect."""
+    short = [w for w in question.other if w.bit_count() <= 2]
+    more = [f"{len(short) - _MOST_NAMED} more"] if len(short) > _MOST_NAMED else []
+    return listed([*(term_text(term_of(w, names)) for w in short[:_MOST_NAMED]), *more], "or")
+
+
+def _explained(found: Open) -> str:
+    """The few terms that explain the runs as well as all active effects do."""
+    sets = [one for one in found.explained.sets if set(one) - set(found.shares)]
+    if not sets:
+        return ""
+    told = [listed([term_text(t) for t in sorted(one, key=lambda t: t.count(":"))]) for one in sets]
+    more = [f"{len(told) - _MOST_NAMED} sets more"] if len(told) > _MOST_NAMED else []
+    which = listed([*told[:_MOST_NAMED], *more], "or")
+    if not found.explained.main_alone:
+        return f"The terms of the model do not explain {found.response}; {which} do. "
+    if all(len(one) >= len(found.active) for one in sets):
+        return ""
+    return f"{which} explain {found.response} as well as the {len(found.active)} effects do. "
+
+
+def _advice(found: Open, evidence: dict[str, Any]) -> str:
+    """The recommended step, which is put into the evidence as well."""
+    best = found.best()
+    if best is None:
+        return "No single step tells them apart; a full design does."
+    evidence["augmentation"] = found.to_json(best)
+    return (
+        f"`penstock run STUDY -o OUT --augment {best.step.kind}` adds "
+        f"{counted(len(best.step.rows), 'treatment')} ({counted(best.runs, 'run')}, "
+        f"{_hours(best.hours)}) and tells {len(best.step.broken)} of "
+        f"{len(best.step.broken) + len(best.step.left)} apart; `penstock plan --augment OUT` has the "
+        "other steps."
+    )
+
+
+def _not_excluded(found: Open) -> Finding:
+    """Aliases of two factors, none of which shows an effect by itself."""
+    names = found.names
+    said = [
+        f"{term_text(term_of(q.term, names))} from {_others(q, names)}"
+        for q in found.asked
+        if _others(q, names)
+    ]
+    more = [f"{counted(len(said) - _MOST_NAMED, 'more effect')}"] if len(said) > _MOST_NAMED else []
+    evidence: dict[str, Any] = {
+        "table": "effects",
+        "response": found.response,
+        "terms": [term_of(q.term, names) for q in found.unresolved],
+        "rivals": {
+            term_of(q.term, names): [term_of(w, names) for w in q.plausible]
+            for q in found.unresolved
+        },
+    }
+    return Finding(
+        "effect-unrivalled",
+        "info",
+        f"These runs cannot separate {'; '.join([*said[:_MOST_NAMED], *more])} for {found.response}. An "
+        "interaction whose factors show no effect is rare, but not excluded.",
+        evidence,
+        _advice(found, evidence),
+        "Aliases of two factors.",
+    )
+
+
+def _cleared(found: Open) -> Finding:
+    if found.partial:
+        share, term, count = max(
+            (
+                (max((abs(s.share) for s in held if not s.exact), default=0.0), name, len(held))
+                for name, held in found.shares.items()
+                if name in found.active
+            ),
+            default=(0.0, "", 0),
+        )
+        part = (
+            f" {term_text(term)} still holds up to {share:.2g} of each of "
+            f"{counted(count, 'interaction')} that the design does not estimate."
+            if share
+            else ""
+        )
+        alone = [one for one in found.explained.sets if not set(one) - set(found.shares)]
+        which = listed([term_text(t) for t in alone[0]]) if alone else ""
+        lead = (
+            f"{which} explain{'s' if len(alone[0]) == 1 else ''} {found.response} without an interaction."
+            if which
+            else f"No interaction explains {found.response} better than its effects do."
+        )
+        return Finding(
+            "effect-unrivalled",
+            "info",
+            f"{lead}{part}",
+            {"table": "effects", "response": found.response, "terms": found.active},
+            "",
+            "Interactions just beyond the model were looked at, by weak heredity.",
+        )
+    return Finding(
+        "effect-unrivalled",
+        "info",
+        f"No effect on {found.response} has a plausible rival: whatever it is aliased with has three factors "
+        "or more, none of which has an effect by itself.",
+        {"table": "effects", "response": found.response, "terms": found.active},
+        "",
+        "Rivals of up to three factors were looked at.",
+    )
+
+
+def _hours(hours: float) -> str:
+    seconds = 3600 * hours
+    if seconds < 7200:
+        return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
+    return f"about {hours:.2g} h"

@@ -1,0 +1,238 @@
+"""Studies of identical treatments, simulated: how often a study's own plan and analysis say that they differ.
+
+Runs are drawn about one value for all treatments, with the variation that the study assumes (`design.noise`);
+where settings are kept over several runs, half of its variance is the setting's, as the planner takes it.
+Each study is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. What
+then says that treatments differ is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ruamel.yaml import YAML
+from scipy import stats
+
+from penstock.analyse.findings.answer import answering
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.findings import findings
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import usual_scale
+from penstock.analyse.statistics.significance import is_sure
+from penstock.analyse.treatments.costs import NO_COST, Cost
+from penstock.analyse.treatments.means import ranking
+from penstock.design.orders import SETTING_SHARE
+from penstock.design.planned import Plan
+from penstock.errors import BadInput, PenstockError
+from penstock.spec.study import Study
+
+#: false differences at most, of all studies
+FALSE = 0.05
+#: runs simulated in all at most
+MOST_RUNS = 2_000_000
+#: the value of all runs without noise
+_VALUE = 100.0
+#: rows of the result, in their order
+ANSWER = "the answer names a difference"
+HOLM = "an effect is called significant (Holm, all terms together)"
+WORSE = "a treatment is called worse than the best"
+SINGLE = "a single term is below 5 % (each by itself)"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often something was said: `said` of `asked`, with the 95 % interval of its rate (Clopper and
+    Pearson 1934)."""
+
+    name: str
+    said: int
+    asked: int
+
+    @property
+    def rate(self) -> float:
+        """The share."""
+        return self.said / self.asked if self.asked else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95 % interval."""
+        k, n = self.said, self.asked
+        low = float(stats.beta.ppf(0.025, k, n - k + 1)) if k else 0.0
+        high = float(stats.beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
+        return low, high
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        low, high = self.interval
+        return {**vars(self), "rate": self.rate, "ci_low": low, "ci_high": high}
+
+
+@dataclass(frozen=True)
+class Identical:
+    """The rates of so many simulated studies, and what false differences were said, most often first."""
+
+    studies: int
+    noise: float
+    rates: list[Rate]
+    examples: list[str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether no rate of whole studies is above `FALSE` for sure."""
+        return all(r.interval[0] <= FALSE for r in self.rates if r.name != SINGLE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "studies": self.studies,
+            "noise": self.noise,
+            "at_most": FALSE,
+            "holds": self.holds,
+            "rates": [r.to_json() for r in self.rates],
+            "examples": self.examples,
+        }
+
+
+def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identical:
+    """Simulates `studies` of the plan. BadInput for a plan without variation or of too many runs."""
+    if study.design.noise <= 0:
+        raise BadInput("found no variation between runs; expected design.noise above 0 %")
+    if studies * len(plan.rows) > MOST_RUNS:
+        most = MOST_RUNS // len(plan.rows)
+        raise BadInput(f"--identical: found {studies} studies; expected at most {most} of these")
+    counts = dict.fromkeys((ANSWER, HOLM, WORSE), 0)
+    single = [0, 0]
+    examples: dict[str, int] = {}
+    with TemporaryDirectory(prefix="penstock-identical-") as place:
+        empty = _without_runs(study, plan, Path(place))
+        for number in range(studies):
+            draws = np.random.default_rng([seed, number])
+            outcome = _with_responses(empty, study, plan, draws)
+            found = answering(outcome, findings(outcome))
+            false = [f.statement for f in found if names_difference(outcome, f)]
+            counts[ANSWER] += bool(false)
+            for statement in false[:1]:
+                words = statement.split(":")[0]
+                examples[words] = examples.get(words, 0) + 1
+            counts[WORSE] += any(_worse(outcome, r.name) for r in study.responses)
+            if outcome.effects is not None:
+                mine = outcome.effects[outcome.is_effect(outcome.effects["term"])]
+                counts[HOLM] += bool(is_sure(mine).any())
+                single[0] += int((mine["p_value"] < FALSE).sum())
+                single[1] += int(mine["p_value"].notna().sum())
+    rates = [Rate(name, said, studies) for name, said in counts.items()]
+    often = sorted(examples, key=lambda e: -examples[e])
+    return Identical(
+        studies, study.design.noise, [*rates, Rate(SINGLE, single[0], single[1])], often[:3]
+    )
+
+
+def names_difference(outcome: Outcome, finding: Finding) -> bool:
+    """Whether a finding of the answer says that treatments differ."""
+    if finding.code == "recommendation":
+        return any(_worse(outcome, r.name) for r in outcome.responses[:1])
+    if finding.code == "cost":
+        cells = [Cost(**cell) for cell in finding.evidence["cells"]]
+        return any(c.sure for c in cells) and max(c.farthest for c in cells) > NO_COST
+    return finding.code in ("effect-dominant", "effect-interaction", "responses-conflict")
+
+
+def _worse(outcome: Outcome, response: str) -> bool:
+    unit = next(r for r in outcome.responses if r.name == response)
+    return any(t.verdict == "worse" for t in ranking(outcome, unit).treatments)
+
+
+def _without_runs(study: Study, plan: Plan, place: Path) -> Outcome:
+    """The tables of a study of identical treatments before anything was measured."""
+    return Outcome(
+        path=place,
+        plan=plan.to_json(),
+        study=YAML(typ="safe").load(study.source_text),
+        runs=_runs(plan),
+        effects=None,
+        fidelity=None,
+        predictions=None,
+    )
+
+
+def _with_responses(
+    empty: Outcome, study: Study, plan: Plan, draws: np.random.Generator
+) -> Outcome:
+    """A study of identical treatments: every response about one value, log-normal so that all are above 0."""
+    noise = study.design.noise
+    measured = {r.name: _VALUE * np.exp(noise * _standard(plan, draws)) for r in study.responses}
+    assert empty.runs is not None
+    runs = empty.runs.assign(**measured)
+    tables = []
+    for response in study.responses:
+        try:
+            declared = response.scale
+            scale = usual_scale(runs, response.name) if declared == "auto" else declared
+            tables.append(effects(runs, plan, response.name, scale=scale))
+        except PenstockError:
+            continue  # as an analysis notes
+    return replace(
+        empty, runs=runs, effects=pd.concat(tables, ignore_index=True) if tables else None
+    )
+
+
+def _runs(plan: Plan) -> pd.DataFrame:
+    """The runs table without responses."""
+    rows = [
+        {
+            "study_id": plan.study_id,
+            "treatment_id": r.treatment_id,
+            "run_id": r.run_id,
+            "run_order": r.run_order,
+            "replicate": r.replicate,
+            "block_id": r.block,
+            "stage": r.stage,
+            "state": "finished",
+            "valid": True,
+            "reason": "",
+            **r.levels,
+        }
+        for r in plan.rows
+    ]
+    return pd.DataFrame(rows)
+
+
+def _standard(plan: Plan, draws: np.random.Generator) -> Any:
+    """Noise of each run with variance 1, of which settings that are kept share a part."""
+    kept = ([r.whole_plot for r in plan.rows], [r.strip for r in plan.rows])
+    parts = [np.array(labels) for labels in kept if any(labels)]
+    own = 1 - SETTING_SHARE if parts else 1.0
+    found = math.sqrt(own) * draws.normal(size=len(plan.rows))
+    for labels in parts:
+        of_setting = draws.normal(size=int(labels.max()) + 1)
+        found = found + math.sqrt(SETTING_SHARE / len(parts)) * of_setting[labels]
+    return found
+
+
+def identical_lines(found: Identical) -> Iterator[str]:
+    """The rates for a terminal."""
+    yield (
+        f"{found.studies} studies of identical treatments, by this plan and its analysis, runs varying by "
+        f"{100 * found.noise:.1f} %:"
+    )
+    width = max(len(r.name) for r in found.rates)
+    for one in found.rates:
+        low, high = one.interval
+        yield (
+            f"  {one.name:<{width}}  {100 * one.rate:5.1f} %  (95 % interval {100 * low:.1f} to "
+            f"{100 * high:.1f} %)"
+        )
+    if found.examples:
+        yield "  Falsely said most often: " + "; ".join(found.examples)
+    if found.holds:
+        yield f"No rate of whole studies is above {100 * FALSE:.0f} % beyond chance."
+    else:
+        yield f"More than {100 * FALSE:.0f} % of studies name a difference that is not there."

@@ -1,0 +1,136 @@
+"""What each run of a study that went on was made for, its cost and what it bought; the confirmation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.outcome import Outcome
+from penstock.text import counted, quantities, quantity
+
+COLUMNS = (
+    "run_id",
+    "stage",
+    "purpose",
+    "why",
+    "seconds",
+    "value",
+    "best_so_far",
+    "spent_alpha",
+    "screening_ended",
+)
+
+
+def ledger(outcome: Outcome) -> pd.DataFrame | None:
+    """One row per valid run in the order of the plan, by the first response; None without stages."""
+    stages = outcome.plan.get("stages") or []
+    if not stages or not outcome.responses:
+        return None
+    response = outcome.responses[0]
+    values = dict(zip(outcome.measured["run_id"], outcome.measured[response.name], strict=True))
+    seconds = dict(zip(outcome.measured["run_id"], outcome.measured["wall_s"], strict=True))
+    reasons = [_reasons(stage) for stage in stages]
+    rows: list[dict[str, Any]] = []
+    best = np.nan
+    for planned in outcome.plan["rows"]:
+        run_id = planned["run_id"]
+        value = values.get(run_id)
+        if value is None or pd.isna(value):
+            continue
+        number = int(planned.get("stage", 1))
+        stage = stages[number - 2] if number > 1 else {}
+        better = np.nanmax if response.better == "higher" else np.nanmin
+        best = float(better([best, float(value)]))
+        key = tuple(sorted(planned["levels"].items()))
+        rows.append(
+            {
+                "run_id": run_id,
+                "stage": number,
+                "purpose": stage.get("purpose", "screen"),
+                "why": reasons[number - 2].get(key, "")
+                if number > 1
+                else "the design of the study",
+                "seconds": float(seconds.get(run_id) or 0),
+                "value": float(value),
+                "best_so_far": best,
+                "spent_alpha": float(stage.get("spent", 0.0)),
+                "screening_ended": str(stage.get("ended", "")),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _reasons(stage: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
+    own = stage.get("reasons") or []
+    return {
+        tuple(sorted(levels.items())): own[i] if i < len(own) else str(stage.get("why", ""))
+        for i, levels in enumerate(stage["treatments"])
+    }
+
+
+def confirmed(outcome: Outcome) -> Iterator[Finding]:
+    """What fresh interleaved runs say of a setting that was chosen by earlier ones.
+
+    Guard: no stage confirms.
+    """
+    for number, stage in enumerate(outcome.plan.get("stages") or [], start=2):
+        if stage["purpose"] != "confirm" or not outcome.responses or len(stage["treatments"]) < 2:
+            continue
+        response = outcome.responses[0]
+        rows = [r for r in outcome.plan["rows"] if r.get("stage") == number]
+        values = dict(zip(outcome.measured["run_id"], outcome.measured[response.name], strict=True))
+        pairs: dict[int, dict[bool, float]] = {}
+        chosen, other = stage["treatments"][:2]
+        for row in rows:
+            value = values.get(row["run_id"])
+            if value is not None and not pd.isna(value):
+                pairs.setdefault(row["block"], {})[row["levels"] == chosen] = float(value)
+        whole = np.array([[p[True], p[False]] for p in pairs.values() if len(p) == 2])
+        if len(whole) < 2:
+            yield _unjudged(outcome, number, len(whole), rows)
+            continue
+        differences = whole[:, 0] - whole[:, 1]
+        mean = float(differences.mean())
+        half = float(
+            stats.t.ppf(0.975, len(whole) - 1) * differences.std(ddof=1) / np.sqrt(len(whole))
+        )
+        good = mean > 0 if response.better == "higher" else mean < 0
+        sure = abs(mean) > half
+        first, second = (quantity(float(v), response.unit) for v in whole.mean(axis=0))
+        against = outcome.phrase(other, " + ")
+        verdict = (
+            "may be chance" if not sure else ("is confirmed" if good else "is refuted: it is worse")
+        )
+        yield Finding(
+            "confirmation",
+            "info" if sure and good else "warning",
+            f"In {counted(len(whole), 'fresh interleaved pair')} {outcome.phrase(chosen, ' + ')} gives "
+            f"{first}, {against} {second}: that the choice is better {verdict}.",
+            {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
+            ""
+            if sure
+            else "More pairs narrow it: `--augment replicates:NUMBER` repeats all treatments.",
+            f"Difference {quantity(mean, response.unit)}, 95 % interval "
+            f"{quantities([mean - half, mean + half], response.unit)}.",
+        )
+
+
+def _unjudged(outcome: Outcome, number: int, whole: int, rows: list[dict[str, Any]]) -> Finding:
+    """That a confirmation cannot be judged, and why."""
+    planned = int(outcome.plan["stages"][number - 2]["replicates"])
+    lost = "the other runs are missing or not valid"
+    if len({row["block"] for row in rows}) < planned:
+        lost = "all pairs are in one block, so which run belongs to which is not known"
+    return Finding(
+        "confirmation",
+        "warning",
+        f"Whether the choice is better cannot be judged: {whole} of {counted(planned, 'fresh pair')} "
+        f"{'is' if whole == 1 else 'are'} whole, and two at least are needed; {lost}.",
+        {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
+        "Run both settings again beside each other before the choice is believed.",
+    )

@@ -1,0 +1,59 @@
+"""Whether a screening is decided: each effect large enough to matter or too small to, at the level of a look.
+
+The intervals of a look hold all together at 1 − α of that look (Bonferroni over the contrasts), and the looks
+share alpha (`design/sequential.py`). So the chance that an effect of `detect` or more is ever given up as too
+small is at most alpha, over all looks; that any is found which is none is bounded by Holm's procedure apart
+from it. A contrast of a fraction is a sum of aliased effects: those that cancel in it are not told.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from penstock.analyse.statistics.scale import LINEAR, LOG
+from penstock.text import counted, quantity
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Terms by what their intervals say beside ±`bound`, a difference of level means on the scale of the
+    effects."""
+
+    bound: float
+    beyond: tuple[str, ...]
+    within: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+    def words(self, alpha: float, unit: str, scale: str = LINEAR) -> str:
+        """The ending in a sentence, without its full stop."""
+        bound = f"± {quantity(self.bound, unit)}"
+        if scale == LOG:
+            bound = f"a ratio of {math.exp(self.bound):.4g} either way"
+        return (
+            f"rule `decided`: at the level of this look ({alpha:.3g}) {counted(len(self.beyond), 'effect')} "
+            f"clear of {bound} (design.detect), {len(self.within)} within it"
+        )
+
+
+def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) -> Decided | None:
+    """What the effects table of a look decides at the level `alpha`; None where there is no pure error.
+
+    `bound` is the difference of level means that matters, on the scale of the effects.
+    """
+    mine = table["term"].map(lambda term: set(str(term).split(":")) <= set(names)).astype(bool)
+    told = table[mine & table["standard_error"].notna() & table["df_error"].gt(0)]
+    if told.empty:
+        return None
+    error = 2 * pd.to_numeric(told["standard_error"]).to_numpy(dtype=float)
+    half = error * stats.t.ppf(1 - alpha / (2 * len(told)), told["df_error"])
+    size = np.abs(pd.to_numeric(told["effect"]).to_numpy(dtype=float))
+    beyond, within = size - half > bound, size + half < bound
+    terms = told["term"].astype(str).to_numpy()
+    return Decided(
+        bound, tuple(terms[beyond]), tuple(terms[within]), tuple(terms[~beyond & ~within])
+    )

@@ -1,0 +1,1 @@
+"""Effects of designed experiments: models, fits, errors, significance."""

@@ -1,0 +1,56 @@
+"""Bounds on the bias of degraded runs, as statistics use them.
+
+The undisturbed value of a degraded run lies between `RESPONSE:low` and `RESPONSE:high` of the table `runs`
+(`fidelity/validity.py`). Where one of them is null there is no bound: that response does not use the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from penstock.archive.runs import ENDS
+
+Values = NDArray[np.floating[Any]]
+
+
+def used(runs: pd.DataFrame, response: str) -> pd.Series[bool]:
+    """The runs that are used for a response: with a finite value, valid or with a bound."""
+    good = np.isfinite(_numbers(runs, response))
+    if "valid" in runs.columns:
+        good &= runs["valid"].eq(True).to_numpy()
+    for end in ENDS:
+        if f"{response}:{end}" in runs.columns:
+            good &= np.isfinite(_numbers(runs, f"{response}:{end}"))
+    return pd.Series(good, index=runs.index, dtype=bool)
+
+
+def ends(runs: pd.DataFrame, response: str) -> tuple[Values, Values] | None:
+    """Between what the undisturbed values of runs lie; None where no run is degraded."""
+    names = [f"{response}:{end}" for end in ENDS]
+    if not set(names) <= set(runs.columns):
+        return None
+    values = _numbers(runs, response)
+    low, high = (_numbers(runs, name) for name in names)
+    low, high = np.minimum(low, values), np.maximum(high, values)
+    return None if (low == high).all() else (low, high)
+
+
+def reach(weights: Values, below: Values, above: Values) -> tuple[Values, Values]:
+    """By how much weighted sums of runs (sums × runs) may be too high, and too low: the worst corrections."""
+    up, down = np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
+    return up @ below + down @ above, up @ above + down @ below
+
+
+def valid_only(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs without degraded ones, for statistics that have no place for a bound."""
+    if "validity" not in runs.columns:
+        return runs
+    return runs[~runs["validity"].eq("degraded")]
+
+
+def _numbers(runs: pd.DataFrame, name: str) -> Values:
+    return np.asarray(pd.to_numeric(runs[name], errors="coerce").astype(float))

@@ -1,0 +1,238 @@
+"""A few runs that explain the effects of a design without replicates as well as the effects do.
+
+Without pure error effects are judged against each other. Two runs of sixteen that something slowed down
+make half of the contrasts equal and the others zero: the first are then called significant (Daniel,
+Technometrics 1, 1959; Box & Meyer, Technometrics 28, 1986). Here each small set of runs is given a
+difference of its own. Where a set, with as few effects as are then needed, leaves no more than the noise by
+which the effects were judged, and is smaller than the set of effects, nothing says which of the two it is:
+no effect beyond those needed is significant until the runs have been made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from penstock.analyse.findings.finding import Finding
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.fit import Fit
+from penstock.analyse.statistics.significance import LENTH, LEVEL, together
+from penstock.analyse.statistics.terms import Values
+from penstock.design.planned import plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.text import listed, quantity, term_text
+
+#: runs of a set at most, and runs that sets are made of, by each of two rankings
+MOST_RUNS, _MOST_SUSPECTS = 3, 10
+#: runs of a design, of each of which one may be in a set
+_RUNS_EACH = 4
+#: chance that noise alone is more than a set may leave
+_CHANCE = 0.01
+_TINY = 1e-9
+#: terms named in a sentence at most
+_MOST_NAMED = 3
+_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
+_COUNTS = ("", "One", "Two", "Three")
+
+
+@dataclass(frozen=True)
+class FewRuns:
+    """The places of `runs` in the data that explain the `doubted` terms; `needed` terms are effects all the
+    same."""
+
+    runs: tuple[int, ...]
+    doubted: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+
+
+def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
+    """The set of runs that, with the terms that are needed beside it, explains the significant terms by the
+    fewest; None if none is smaller than they are.
+
+    `rows`: those of the effects table, with `p_value` and Lenth's `standard_error`. Guard: pure error,
+    settings that are kept, or fewer than two significant terms.
+    """
+    tested = [r for r in rows if r.get("method") == LENTH and "p_value" in r]
+    sure = [str(r["term"]) for r in tested if together(float(r["p_value"]), len(tested)) < LEVEL]
+    errors = [float(r["standard_error"]) for r in tested if "standard_error" in r]
+    errors = [e for e in errors if math.isfinite(e)]
+    n = len(fit.y)
+    if len(sure) < 2 or not errors or len(fit.groups) or errors[0] <= 0:
+        return None
+    names, columns = contrasts_of(fit)
+    if columns.shape[1] < 4:
+        return None
+    base = basis_of(np.hstack([np.ones((n, 1)), fit.block_columns]))
+    noise = n * errors[0] ** 2
+    most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
+    places = _suspects(fit, columns[:, [name in sure for name in names]])
+    found: FewRuns | None = None
+    fewest = len(sure)
+    for count in range(1, most + 1):
+        for chosen in itertools.combinations(places, count):
+            if count >= fewest:
+                break
+            own = np.zeros((n, count))
+            own[list(chosen), range(count)] = 1
+            needed = needed_beside(
+                fit.y, base, own, columns, names, noise, len(errors) / 3, fewest - count - 1
+            )
+            if needed is not None and not set(sure) <= set(needed):
+                fewest = count + len(needed)
+                doubted = tuple(t for t in sure if t not in needed)
+                found = FewRuns(chosen, doubted, tuple(needed))
+    return found
+
+
+def _suspects(fit: Fit, columns: Values) -> list[int]:
+    """Runs that a set may hold: those farthest from the median, and those in which the significant terms
+    (`columns`) add up most."""
+    together = np.abs(columns @ np.linalg.lstsq(columns, fit.y - fit.y.mean(), rcond=None)[0])
+    off = np.abs(fit.y - np.median(fit.y))
+    found = {
+        int(i) for by in (together, off) for i in np.argsort(-by, kind="stable")[:_MOST_SUSPECTS]
+    }
+    return sorted(found)
+
+
+def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
+    """Runs that explain what would else be called effects, and that are to be made again.
+
+    Guard: replicates, or effects that no few runs explain.
+    """
+    from penstock.analyse.statistics.fit import fitted, usable
+
+    table = outcome.effects
+    if table is None or not {"method", "scale", "p_value"} <= set(table.columns):
+        return
+    if not (table["method"] == LENTH).any():
+        return
+    try:
+        plan = plan_from_json(outcome.plan)
+    except BadInput:
+        return
+    for response in outcome.responses:
+        mine = table[table["response"].astype(str) == response.name]
+        try:
+            fit = fitted(outcome.measured, plan, response.name, str(mine["scale"].iloc[0]))
+            data = usable(outcome.measured, plan, response.name)
+        except (PenstockError, IndexError):
+            continue
+        rows = [{str(k): v for k, v in row.items()} for row in mine.to_dict("records")]
+        doubt = few_runs(fit, rows)
+        if doubt is None:
+            continue
+        runs = [str(data["run_id"].iloc[i]) for i in doubt.runs]
+        values = [quantity(float(data[response.name].iloc[i]), response.unit) for i in doubt.runs]
+        named = listed([f"{r}: {v}" for r, v in zip(runs, values, strict=True)])
+        terms = [term_text(t) for t in doubt.doubted]
+        more = [f"{len(terms) - _MOST_NAMED} more"] if len(terms) > _MOST_NAMED else []
+        one = len(runs) == 1
+        yield Finding(
+            "effect-few-runs",
+            "warning",
+            f"{_COUNTS[len(runs)]} run{'s' * (not one)} of {len(data)} ({named}) "
+            f"{'explains' if one else 'explain'} {_number(len(terms))} equal contrasts of {response.name} "
+            f"({listed([*terms[:_MOST_NAMED], *more])}): repeat {'it' if one else 'them'} before anything is "
+            "concluded.",
+            {
+                "table": "effects",
+                "response": response.name,
+                "run_id": runs,
+                "terms": list(doubt.doubted),
+            },
+            "`penstock run STUDY -o OUT --augment replicates:1` makes every treatment again; effects are "
+            "then judged by how runs differ.",
+            "Without replicates a few slow runs look like many effects of one size. "
+            f"With a difference of {'its' if one else 'their'} own for "
+            f"{'this run' if one else 'these runs'}"
+            + (
+                f" and the effects of {listed([term_text(t) for t in doubt.needed])}"
+                if doubt.needed
+                else ""
+            )
+            + ", what is left is noise.",
+        )
+
+
+def _number(count: int) -> str:
+    return _WORDS[count] if count < len(_WORDS) else str(count)
+
+
+def contrasts_of(fit: Fit) -> tuple[list[str], Values]:
+    """Of each column of the fit's terms its term, and the columns by runs."""
+    names, columns = list[str](), list[Values]()
+    for term, without in zip(fit.design.terms, fit.without, strict=True):
+        if without or not np.any(term.columns):
+            continue
+        made = term.columns[fit.design.of_run]
+        names += [term.name] * made.shape[1]
+        columns.append(made)
+    return names, np.hstack(columns) if columns else np.empty((len(fit.y), 0))
+
+
+def needed_beside(
+    y: Values,
+    base: Values,
+    own: Values,
+    columns: Values,
+    names: list[str],
+    noise: float,
+    df_noise: float,
+    most: int,
+) -> list[str] | None:
+    """The fewest terms (at most `most`) that, beside the columns `own`, leave noise alone; None if more are
+    needed, or one of `own` makes no difference.
+
+    `base`: an orthonormal basis of mean and blocks; `columns` and `names` of the terms; `noise`: the
+    variance of a run, by `df_noise` degrees of freedom.
+    """
+    n = len(y)
+    basis = basis_of(np.hstack([base, own]))
+    left = y - basis @ (basis.T @ y)
+    needed: list[str] = []
+    rest = columns - basis @ (basis.T @ columns)
+    for _ in range(max(most, 0) + 1):
+        df = n - basis.shape[1]
+        if df < 2:
+            return None
+        limit = float(stats.f.ppf(1 - _CHANCE, df, max(df_noise, 1.0)))
+        if float(left @ left) / df <= limit * noise:
+            terms = basis[:, base.shape[1] + own.shape[1] :]
+            return needed if _each_matters(y, base, own, terms, limit * noise) else None
+        if len(needed) >= most:
+            return None
+        size = np.einsum("ij,ij->j", rest, rest)
+        gain = np.where(size > _TINY * n, (rest.T @ left) ** 2 / np.maximum(size, _TINY), -1.0)
+        best = int(np.argmax(gain))
+        same = [i for i, name in enumerate(names) if name == names[best]]
+        new = basis_of(rest[:, same])
+        basis = np.hstack([basis, new])
+        left = left - new @ (new.T @ left)
+        rest = rest - new @ (new.T @ rest)
+        needed.append(names[best])
+    return None
+
+
+def _each_matters(y: Values, base: Values, own: Values, terms: Values, noise: float) -> bool:
+    """True if each column of `own` is worth three standard errors beside base and terms."""
+    design = np.hstack([base, terms, own])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return False
+    inverse = np.linalg.inv(design.T @ design)
+    size = (inverse @ design.T @ y)[-own.shape[1] :]
+    spread = np.sqrt(np.diag(inverse)[-own.shape[1] :] * noise)
+    return bool(np.all(np.abs(size) > 3 * spread))
+
+
+def basis_of(columns: Values) -> Values:
+    """An orthonormal basis of the columns."""
+    q, values, _ = np.linalg.svd(columns, full_matrices=False)
+    kept: Values = q[:, values > 1e-9 * max(float(values[0]), 1e-300)]
+    return kept

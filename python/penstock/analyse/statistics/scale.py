@@ -1,0 +1,164 @@
+"""The scale on which a response is analysed: as measured, logarithms, a Box-Cox power, or ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from penstock.analyse.statistics.bias import Values, used
+from penstock.errors import PenstockError
+
+LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
+SCALES = (LINEAR, LOG, BOX_COX, RANK)
+#: from this ratio of treatment means on, effects are ratios unless the spread of the runs contradicts it
+THREEFOLD = 3.0
+#: from this ratio on they always are: differences would only say that the largest is large
+HUNDREDFOLD = 100.0
+#: level at which the spread of the runs contradicts logarithms
+_LEVEL = 0.05
+#: Box-Cox powers that are looked at, either side of 0
+MOST_POWER = 3.0
+#: a Box-Cox power below which it is that of logarithms
+NO_POWER = 1e-6
+
+IN_WORDS = {
+    LINEAR: "as measured (differences)",
+    LOG: "natural logarithms (ratios)",
+    BOX_COX: "a Box-Cox power",
+    RANK: "ranks",
+}
+
+
+def scaled(
+    values: NDArray[np.floating[Any]], scale: str, power: float | None = None
+) -> NDArray[np.floating[Any]]:
+    """The values on a scale. Box-Cox (1964) is of the values over their geometric mean, so that no unit of
+    theirs takes digits away, and takes `power`, else the one of largest likelihood for values about one mean;
+    ranks are mean ranks (Conover & Iman 1981). PenstockError where the scale does not fit.
+    """
+    if scale == LINEAR:
+        return values
+    if scale == RANK:
+        return np.asarray(stats.rankdata(values))
+    if not np.all(values > 0):
+        raise PenstockError(
+            f"found a value of {values.min():g}; expected all above 0 for the scale {scale}"
+        )
+    if scale == LOG:
+        return np.asarray(np.log(values))
+    if scale == BOX_COX:
+        relative = values / geometric_mean(values)
+        if power is None:
+            _, power = stats.boxcox(relative)
+        logs = np.log(relative)
+        return np.asarray(logs if abs(power) < NO_POWER else np.expm1(power * logs) / power)
+    raise PenstockError(f"found scale {scale}; expected one of {', '.join(SCALES)}")
+
+
+def scaled_ends(
+    values: Values, low: Values, high: Values, scale: str, power: float | None = None
+) -> tuple[Values, Values]:
+    """How far the undisturbed values may lie below and above the values, on a scale (`scaled`).
+
+    Ranks move as far as the order of the runs may change.
+    """
+    if scale == RANK:
+        lowest = np.array([1 + np.sum(high < end) for end in low])
+        highest = np.array([len(low) - np.sum(low > end) for end in high])
+        ranks = stats.rankdata(values)
+        return np.maximum(ranks - lowest, 0.0), np.maximum(highest - ranks, 0.0)
+    at, below, above = (_on_scale(end, values, scale, power) for end in (values, low, high))
+    return np.maximum(at - below, 0.0), np.maximum(above - at, 0.0)
+
+
+def _on_scale(ends: Values, values: Values, scale: str, power: float | None) -> Values:
+    """Ends on the scale of the values: that of Box-Cox is of values over their geometric mean."""
+    if scale != BOX_COX or power is None:
+        return scaled(ends, scale)
+    logs = np.log(ends / geometric_mean(values))
+    return np.asarray(logs if abs(power) < NO_POWER else np.expm1(power * logs) / power)
+
+
+def geometric_mean(values: NDArray[np.floating[Any]]) -> float:
+    """Of values above 0."""
+    return float(np.exp(np.log(values).mean()))
+
+
+def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating[Any]]) -> float:
+    """The Box-Cox power of largest likelihood for values about a linear model (Box & Cox 1964, their (8)).
+
+    `columns`: runs × coefficients of the model. PenstockError where a value is not above 0, or where the
+    model leaves nothing over.
+    """
+    if not np.all(values > 0):
+        raise PenstockError(
+            f"found a value of {values.min():g}; expected all above 0 for the scale {BOX_COX}"
+        )
+    if columns.shape[1] >= len(values):
+        raise PenstockError("nothing to choose a Box-Cox power by: the model fits every run")
+    basis = np.linalg.qr(columns)[0]
+
+    def spread(power: float) -> float:
+        # of values of geometric mean 1, where the Jacobian is 1
+        moved = scaled(values, BOX_COX, power)
+        rest = moved - basis @ (basis.T @ moved)
+        return float(rest @ rest)
+
+    found = optimize.minimize_scalar(spread, bounds=(-MOST_POWER, MOST_POWER), method="bounded")
+    return float(found.x)
+
+
+def unscaled(value: float, scale: str, power: float | None = None, middle: float = 1.0) -> float:
+    """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale.
+
+    `middle`: the geometric mean of the values that were scaled by Box-Cox."""
+    if scale == BOX_COX and power is not None and abs(power) >= NO_POWER:
+        if power * value <= -1:
+            return 0.0 if power > 0 else math.inf
+        value = math.log1p(power * value) / power
+    elif scale not in (LOG, BOX_COX):
+        return value
+    natural = math.exp(value) if value < 700 else math.inf
+    return middle * natural if scale == BOX_COX else natural
+
+
+def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> str:
+    """The scale of a response with `scale: auto`: logarithms or as measured.
+
+    Logarithms need values above 0 and treatment means that differ threefold. Below a hundredfold they also
+    need runs whose spread within treatments does not contradict them: of the Box-Cox powers 0 and 1, 1 must
+    not be better at 5 % (likelihood ratio, Box & Cox 1964; without replicates nothing contradicts).
+    A polynomial `surface` is of the values as measured below a hundredfold.
+    """
+    values = pd.to_numeric(runs[response], errors="coerce").astype(float)
+    values = values[used(runs, response)]
+    if values.empty or not (values > 0).all() or "treatment_id" not in runs.columns:
+        return LINEAR
+    treatments = runs.loc[values.index, "treatment_id"]
+    means = values.groupby(treatments).mean()
+    if means.max() < (HUNDREDFOLD if surface else THREEFOLD) * means.min():
+        return LINEAR
+    if means.max() >= HUNDREDFOLD * means.min():
+        return LOG
+    return LINEAR if _contradicts_logarithms(values, treatments) else LOG
+
+
+def _contradicts_logarithms(values: pd.Series[float], treatments: pd.Series[str]) -> bool:
+    """True if runs spread within their treatments as equal differences do, and not as equal ratios."""
+    free = len(values) - treatments.nunique()
+    relative = (values / geometric_mean(values.to_numpy())).to_numpy()
+
+    def spread(of: NDArray[np.floating[Any]]) -> float:
+        column = pd.Series(of, index=values.index)
+        return float(((column - column.groupby(treatments).transform("mean")) ** 2).sum())
+
+    as_measured, logarithms = spread(relative), spread(np.log(relative))
+    if free < 1 or not as_measured > 0 or not logarithms > 0:
+        return False
+    limit = float(stats.chi2.ppf(1 - _LEVEL, 1))
+    return free * math.log(logarithms / as_measured) > limit

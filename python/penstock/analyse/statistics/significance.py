@@ -1,0 +1,230 @@
+"""What may be said to differ: one judgement, which every sentence, table and figure uses.
+
+Of a response all terms of the effects are judged together (Holm, Scandinavian Journal of Statistics 6, 1979;
+of effects without pure error Lenth's simultaneous margin, Technometrics 31, 1989): with 95 % probability none
+of them that is nothing is called something. Where no term shows, no treatment and no level is said to be
+worse than another either. Where one shows, pairs of treatments are told apart by Tukey's studentised range
+(Kramer's for unequal numbers), the combinations of a cost by Šidák's bound on the largest of several t
+(Journal of the American Statistical Association 62, 1967).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
+
+from penstock.analyse.statistics.adjusted import holm
+
+if TYPE_CHECKING:
+    from penstock.analyse.outcome import Outcome
+
+#: chance that anything at all is said to differ where nothing does
+LEVEL = 0.05
+#: level of treatments that may differ although no term shows, where the terms leave some of them out
+BEYOND_TERMS = 0.01
+#: method of effects that are judged against each other
+LENTH = "lenth"
+
+Values = NDArray[np.floating[Any]]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The factors and interactions of one response: their rows of the effects table; read them only."""
+
+    table: pd.DataFrame
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The terms in the order of the table."""
+        return [str(term) for term in self.table["term"].tolist()]
+
+    @cached_property
+    def p(self) -> list[float]:
+        """The p-value of each term, all of them together; NaN of what was not tested."""
+        return [float(p) for p in adjusted(self.table).tolist()]
+
+    def column(self, name: str, default: Any = math.nan) -> list[Any]:
+        """The values of a column, the default where the table has none."""
+        return self.table[name].tolist() if name in self.table else [default] * len(self.table)
+
+
+def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
+    """The p-value of each term, all of its response together; NaN of what was not tested."""
+    if "p_holm" in terms:
+        return pd.to_numeric(terms["p_holm"], errors="coerce")
+    raw = pd.to_numeric(terms["p_value"], errors="coerce")
+    tested = raw.dropna()
+    return pd.Series(holm(tested.tolist()), index=tested.index, dtype=float).reindex(terms.index)
+
+
+def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
+    """Which terms of an effects table, of one response, are significant: all of them judged together."""
+    return adjusted(terms) < LEVEL
+
+
+def limits(terms: pd.DataFrame) -> pd.Series[float]:
+    """The size of each effect from which on it is significant, given how many others are: exactly those of
+    `is_sure` are beyond theirs. NaN where a term has no single size."""
+    tested = np.isfinite(_numbers(terms, "p_value"))
+    left = int(tested.sum()) - int(is_sure(terms).sum())
+    if _by_lenth(terms, tested):
+        return _margins(terms, tested)
+    return _sizes(terms, tested, _level(terms) / max(left, 1))
+
+
+def margins(terms: pd.DataFrame) -> pd.Series[float]:
+    """Half the width of the interval of each effect, so wide that all of them hold together (Bonferroni, or
+    Lenth's simultaneous margin)."""
+    tested = np.isfinite(_numbers(terms, "p_value"))
+    if _by_lenth(terms, tested):
+        return _margins(terms, tested)
+    return _sizes(terms, tested, _level(terms) / max(int(tested.sum()), 1))
+
+
+def together(p: float, tests: int) -> float:
+    """The p-value of Lenth's effect among so many: below 0.05 where the effect is beyond his SME."""
+    return -math.expm1(tests * math.log1p(-p)) if p < 1 else 1.0
+
+
+def _numbers(terms: pd.DataFrame, column: str) -> Values:
+    return np.asarray(pd.to_numeric(terms[column], errors="coerce"), dtype=np.float64)
+
+
+def _of_lenth(terms: pd.DataFrame) -> Flags:
+    """The terms that are judged against each other."""
+    if "method" not in terms:
+        return np.zeros(len(terms), dtype=bool)
+    return np.array([method == LENTH for method in terms["method"].tolist()], dtype=bool)
+
+
+def _by_lenth(terms: pd.DataFrame, tested: Flags) -> bool:
+    return bool(tested.any()) and bool(_of_lenth(terms)[tested].all())
+
+
+def _margins(terms: pd.DataFrame, tested: Flags) -> pd.Series[float]:
+    return _sizes(terms, tested, -math.expm1(math.log1p(-_level(terms)) / int(tested.sum())))
+
+
+def _level(terms: pd.DataFrame) -> float:
+    """The level of the analysis: less than `LEVEL` where a sequential study looked before."""
+    if "level" not in terms:
+        return LEVEL
+    levels = _numbers(terms, "level")
+    levels = levels[~np.isnan(levels)]
+    return max(float(levels.min()), 1e-12) if len(levels) else LEVEL
+
+
+def _sizes(terms: pd.DataFrame, tested: Flags, p: float) -> pd.Series[float]:
+    """The effects that have just that p-value by themselves."""
+    if not {"standard_error", "df_error"} <= set(terms.columns):
+        return pd.Series(math.nan, index=terms.index)
+    error = np.where(tested, _numbers(terms, "standard_error"), math.nan)
+    df = _numbers(terms, "df_error")
+    mine = _of_lenth(terms) & tested
+    if mine.any():
+        # a third of the contrasts that were judged against each other, those of one stratum
+        judged = pd.Series(np.where(mine, _numbers(terms, "df"), 0.0), index=terms.index)
+        if "stratum" in terms:
+            judged = judged.groupby(terms["stratum"].fillna("")).transform("sum")
+        else:
+            judged[:] = judged.sum()
+        df = np.where(mine, judged / 3, df)
+    quantile = special.stdtrit(np.where(df > 0, df, math.nan), 1 - p / 2)
+    bias = np.nan_to_num(_numbers(terms, "bias")) if "bias" in terms else 0.0
+    return pd.Series(2 * error * quantile + bias, index=terms.index)
+
+
+def shows(outcome: Outcome, response: str) -> bool | None:
+    """Whether any term of a response is significant; None where none was tested."""
+    terms = terms_of(outcome, response)
+    if terms is None or all(math.isnan(p) for p in terms.p):
+        return None
+    return any(p < LEVEL for p in terms.p)
+
+
+def sure_terms(outcome: Outcome, response: str) -> list[str]:
+    """The significant terms, those that explain most first."""
+    terms = terms_of(outcome, response)
+    if terms is None:
+        return []
+    rows = zip(terms.names, terms.p, terms.column("variation_share"), strict=True)
+    sure = [(name, share) for name, p, share in rows if p < LEVEL]
+    return [name for name, _ in sorted(sure, key=lambda pair: largest_first(pair[1]))]
+
+
+def spans(outcome: Outcome, response: str, treatments: int) -> bool:
+    """Whether the terms that were tested leave no difference of so many treatments out."""
+    terms = terms_of(outcome, response)
+    if terms is None or "df" not in terms.table:
+        return False
+    tested = (df for df, p in zip(terms.column("df"), terms.p, strict=True) if not math.isnan(p))
+    return int(sum(tested)) >= treatments - 1
+
+
+def term_is_sure(outcome: Outcome, response: str, term: str) -> bool | None:
+    """Whether one term is significant; None where it was not tested."""
+    terms = terms_of(outcome, response)
+    if terms is None or term not in terms.names:
+        return None
+    p = terms.p[terms.names.index(term)]
+    return None if math.isnan(p) else p < LEVEL
+
+
+def terms_of(outcome: Outcome, response: str) -> Terms | None:
+    """The factors and interactions of a response; None without tests of effects."""
+    table = outcome.effects
+    if table is None or not {"term", "response", "p_value"} <= set(table.columns):
+        return None
+    cached: dict[str, Terms] = outcome.memory.setdefault("terms", {})
+    if response not in cached:
+        mine = np.array([str(r) == response for r in table["response"].tolist()], dtype=bool)
+        mine &= outcome.is_effect(table["term"]).to_numpy()
+        cached[response] = Terms(table[mine])
+    return cached[response]
+
+
+def largest_first(value: float) -> tuple[bool, float]:
+    """A key that sorts numbers from the largest down, NaN last."""
+    return (True, 0.0) if math.isnan(value) else (False, -value)
+
+
+@lru_cache(maxsize=512)
+def of_pairs(means: int, df: float, level: float = LEVEL) -> float:
+    """The quantile of all pairs of so many means, in standard errors of a difference (Tukey; Kramer)."""
+    if df <= 0 or means < 2:
+        return math.nan
+    if means == 2:
+        return float(stats.t.ppf(1 - level / 2, df))
+
+    def off(log: float) -> float:
+        return math.log(float(stats.studentized_range.sf(math.exp(log), means, df)) / level)
+
+    # five steps from Bonferroni's bound; scipy's own quantile takes three times as many integrals
+    start = math.log(math.sqrt(2) * float(stats.t.ppf(1 - level / (means * (means - 1)), df)))
+    try:
+        quantile = math.exp(float(optimize.newton(off, start, x1=start - 0.02, tol=1e-9)))
+    except (RuntimeError, ValueError):  # of few degrees of freedom tails are too thin to integrate
+        quantile = float(stats.studentized_range.ppf(1 - level, means, df))
+    return quantile / math.sqrt(2)
+
+
+@lru_cache(maxsize=512)
+def of_several(tests: int, df: float, level: float = LEVEL) -> float:
+    """The quantile of the largest of so many t, whatever their correlations (Šidák)."""
+    if df <= 0:
+        return math.nan
+    return float(stats.t.ppf(1 - each_of(tests, level) / 2, df))
+
+
+def each_of(tests: int, level: float = LEVEL) -> float:
+    """The level of each of so many tests that have `level` together (Šidák)."""
+    return -math.expm1(math.log1p(-level) / tests)

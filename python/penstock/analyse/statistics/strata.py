@@ -1,0 +1,279 @@
+"""The strata of an order: which runs shared a setting, and the error that each term is judged by.
+
+Where a setting was kept over several runs (a whole plot, or the rows and columns of a strip-plot), what was
+special about it is in all of these runs alike: factors that changed with the setting are judged by how
+settings differ, the others by how runs within one differ (Fisher 1925; Box, Hunter & Hunter 2005, chapter 9).
+Data in which each term lies in one stratum give the exact tests. Lost runs tilt them: then the variances of
+settings and runs are estimated by restricted maximum likelihood, terms by generalised least squares, and
+degrees of freedom after Satterthwaite, but never more than the settings have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import linalg, optimize
+
+from penstock.analyse.statistics.terms import Numbers, Values
+from penstock.design.planned import Plan
+from penstock.errors import PenstockError
+
+#: the stratum of single runs
+RUN = "run"
+#: of the columns of mean and blocks, which are above all strata
+ALL = ""
+#: the strata that a plan can name, coarse before fine: attribute of a planned run, stratum
+PLOTS = (("whole_plot", "whole_plot"), ("strip", "strip"))
+#: relative size from which a term is in a stratum
+_THERE = 1e-8
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """The error of one stratum: its sum of squares and degrees of freedom."""
+
+    name: str
+    sum_of_squares: float
+    df: int
+
+    @property
+    def mean_square(self) -> float:
+        """Its variance per run; NaN without degrees of freedom."""
+        return self.sum_of_squares / self.df if self.df > 0 else math.nan
+
+
+def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
+    """Stratum → the setting of each run, for a plan whose order keeps settings; else empty.
+
+    A run that was repeated elsewhere than beside the others of its setting had one of its own: where starting
+    times are known, only neighbours in time share a setting.
+    """
+    if not plan.rows or all(row.whole_plot == 0 for row in plan.rows):
+        return {}
+    if "run_id" not in data.columns:
+        raise PenstockError("the runs have no column run_id: what they shared cannot be told")
+    found: dict[str, Numbers] = {}
+    for attribute, name in PLOTS:
+        planned = {row.run_id: int(getattr(row, attribute)) for row in plan.rows}
+        if not any(planned.values()):
+            continue
+        label = data["run_id"].astype(str).map(planned)
+        if label.isna().any():
+            strange = data["run_id"][label.isna()].iloc[0]
+            raise PenstockError(f"run {strange} is not in the plan: what it shared cannot be told")
+        of_run = label.to_numpy(dtype=np.int64)
+        if attribute == "whole_plot":
+            of_run = _as_executed(data, of_run)
+        found[name] = np.unique(of_run, return_inverse=True)[1]
+    return found
+
+
+def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
+    """The settings in the order of time: a stretch of runs of one planned whole plot each."""
+    if "start_realtime_ns" not in data.columns:
+        return planned
+    start = pd.to_numeric(data["start_realtime_ns"], errors="coerce").to_numpy(dtype=float)
+    if not np.isfinite(start).all():
+        return planned
+    order = np.argsort(start, kind="stable")
+    changed = np.diff(planned[order], prepend=planned[order[0]] - 1) != 0
+    found = np.empty_like(planned)
+    found[order] = np.cumsum(changed)
+    return found
+
+
+def means_of(columns: Values, of_run: Numbers) -> Values:
+    """The columns with each run's value replaced by the mean of its group."""
+    wide = columns if columns.ndim == 2 else columns[:, None]
+    groups = int(of_run.max()) + 1
+    sums = np.zeros((groups, wide.shape[1]))
+    np.add.at(sums, of_run, wide)
+    found = (sums / np.bincount(of_run, minlength=groups)[:, None])[of_run]
+    return found if columns.ndim == 2 else found[:, 0]
+
+
+def stratum_of(columns: Values, groups: dict[str, Numbers]) -> str | None:
+    """The stratum in which a term lies: the first whose settings it is the same within, or that of runs if
+    it sums to zero within each; None where it is in several."""
+    norm = float(np.linalg.norm(columns))
+    shares = {}
+    for name, of_run in groups.items():
+        shares[name] = float(np.linalg.norm(means_of(columns, of_run))) / norm if norm else 0.0
+    for name, share in shares.items():
+        if abs(share - 1) < _THERE:
+            return name
+    return RUN if all(share < _THERE for share in shares.values()) else None
+
+
+def error_strata(
+    residuals: Values, used: Values, of_column: Sequence[str], groups: dict[str, Numbers]
+) -> dict[str, Stratum]:
+    """The error of each stratum of orthogonal data.
+
+    `residuals` of the least-squares fit; `used`: its columns, `of_column` the stratum of each (`RUN`, `ALL`
+    or a key of `groups`).
+    """
+    found: dict[str, Stratum] = {}
+    rest, df_rest = float(residuals @ residuals), len(residuals) - used.shape[1]
+    coarse: list[str] = []
+    for name, of_run in groups.items():
+        inside = [c for c in coarse if _nested(groups[c], of_run)]
+        mean = means_of(residuals, of_run)
+        squares = float(mean @ mean) - sum(found[c].sum_of_squares for c in inside)
+        first = np.unique(of_run, return_index=True)[1]
+        members = [i for i, s in enumerate(of_column) if s in (ALL, name, *inside)]
+        fixed = [used[:, members], *(_indicators(groups[c]) for c in inside)]
+        df = len(first) - int(np.linalg.matrix_rank(np.hstack(fixed)[first]))
+        found[name] = Stratum(name, max(squares, 0.0) if df else 0.0, df)
+        rest, df_rest = rest - found[name].sum_of_squares, df_rest - df
+        coarse.append(name)
+    found[RUN] = Stratum(RUN, max(rest, 0.0) if df_rest else 0.0, df_rest)
+    return found
+
+
+def _nested(outer: Numbers, inner: Numbers) -> bool:
+    """Whether every group of `inner` lies in one of `outer`."""
+    pairs = np.unique(np.column_stack([outer, inner]), axis=0)
+    return len(pairs) == len(np.unique(inner))
+
+
+def _indicators(of_run: Numbers) -> Values:
+    return np.asarray(np.eye(int(of_run.max()) + 1)[of_run])
+
+
+def equal_sizes(of_run: Numbers) -> bool:
+    """Whether all settings have as many runs."""
+    counts = np.bincount(of_run)
+    return bool((counts == counts[0]).all())
+
+
+# ---------------------------------------------------------------- unbalanced: REML
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A fit with a random setting: coefficients with their covariance, variances of run and setting.
+
+    `uncertainty` is the covariance of the two variances, `gradients` the derivatives of the coefficients'
+    covariance by them; both None where no variance of settings was found.
+    """
+
+    coefficients: Values
+    covariance: Values
+    run_variance: float
+    setting_variance: float
+    uncertainty: Values | None
+    gradients: tuple[Values, Values] | None
+
+    def df(self, where: slice, most: float) -> float:
+        """Satterthwaite's degrees of freedom of the term in these columns, at most `most`.
+
+        Several columns are taken along the principal axes of their covariance (Fai & Cornelius 1996).
+        """
+        if self.uncertainty is None or self.gradients is None:
+            return most
+        block = self.covariance[where, where]
+        values, axes = np.linalg.eigh(block)
+        each = []
+        for value, axis in zip(values, axes.T, strict=True):
+            slope = np.array([axis @ g[where, where] @ axis for g in self.gradients])
+            spread = float(slope @ self.uncertainty @ slope)
+            each.append(2 * value**2 / spread if spread > 0 else most)
+        if len(each) == 1:
+            return min(each[0], most)
+        total = sum(d / (d - 2) for d in each if d > 2)
+        joint = 2 * total / (total - len(each)) if total > len(each) else 1.0
+        return min(joint, most)
+
+
+def whitened_by(theta: float, columns: Values, of_run: Numbers) -> Values:
+    """The columns in units in which runs are independent, `theta` the settings' variance in that of runs."""
+    shrink = 1 - 1 / np.sqrt(1 + np.bincount(of_run) * theta)
+    return np.asarray(columns - shrink[of_run][:, None] * means_of(columns, of_run))
+
+
+def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
+    """Restricted maximum likelihood for y = Xβ + setting + e (Patterson & Thompson 1971).
+
+    `x` has full column rank and fewer columns than rows. PenstockError where it does not.
+    """
+    n, p = x.shape
+    if n <= p or int(np.linalg.matrix_rank(x)) < p:
+        raise PenstockError("too few runs for the variances of settings and runs")
+    # in units of the residual spread, that steps of derivatives fit
+    scale = float(np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0])) / math.sqrt(n - p)
+    if scale <= 1e-12 * float(np.linalg.norm(y)) / math.sqrt(n):
+        raise PenstockError("the runs do not vary within or between settings")
+    counts = np.bincount(of_run)
+
+    def whitened(theta: float) -> tuple[Values, Values, float]:
+        both = whitened_by(theta, np.column_stack([x, y / scale]), of_run)
+        r = np.asarray(np.linalg.qr(both, mode="r"))
+        return r[:p, :p], r[:p, p], float(r[p, p]) ** 2
+
+    def criterion(variances: Values) -> float:
+        """−2 times the restricted log-likelihood, without its constant."""
+        run, setting = variances
+        r, _, rss = whitened(setting / run)
+        known = (n - p) * math.log(run) + float(np.log1p(counts * setting / run).sum())
+        return float(known + 2 * float(np.log(np.abs(np.diag(r))).sum()) + rss / run)
+
+    def at(ratio: float) -> tuple[float, float]:
+        _, _, rss = whitened(ratio)
+        run = rss / (n - p)
+        return criterion(np.array([run, ratio * run])), run
+
+    best = optimize.minimize_scalar(
+        lambda log: at(math.exp(log))[0],
+        bounds=(-12, 14),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    ratio = math.exp(float(best.x))
+    if at(0.0)[0] <= at(ratio)[0] or ratio < 1e-5:
+        ratio = 0.0
+    run = at(ratio)[1]
+    setting = ratio * run
+
+    def covariance(variances: Values) -> Values:
+        r, _, _ = whitened(variances[1] / variances[0])
+        inverse = linalg.solve_triangular(r, np.eye(p))
+        return np.asarray(variances[0] * inverse @ inverse.T)
+
+    here = np.array([run, setting])
+    r, projected, _ = whitened(ratio)
+    beta = linalg.solve_triangular(r, projected) * scale
+    found = covariance(here)
+    uncertainty = gradients = None
+    if ratio > 0:
+        steps = 1e-4 * np.maximum(here, 1e-3 * run)
+        information = _hessian(criterion, here, steps) / 2
+        if np.all(np.linalg.eigvalsh(information) > 0):
+            uncertainty = np.linalg.inv(information)
+            sides = [(covariance(here + d) - covariance(here - d)) for d in np.diag(steps)]
+            gradients = (sides[0] / (2 * steps[0]), sides[1] / (2 * steps[1]))
+    squared = scale**2
+    if uncertainty is not None and gradients is not None:
+        gradients = (gradients[0] * squared, gradients[1] * squared)
+    return Mixed(beta, found * squared, run * squared, setting * squared, uncertainty, gradients)
+
+
+def _hessian(function: Any, at: Values, steps: Values) -> Values:
+    """Second derivatives by central differences."""
+    found = np.empty((2, 2))
+    moves = np.diag(steps)
+    for i in range(2):
+        for j in range(2):
+            a, b = moves[i], moves[j]
+            found[i, j] = (
+                function(at + a + b)
+                - function(at + a - b)
+                - function(at - a + b)
+                + function(at - a - b)
+            ) / (4 * steps[i] * steps[j])
+    return found

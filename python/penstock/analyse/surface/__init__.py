@@ -1,0 +1,1 @@
+"""Responses as surfaces over their factors, and where they are best."""

@@ -1,0 +1,26 @@
+"""Orthogonal contrasts of the levels of a factor, each of one degree of freedom."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.analyse.statistics.terms import Values
+from penstock.analyse.surface.polynomials import contrasts
+from penstock.design.kinds.base import numeric
+from penstock.spec.study import Factor
+
+
+def orthogonal(factor: Factor) -> Values | None:
+    """Levels × (levels − 1): of two levels their difference; of numbers linear, quadratic and cubic of the
+    real values, then what is left; None of levels that are no numbers."""
+    count = len(factor.levels)
+    if count == 2:
+        return np.array([[-1.0], [1.0]])
+    values = numeric(factor)
+    if values is None:
+        return None
+    known = contrasts(values)
+    every = np.hstack([np.ones((count, 1)), known, np.eye(count)])
+    # Gram and Schmidt: the first columns keep their directions
+    basis = np.linalg.qr(every)[0]
+    return np.asarray(basis[:, 1:count])

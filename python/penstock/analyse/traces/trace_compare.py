@@ -1,0 +1,449 @@
+"""Two traced runs side by side: which file's reads or writes differ, by how much, and which of it matters.
+
+The runs may be of different length. Files are matched by path; then by device, inode and generation; then by
+a name that only one file on each side has; what is left over by its place in the order of bytes, where it is
+at least a twentieth of them on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from penstock.analyse.traces.likeness import Distance
+from penstock.analyse.traces.served import FLUSHES
+from penstock.archive.traces.trace_tables import TraceTables, first_of_path
+from penstock.archive.traces.verdicts import Verdict, of_best_basis
+from penstock.errors import BadInput
+from penstock.text import duration
+
+Side = dict[str, Any]
+
+#: latencies sampled of each file and direction
+_SAMPLE = 4000
+_RESAMPLES = 600
+#: values in each at most: the studentized mean of more is as good as normal
+_DRAWN = 1000
+_TAILS = (0.025, 0.975)
+#: part of the bytes that an unmatched file must have to be matched by its role
+_ROLE_SHARE = 0.05
+#: part of the larger run's time of reads and writes that a difference must make to matter
+_MATTERS = 0.05
+#: files and directions compared with intervals, those with most time
+_DEEP = 24
+#: quantiles, the requests that each needs, and the independent ones that its interval needs
+_QUANTILES = {"p50": (0.5, 10, 10), "p99": (0.99, 100, 400)}
+#: the same for the mean
+_LEAST = 20
+
+_SUMS = """
+SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
+       sum(latency_ns)::BIGINT time_ns
+FROM io_events WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
+"""
+#: flushes where no events were kept
+_FLUSHES = f"""
+SELECT file_id, sum(calls)::BIGINT requests, sum(time_ns)::BIGINT time_ns
+FROM operations WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY ALL
+"""
+_DIRECTIONS = ("read", "write", "sync")
+SPOKEN = {"read": "reads", "write": "writes", "sync": "flushes"}
+_LATENCIES = """
+SELECT latency_ns FROM (
+  SELECT * FROM (SELECT t_ns, latency_ns FROM io_events WHERE file_id IN (SELECT unnest(?))
+    AND direction = ?)
+  USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
+) ORDER BY t_ns
+"""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether 1 is outside the interval."""
+        return not self.low <= 1 <= self.high
+
+
+@dataclass
+class Difference:
+    """One file and direction: each side's numbers (None where it does not occur), and their ratios."""
+
+    path: str
+    direction: str
+    matched_by: str
+    a: Side | None
+    b: Side | None
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+    matters: bool = False
+
+    @property
+    def change_ns(self) -> int:
+        """Time of B less that of A."""
+        return int((self.b or {}).get("time_ns", 0)) - int((self.a or {}).get("time_ns", 0))
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **{k: v for k, v in asdict(self).items() if k != "ratios"},
+            "change_ns": self.change_ns,
+            "ratios": {name: asdict(ratio) for name, ratio in self.ratios.items()},
+        }
+
+
+@dataclass
+class Comparison:
+    """All differences, those with the largest change of time first, and one closing sentence."""
+
+    a: str
+    b: str
+    wall_s: tuple[float | None, float | None]
+    differences: list[Difference]
+    distance: Distance | None
+    closing: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "a": self.a,
+            "b": self.b,
+            "wall_s": list(self.wall_s),
+            "distance": self.distance.document() if self.distance else None,
+            "differences": [d.document() for d in self.differences],
+            "closing": self.closing,
+        }
+
+
+class Run:
+    """One side: sums per file and direction, classes, and samples of latencies.
+
+    Files of one path are one, however often it was made again: the number of the first stands for them all.
+    """
+
+    def __init__(self, path: Path):
+        self.tables = TraceTables(path)
+        self.path = path
+        self.events = self.tables.has("io_events")
+        wanted = ["file_id", "path", "dev_major", "dev_minor", "inode", "generation"]
+        table = self.tables.table("files", wanted)
+        self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
+        for row in self.files.values():
+            row["path"] = self._of_its_disk(row.get("path"))
+        self.first_of = first_of_path({number: row["path"] for number, row in self.files.items()})
+        best = of_best_basis(self.tables.whole_verdicts)
+        verdicts = sorted(best, key=lambda row: row.requests)
+        #: of the files of a path the verdict on the one with most requests
+        self.classes = {(self._first(row.file_id), row.direction): row for row in verdicts}
+        self.sums = self._sums(verdicts)
+
+    def _of_its_disk(self, path: str | None) -> str | None:
+        """Of a study's run what follows the run's own directory: the same in each of its runs."""
+        manifest = self.tables.manifest
+        if path is None or not manifest.get("treatment_id"):
+            return path
+        for own in (f"/{manifest['run_id']}/", f"/.{manifest['run_id']}.partial/"):
+            path = path.partition(own)[2] or path
+        return path
+
+    def _first(self, file_id: int) -> int:
+        return self.first_of.get(file_id, file_id)
+
+    def _sums(self, verdicts: list[Verdict]) -> dict[tuple[int, str], Side]:
+        if self.events:
+            rows = self._asked("io_events", _SUMS)
+        else:
+            rows = [
+                {
+                    **{name: getattr(row, name) for name in ("file_id", "direction", "requests")},
+                    "bytes": row.nbytes,
+                    "time_ns": row.time_ns,
+                }
+                for row in verdicts
+            ]
+            if self.tables.has("operations"):  # flushes by the sums that every mode keeps
+                flushes = self._asked("operations", _FLUSHES)
+                rows += [{**row, "direction": "sync", "bytes": 0} for row in flushes]
+        made: dict[tuple[int, str], Side] = {}
+        for row in rows:
+            key = (self._first(row["file_id"]), row["direction"])
+            side = made.setdefault(key, {"requests": 0, "bytes": 0, "time_ns": 0, "files": 0})
+            side["files"] += 1
+            for name in ("requests", "bytes", "time_ns"):
+                side[name] += int(row[name] or 0)
+        return made
+
+    def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
+        try:
+            return self.tables.query(query)
+        except duckdb.Error as error:
+            place = self.path / f"{table}.parquet"
+            raise BadInput(f"{place}: cannot be read: {error}") from error
+
+    def path_of(self, file_id: int) -> str:
+        """Its path (of a study's run without the run's own directory), or `file N`."""
+        return self.files.get(file_id, {}).get("path") or f"file {file_id}"
+
+    def side(self, file_id: int, direction: str) -> Side | None:
+        """The numbers of one file and direction."""
+        sums = self.sums.get((file_id, direction))
+        if sums is None:
+            return None
+        verdict = self.classes.get((file_id, direction))
+        made = {**sums, "class": verdict and verdict.kind, "k": verdict and verdict.k}
+        made["joint_class"] = verdict and verdict.joint_class
+        made["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
+        return made
+
+    def latencies(self, file_id: int, direction: str) -> npt.NDArray[np.float64]:
+        """At most 4000 latencies [ns], drawn evenly, in order of time; none without events."""
+        if not self.events:
+            return np.empty(0)
+        query = _LATENCIES.format(n=_SAMPLE)
+        members = [number for number, first in self.first_of.items() if first == file_id]
+        found = self.tables.arrays(query, [members or [file_id], direction])
+        return np.asarray(found["latency_ns"], np.float64)
+
+    @property
+    def wall_s(self) -> float | None:
+        """How long the run took."""
+        wall = (self.tables.manifest.get("responses") or {}).get("wall_s") or {}
+        if "value" in wall:
+            return float(wall["value"])
+        return None
+
+
+def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison:
+    """The comparison of two traced runs; `distance` (see `likeness`) is passed through."""
+    made: list[tuple[Difference, int | None, int | None]] = []
+    for one, other, by in match_files(a, b):
+        path = a.path_of(one) if one is not None else b.path_of(other or 0)
+        for direction in _DIRECTIONS:
+            left = a.side(one, direction) if one is not None else None
+            right = b.side(other, direction) if other is not None else None
+            if left is not None or right is not None:
+                made.append((Difference(path, direction, by, left, right), one, other))
+    made.sort(key=lambda row: (-abs(row[0].change_ns), row[0].path, row[0].direction))
+    totals = [sum(side["time_ns"] for side in run.sums.values()) for run in (a, b)]
+    random = np.random.default_rng(7)
+    for n, (row, one, other) in enumerate(made):
+        if row.a is None or row.b is None:
+            row.matters = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
+            continue
+        for name in ("requests", "bytes", "time_ns"):
+            if row.a[name]:
+                value = row.b[name] / row.a[name]
+                row.ratios[name] = Ratio(value, value, value)
+        if n < _DEEP and one is not None and other is not None:
+            pair = (a.latencies(one, row.direction), b.latencies(other, row.direction))
+            row.ratios.update(ratios_of(*pair, random))
+            for side, sample in zip((row.a, row.b), pair, strict=True):
+                for name, (part, least, _) in _QUANTILES.items():
+                    if len(sample) >= least:
+                        side[f"{name}_ns"] = float(np.quantile(sample, part))
+        large = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
+        mean = row.ratios.get("mean")
+        counts = row.ratios.get("requests")
+        otherwise = row.a["class"] != row.b["class"]
+        more = counts is not None and abs(math.log(max(counts.value, 1e-9))) > 0.1
+        row.matters = large and (otherwise or more or mean is None or mean.differs)
+    differences = [row for row, _, _ in made]
+    found = Comparison(str(a.path), str(b.path), (a.wall_s, b.wall_s), differences, distance)
+    found.closing = _closing(found, totals)
+    return found
+
+
+def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
+    """Pairs of file numbers and by what they were matched; None on the side that lacks the file."""
+    left = {number for number, _ in a.sums}
+    right = {number for number, _ in b.sums}
+    pairs: list[tuple[int | None, int | None, str]] = []
+
+    def take(by: str, keys: tuple[dict[Any, list[int]], dict[Any, list[int]]]) -> None:
+        for key, numbers in keys[0].items():
+            others = keys[1].get(key, [])
+            if len(numbers) == 1 and len(others) == 1:
+                pairs.append((numbers[0], others[0], by))
+                left.discard(numbers[0])
+                right.discard(others[0])
+
+    def keyed(run: Run, numbers: set[int], key: Any) -> dict[Any, list[int]]:
+        made: dict[Any, list[int]] = {}
+        for number in sorted(numbers):
+            value = key(run.files.get(number, {}))
+            if value is not None:
+                made.setdefault(value, []).append(number)
+        return made
+
+    for by, key in (("path", _by_path), ("identity", _by_identity), ("name", _by_name)):
+        take(by, (keyed(a, left, key), keyed(b, right, key)))
+    ranked = [_main_files(run, numbers) for run, numbers in ((a, left), (b, right))]
+    for one, other in zip(*ranked, strict=False):
+        pairs.append((one, other, "role"))
+        left.discard(one)
+        right.discard(other)
+    pairs += [(number, None, "only in A") for number in sorted(left)]
+    pairs += [(None, number, "only in B") for number in sorted(right)]
+    return pairs
+
+
+def _by_path(row: dict[str, Any]) -> Any:
+    return row.get("path")
+
+
+def _by_identity(row: dict[str, Any]) -> Any:
+    if not row.get("inode"):
+        return None
+    return tuple(row.get(name) for name in ("dev_major", "dev_minor", "inode", "generation"))
+
+
+def _by_name(row: dict[str, Any]) -> Any:
+    return row["path"].rsplit("/", 1)[-1] if row.get("path") else None
+
+
+def _main_files(run: Run, numbers: set[int]) -> list[int]:
+    """Files of `numbers` that have at least a twentieth of the run's bytes, most first."""
+    per: Counter[int] = Counter()
+    for (number, _), sums in run.sums.items():
+        per[number] += sums["bytes"]
+    least = _ROLE_SHARE * max(per.total(), 1)
+    ranked = sorted(per, key=lambda n: (-per[n], n))
+    return [n for n in ranked if n in numbers and per[n] >= least]
+
+
+def ratios_of(
+    a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], random: np.random.Generator
+) -> dict[str, Ratio]:
+    """Ratios of mean, median and 99th percentile of two series in order of time, with 95 % intervals.
+
+    Neighbours in time are alike: a series counts as so many independent values as its autocorrelation leaves.
+    The mean's interval is by the studentized bootstrap of its logarithm (Davison and Hinkley 1997, section
+    5.2), the quantiles' by order statistics of each side, put together as in Zou and Donner (2008).
+    """
+    if len(a) == 0 or len(b) == 0:
+        return {}
+    independent = [max(int(len(x) / _spread_in_time(x)), 1) for x in (a, b)]
+    made = {}
+    if min(independent) >= _LEAST and a.mean() > 0 and b.mean() > 0:
+        made["mean"] = _of_means(a, b, independent, random)
+    for name, (part, _, least) in _QUANTILES.items():
+        if min(independent) >= least:
+            ratio = _of_quantiles(a, b, independent, part)
+            if ratio is not None:
+                made[name] = ratio
+    return made
+
+
+def _spread_in_time(values: npt.NDArray[np.float64]) -> float:
+    """Over how many values one goes on being felt: the integrated autocorrelation of the ranks, at least 1.
+
+    Summed over pairs of lags until one is not positive (Geyer, Statistical Science 7, 1992).
+    """
+    n = len(values)
+    if n < _LEAST or values.min() == values.max():
+        return 1.0
+    # equal values share their rank, so that their order says nothing
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    centred = np.zeros(1 << (2 * n - 1).bit_length())
+    centred[:n] = ranks - ranks.mean()
+    spectrum = np.abs(np.fft.rfft(centred)) ** 2
+    correlation = np.fft.irfft(spectrum)[:n]
+    correlation /= correlation[0]
+    pairs = correlation[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    last = int(ends[0]) if len(ends) else len(pairs)
+    return max(1.0, 2 * float(pairs[:last].sum()) - 1)
+
+
+def _of_means(
+    a: npt.NDArray[np.float64],
+    b: npt.NDArray[np.float64],
+    independent: list[int],
+    random: np.random.Generator,
+) -> Ratio:
+    logs, squares, drawn_logs, drawn_squares = [], [], [], []
+    for x, m in zip((a, b), independent, strict=True):
+        logs.append(np.log(x.mean()))
+        squares.append(x.var() / m / x.mean() ** 2)
+        drawn = min(m, _DRAWN)
+        draws = x[random.integers(0, len(x), (_RESAMPLES, drawn))]
+        means = np.maximum(draws.mean(axis=1), np.finfo(float).tiny)
+        # as of m values: both sides keep their parts of the spread
+        drawn_logs.append((np.log(means) - logs[-1]) * np.sqrt(drawn / m))
+        drawn_squares.append(draws.var(axis=1) / m / means**2)
+    middle, error = logs[1] - logs[0], np.sqrt(squares[0] + squares[1])
+    errors = np.sqrt(drawn_squares[0] + drawn_squares[1])
+    if error == 0 or not np.all(errors > 0):
+        # hardly a value differs from the others: what is resampled has no spread of its own
+        ends = middle + np.quantile(drawn_logs[1] - drawn_logs[0], _TAILS)
+        return Ratio(*(float(np.exp(x)) for x in (middle, *ends)))
+    low, high = np.quantile((drawn_logs[1] - drawn_logs[0]) / errors, _TAILS)
+    ends = (middle - high * error, middle - low * error)
+    return Ratio(*(float(np.exp(x)) for x in (middle, *ends)))
+
+
+def _of_quantiles(
+    a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], independent: list[int], part: float
+) -> Ratio | None:
+    middles, lows, highs = [], [], []
+    for x, m in zip((a, b), independent, strict=True):
+        from scipy.stats import binom
+
+        below, above = binom.ppf(_TAILS, m, part)
+        ordered = np.sort(x)
+        ranks = np.array([(below - 0.5) / m, part, (above + 0.5) / m]) * len(x)
+        found = ordered[np.clip(ranks.astype(int), 0, len(x) - 1)]
+        if found[0] <= 0:
+            return None
+        middle = np.log(np.quantile(x, part))
+        middles.append(middle)
+        lows.append(middle - min(np.log(found[0]), middle))
+        highs.append(max(np.log(found[2]), middle) - middle)
+    middle = middles[1] - middles[0]
+    low, high = np.hypot(lows[1], highs[0]), np.hypot(highs[1], lows[0])
+    return Ratio(*(float(np.exp(x)) for x in (middle, middle - low, middle + high)))
+
+
+def _closing(found: Comparison, totals: list[int]) -> str:
+    if not any(totals):
+        return "The times of the requests are in neither trace: only orders and sizes compare."
+    ratio = totals[1] / totals[0] if totals[0] else float("inf")
+    said = (
+        f"Reads, writes and flushes took {duration(totals[0])} in A and {duration(totals[1])} in B"
+    )
+    if totals[0]:
+        said += f" ({ratio:.2g} times)"
+    main = [row for row in found.differences if row.matters]
+    if not main:
+        return said + "; no file differs by more than chance and a twentieth of that time."
+    change = totals[1] - totals[0]
+    # what explains the change is what went the same way
+    alike = [row for row in main if row.change_ns * change > 0]
+    top = (alike or main)[0]
+    part = "most of it" if alike and 2 * abs(top.change_ns) >= abs(change) else "the largest part"
+    if not alike:
+        part = "the largest difference, which goes the other way"
+    where = f"{SPOKEN[top.direction]} of {top.path}"
+    if top.a is None or top.b is None:
+        only, side = ("B", top.b) if top.a is None else ("A", top.a)
+        return f"{said}; {part}: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
+    said += f"; {part}: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
+    if top.a["class"] != top.b["class"]:
+        said += f", {top.a['class']} in A and {top.b['class']} in B"
+    if top.a["requests"] != top.b["requests"]:
+        said += f", {top.a['requests']} requests against {top.b['requests']}"
+    mean = top.ratios.get("mean")
+    if mean is not None:
+        said += f", each {mean.value:.2g} times as long ({mean.low:.2g} to {mean.high:.2g})"
+    return said + "."

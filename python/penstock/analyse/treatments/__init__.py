@@ -1,0 +1,1 @@
+"""Treatments beside each other: means, ranks, differences, costs, the recommendation."""

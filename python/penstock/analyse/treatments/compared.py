@@ -1,0 +1,340 @@
+"""Two or more experiments, treatments or runs side by side, phase by phase, with what is a tie; gates.
+
+A row is a quantity in a phase: of each run its statistic over the points of that phase, over all nodes; of
+each that is compared the mean over its runs. With two runs of each or more, pairs are judged by Welch's test,
+all pairs of a row together by Holm's adjustment (`ranking`). One run of each does not tell what is chance.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.analyse.treatments.ranking import Measured, Order, order
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import TAKEN, unknown_words
+from penstock.archive.selection import Selection
+from penstock.archive.series.read_series import of_selection, run_name
+from penstock.archive.series.series import Array, Phase, Recorded
+from penstock.errors import BadInput, printable
+
+#: the whole of a run, beside its phases
+WHOLE = "run"
+DURATION = "duration"
+MOST_COMPARED = 100
+MOST_ROWS = 20_000
+STATISTICS: dict[str, Callable[[Array], float]] = {
+    "mean": lambda y: float(np.mean(y)),
+    "median": lambda y: float(np.median(y)),
+    "min": lambda y: float(np.min(y)),
+    "max": lambda y: float(np.max(y)),
+    "p95": lambda y: float(np.quantile(y, 0.95)),
+    "p99": lambda y: float(np.quantile(y, 0.99)),
+    "sum": lambda y: float(np.sum(y)),
+    "last": lambda y: float(y[-1]),
+}
+_GATE = re.compile(
+    r"(?P<metric>.+?)(?:@(?P<phase>[^@<>]+?))?\s*(?P<sign>[<>])\s*(?P<percent>[+-]?\d+(?:\.\d+)?)\s*%"
+)
+#: phase, metric, unit
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity in one phase: of each that is compared the values of its runs."""
+
+    phase: str
+    metric: str
+    unit: str
+    values: dict[str, list[float]]
+    #: None where one of them has a single run
+    order: Order | None
+
+    @property
+    def means(self) -> dict[str, float]:
+        return {name: float(np.mean(v)) for name, v in self.values.items()}
+
+    def change(self, name: str) -> float:
+        """Of a mean against that of the first, as a share; infinite against 0."""
+        means = self.means
+        first = next(iter(means.values()))
+        if means[name] == first:
+            return 0.0
+        return (means[name] - first) / abs(first) if first else math.inf * (means[name] - first)
+
+    def apart(self, name: str) -> bool | None:
+        """Whether one differs from the first; None where that cannot be told."""
+        if self.order is None:
+            return None
+        return self.order.pair(next(iter(self.values)), name).apart
+
+    def document(self) -> dict[str, Any]:
+        names = list(self.values)
+        pairs = (
+            [] if self.order is None else [{**vars(p), "apart": p.apart} for p in self.order.pairs]
+        )
+        return {
+            "phase": self.phase,
+            "metric": self.metric,
+            "unit": self.unit,
+            "values": self.values,
+            "means": self.means,
+            "changes": {n: _finite(self.change(n)) for n in names[1:]},
+            "order": None if self.order is None else str(self.order),
+            "groups": None if self.order is None else self.order.groups,
+            "pairs": [{k: _finite(v) for k, v in p.items()} for p in pairs],
+        }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was compared, the first being the reference, and a row for each quantity in each phase."""
+
+    names: list[str]
+    runs: dict[str, list[str]]
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "compared": self.names,
+            "runs": self.runs,
+            "rows": [r.document() for r in self.rows],
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`METRIC[@PHASE] > 5%`: what a change against the first must not be."""
+
+    text: str
+    metric: str
+    phase: str | None
+    sign: str
+    share: float
+
+    @classmethod
+    def of(cls, text: str) -> Gate:
+        """From its words. BadInput where they are none."""
+        found = _GATE.fullmatch(text.strip())
+        if found is None:
+            raise BadInput(
+                f"--fail-on: found {printable(text[:80])!r}; expected METRIC > 5%, METRIC < -5% or "
+                "METRIC@PHASE > 5%"
+            )
+        share = float(found["percent"]) / 100
+        return cls(text.strip(), found["metric"].strip(), found["phase"], found["sign"], share)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a gate found in one row of one that is compared.
+
+    `failed`: beyond the bound, and told apart from the first where several runs of each can tell.
+    """
+
+    gate: str
+    name: str
+    phase: str
+    metric: str
+    change: float
+    beyond: bool
+    apart: bool | None
+
+    @property
+    def failed(self) -> bool:
+        return self.beyond and self.apart is not False
+
+    def document(self) -> dict[str, Any]:
+        return {**vars(self), "change": _finite(self.change), "failed": self.failed}
+
+
+def compared(
+    selections: Sequence[Selection],
+    *,
+    metrics: Sequence[str] = (),
+    align: str | None = None,
+    statistic: str = "mean",
+    partial: bool = False,
+    table: str | None = None,
+) -> Compared:
+    """Puts them side by side. `align` leaves one phase alone, `metrics` those of such names (`*`, `?`).
+
+    Phases are those that every run has. BadInput for fewer than two, for what has nothing in common, and
+    without `partial` for a run that is not complete.
+    """
+    if not 2 <= len(selections) <= MOST_COMPARED:
+        raise BadInput(f"found {len(selections)} to compare; expected 2 to {MOST_COMPARED}")
+    names = _names(selections)
+    if statistic not in STATISTICS:
+        raise BadInput(f"--statistic: found {statistic}; expected one of {', '.join(STATISTICS)}")
+    measured: dict[str, list[dict[Key, float]]] = {}
+    runs: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    for name, selection in zip(names, selections, strict=True):
+        if not selection.runs:
+            raise BadInput(f"{name}: found no valid run; expected one at least")
+        bundles = [Bundle.open(run) for run in selection.runs]
+        if not partial:
+            _check_complete(name, bundles)
+        unknown += [words for b in bundles if (words := unknown_words(b.manifest))]
+        runs[name] = [run_name(b) for b in bundles]
+        measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
+    made = _together(names, runs, measured, metrics, align)
+    return replace(made, notes=[*made.notes, *unknown])
+
+
+def judge(found: Compared, gates: Sequence[Gate]) -> list[Judged]:
+    """What every gate finds. BadInput for one that looks at nothing."""
+    judged = []
+    for gate in gates:
+        rows = [
+            r
+            for r in found.rows
+            if fnmatch.fnmatchcase(r.metric, gate.metric)
+            and gate.phase in (None, r.phase, r.phase.rpartition("/")[2])
+        ]
+        # without a phase it is the whole run, or the phase that was asked for
+        whole = [r for r in rows if r.phase == WHOLE]
+        rows = rows if gate.phase is not None else whole or rows
+        if not rows:
+            known = ", ".join(dict.fromkeys(printable(r.metric) for r in found.rows))
+            raise BadInput(
+                f"--fail-on: found nothing called {gate.text!r}; expected one of {known}"
+            )
+        for row in rows:
+            for name in found.names[1:]:
+                change = row.change(name)
+                beyond = change > gate.share if gate.sign == ">" else change < gate.share
+                judged.append(
+                    Judged(gate.text, name, row.phase, row.metric, change, beyond, row.apart(name))
+                )
+    return judged
+
+
+def _names(selections: Sequence[Selection]) -> list[str]:
+    names = [s.name for s in selections]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise BadInput(f"found {twice} twice; expected each to be compared once")
+    return names
+
+
+def _check_complete(name: str, bundles: Sequence[Bundle]) -> None:
+    for bundle in bundles:
+        told = (bundle.manifest.get("experiment") or {}).get("verdict", "complete")
+        if told not in TAKEN or not bundle.manifest.get("valid", True):
+            why = bundle.manifest.get("reason") or f"it is {told}"
+            raise BadInput(
+                f"{name}: found {run_name(bundle)}, which is not valid ({printable(str(why))}); expected "
+                "complete runs (--partial takes it all the same)"
+            )
+
+
+def _of_run(
+    bundle: Bundle,
+    statistic: Callable[[Array], float],
+    align: str | None,
+    table: str | None,
+    partial: bool,
+) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    times = bundle.manifest.get("times") or {}
+    if align is None:
+        for name, value in (bundle.manifest.get("responses") or {}).items():
+            number = value.get("value") if isinstance(value, dict) else None
+            if isinstance(number, int | float) and math.isfinite(number):
+                found[WHOLE, name, str(value.get("unit") or "")] = float(number)
+        wall = times.get("wall_s")
+        if isinstance(wall, int | float) and (WHOLE, "wall_s", "s") not in found:
+            found[WHOLE, DURATION, "s"] = float(wall)
+    watched = set(bundle.tables) & {"utilisation", "points", "samples"}
+    if not watched and align is None and table is None:
+        return found  # a run that nobody watched has its responses
+    one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
+    recorded = of_selection(one, table, partial=partial)
+    # of several phases of one name the first
+    stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
+    if align is not None:
+        stretches = [(align, recorded.phase(align, "--align"))]
+    else:
+        found |= _statistics(recorded, WHOLE, None, statistic)
+    for name, phase in stretches:
+        found[name, DURATION, "s"] = phase.end_s - phase.start_s
+        found |= _statistics(recorded, name, phase, statistic)
+    return found
+
+
+def _statistics(
+    recorded: Recorded, phase: str, within: Phase | None, statistic: Callable[[Array], float]
+) -> dict[Key, float]:
+    """Of each quantity over all its nodes, and of each node by itself where there are several."""
+    parts: dict[Key, list[Array]] = {}
+    single: dict[Key, list[Array]] = {}
+    for s in recorded.series:
+        use = np.isfinite(s.y)
+        if within is not None:
+            use &= (s.x >= within.start_s) & (s.x < within.end_s)
+        y = s.y[use]
+        if not len(y):
+            continue
+        quantity = (s.quantity or s.name).replace(" ", "_")
+        parts.setdefault((phase, quantity, s.unit), []).append(y)
+        if s.name.replace(" ", "_") != quantity:
+            single.setdefault((phase, s.name, s.unit), []).append(y)
+    found = {key: statistic(np.concatenate(y)) for key, y in parts.items()}
+    return found | {key: statistic(np.concatenate(y)) for key, y in single.items()}
+
+
+def _together(
+    names: Sequence[str],
+    runs: Mapping[str, list[str]],
+    measured: Mapping[str, list[dict[Key, float]]],
+    metrics: Sequence[str],
+    align: str | None,
+) -> Compared:
+    every = [one for each in measured.values() for one in each]
+    common = [key for key in every[0] if all(key in one for one in every)]
+    if metrics:
+        common = [k for k in common if any(fnmatch.fnmatchcase(k[1], m) for m in metrics)]
+        absent = [m for m in metrics if not any(fnmatch.fnmatchcase(k[1], m) for k in common)]
+        if absent:
+            known = list(dict.fromkeys(k[1] for one in every for k in one))
+            raise BadInput(
+                f"--metric: found {printable(absent[0])} not in every run; expected one of "
+                f"{', '.join(printable(n) for n in known[:20])}"
+            )
+    else:
+        # nodes one by one only where they are asked for
+        quantities = {k[1] for k in common if " " not in k[1]}
+        common = [k for k in common if k[1] in quantities]
+    if not common or len(common) > MOST_ROWS:
+        raise BadInput(
+            f"found {len(common)} quantities that all runs have; expected 1 to {MOST_ROWS}"
+        )
+    several = all(len(measured[n]) > 1 for n in names)
+    rows = []
+    for key in common:
+        values = {n: [one[key] for one in measured[n]] for n in names}
+        ranked = order([Measured.of(n, v) for n, v in values.items()]) if several else None
+        rows.append(Row(*key, values, ranked))
+    notes = []
+    if not several:
+        notes.append("a single run of one of them: no statement about chance (NAME#1..5, OUT:t01)")
+    lost = {k[0] for one in every for k in one} - {k[0] for k in common}
+    if lost and align is None and not metrics:
+        notes.append(f"not in every run: {', '.join(sorted(map(printable, lost)))}")
+    return Compared(list(names), dict(runs), rows, notes)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,404 @@
+"""What a level of a factor costs beside the other level, under each combination of the other factors.
+
+Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
+the replicates, pooled over all treatments where these vary alike, else of the two that are compared. They
+are so wide that those of all combinations and of their mean hold together (Šidák), wider where the two
+levels were picked from several because they differ most (Tukey), or the factor from several because it
+explains most. Of a factor of two levels the effect's own test says whether it costs anything on average;
+where no effect shows, no cost does (`significance.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from penstock.analyse.findings.question import named
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.statistics import significance
+from penstock.analyse.statistics.bias import ends, used
+from penstock.analyse.treatments.means import ranking
+
+Values = NDArray[np.float64]
+#: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
+NO_COST = 1.10
+#: a good level that loses no more than this factor is called unharmed
+_UNHARMED = 1.05
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of `level` beside `other` under fixed levels of the other factors, or their mean (no `where`).
+
+    `ratio` > 1 where `level` is the worse; `low` and `high` bound it, all combinations together at 95 %, NaN
+    without replicates. `at_level` and `at_other` are the response's geometric means at the two levels.
+    `error` is the standard error of the ratio's logarithm, `told` what else says that there is a difference.
+    """
+
+    where: dict[str, str]
+    ratio: float
+    low: float
+    high: float
+    n: int
+    at_level: float
+    at_other: float
+    error: float = math.nan
+    told: bool | None = None
+    #: how far degraded runs may be off, as a logarithm of the ratio
+    bias: float = 0.0
+
+    @property
+    def sure(self) -> bool:
+        """True if it is told from 1; without replicates nothing but the bias of degraded runs says that it is
+        not."""
+        if self.told is None and math.isnan(self.low):
+            return not 0 < abs(math.log(self.ratio)) <= self.bias
+        return not self.low <= 1 <= self.high if self.told is None else self.told
+
+    @property
+    def farthest(self) -> float:
+        """The ratio farthest from 1, as a factor above 1, that the interval leaves possible."""
+        if math.isfinite(self.low):
+            return max(self.high, 1 / self.low)
+        return max(self.ratio, 1 / self.ratio)
+
+
+@dataclass(frozen=True)
+class FactorCost:
+    """What one level of a factor costs beside another: on average and under every combination of the others.
+
+    `missing` combinations have no valid run at one of the levels; `df` are those of the errors.
+    """
+
+    factor: str
+    response: str
+    level: str
+    other: str
+    average: Cost
+    cells: list[Cost]
+    missing: int
+    better: str
+    df: float = 0.0
+
+    @property
+    def overall(self) -> float:
+        """The geometric mean of the ratios."""
+        return self.average.ratio
+
+    @property
+    def sure(self) -> list[Cost]:
+        """The combinations in which there is a difference, and their mean where it is told."""
+        found = [cell for cell in self.cells if cell.sure]
+        return [*found, self.average] if len(self.cells) > 1 and self.average.sure else found
+
+    @property
+    def worst(self) -> Cost:
+        """The combination under which the level costs most."""
+        return max(self.cells, key=lambda cell: cell.ratio)
+
+    @property
+    def least(self) -> Cost:
+        """The combination under which the level costs least."""
+        return min(self.cells, key=lambda cell: cell.ratio)
+
+    @property
+    def farthest(self) -> float:
+        """The ratio farthest from 1 that the interval of any combination leaves possible."""
+        return max(cell.farthest for cell in self.cells)
+
+    def under(self, condition: dict[str, str]) -> list[Cost]:
+        """The combinations that satisfy the condition."""
+        return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
+
+    def remedies(self, doubtful: bool = False) -> list[dict[str, str]]:
+        """The minimal conditions of one or two levels (else the smallest) with no cost anywhere, by help for
+        the costly level and not at the other one's expense; `doubtful`: those, too, whose help may be
+        chance."""
+        names = list(self.cells[0].where) if self.cells else []
+        found: list[dict[str, str]] = []
+        for size in range(1, len(names) + 1):
+            for chosen in itertools.combinations(names, size):
+                for condition in _conditions(self.cells, chosen):
+                    if any(f.items() <= condition.items() for f in found):
+                        continue
+                    mine = self.under(condition)
+                    none = all(c.ratio <= NO_COST for c in mine)
+                    if none and self.helps(condition) and (doubtful or self.eases(condition)):
+                        found.append(condition)
+            if found and size >= 2:
+                break
+        return found
+
+    def eases(self, condition: dict[str, str]) -> bool:
+        """Whether the cost is told to be smaller with the condition than without, all conditions of so many
+        levels together; without replicates nothing says that it is not."""
+        mine = self.under(condition)
+        rest = [c for c in self.cells if c not in mine]
+        if not mine or not rest:
+            return False
+        less = math.log(mean_ratio(rest) / mean_ratio(mine))
+        error = math.sqrt(
+            sum(sum(c.error**2 for c in part) / len(part) ** 2 for part in (mine, rest))
+        )
+        if not math.isfinite(error) or self.df <= 0:
+            return less > 0
+        less -= sum(sum(c.bias for c in part) / len(part) for part in (mine, rest))
+        names = list(self.cells[0].where)
+        looks = sum(
+            len(_conditions(self.cells, chosen))
+            for chosen in itertools.combinations(names, len(condition))
+        )
+        return less > significance.of_several(looks, self.df) * error
+
+    def helps(self, condition: dict[str, str]) -> bool:
+        """Whether the costly level gets better by the condition itself, and the other one is not harmed."""
+        costly, good = self._gains(condition)
+        return costly > _UNHARMED and good > 1 / _UNHARMED
+
+    def spoils(self, condition: dict[str, str]) -> bool:
+        """Whether the condition only makes the other level worse."""
+        costly, good = self._gains(condition)
+        return costly <= _UNHARMED and good < 1 / _UNHARMED
+
+    def _gains(self, condition: dict[str, str]) -> tuple[float, float]:
+        """How many times better the costly and the other level are with the condition than without."""
+        mine = self.under(condition)
+        rest = [c for c in self.cells if c not in mine]
+        if not rest:
+            return 1.0, 1.0
+        return (
+            self._gain([c.at_level for c in mine], [c.at_level for c in rest]),
+            self._gain([c.at_other for c in mine], [c.at_other for c in rest]),
+        )
+
+    def _gain(self, inside: list[float], outside: list[float]) -> float:
+        """How many times better geometric means are inside than outside."""
+        gain = math.exp(float(np.mean(np.log(inside)) - np.mean(np.log(outside))))
+        return gain if self.better == "higher" else 1 / gain
+
+    def hollow(self, factor: str, level: str) -> tuple[list[Cost], list[Cost]]:
+        """Combinations in which going to that level takes cost away: (hollow, genuine).
+
+        Hollow: the costly level itself gets no better, only the other one loses its advantage.
+        """
+        hollow: list[Cost] = []
+        genuine: list[Cost] = []
+        for cell in self.under({factor: level}):
+            rest = {k: v for k, v in cell.where.items() if k != factor}
+            for before in (c for c in self.under(rest) if c.where[factor] != level):
+                if before.ratio > NO_COST and before.ratio > 1.2 * cell.ratio:
+                    gain = cell.at_level / before.at_level
+                    gain = gain if self.better == "higher" else 1 / gain
+                    (genuine if gain > NO_COST else hollow).append(cell)
+        return hollow, genuine
+
+    def easing(self) -> list[tuple[str, str, float, float]]:
+        """(factor, level, cost with it, cost with its other levels), most easing first.
+
+        Costs are geometric means over the remaining combinations.
+        """
+        rows = []
+        for name in list(self.cells[0].where) if self.cells else []:
+            for condition in _conditions(self.cells, (name,)):
+                level = condition[name]
+                inside = mean_ratio(self.under(condition))
+                outside = mean_ratio([c for c in self.cells if c.where[name] != level])
+                rows.append((name, level, inside, outside))
+        return sorted(rows, key=lambda row: row[2] / row[3])
+
+
+def mean_ratio(cells: list[Cost]) -> float:
+    """Geometric mean of the ratios; NaN where there is none."""
+    if not cells:
+        return math.nan
+    return float(np.exp(np.mean([math.log(c.ratio) for c in cells])))
+
+
+def focal_factor(outcome: Outcome, response: str) -> str | None:
+    """The factor that the question speaks of: by its levels' names, then its own; else the strongest."""
+    question = outcome.question.lower()
+    shares = _shares(outcome, response)
+    scores: dict[str, float] = {}
+    for factor in outcome.factors:
+        by_level = sum(named(v, question) for v in factor.levels)
+        own = named(factor.name, question)
+        scores[factor.name] = 4.0 * by_level + 2.0 * own + shares[factor.name] / 100
+    return max(scores, key=lambda name: scores[name]) if scores else None
+
+
+def _shares(outcome: Outcome, response: str) -> dict[str, float]:
+    """Per cent of the response's variation in terms that contain each factor."""
+    shares: dict[str, float] = defaultdict(float)
+    if outcome.effects is not None and "variation_share" in outcome.effects:
+        columns = (outcome.effects[c].tolist() for c in ("response", "term", "variation_share"))
+        for of, term, share in zip(*columns, strict=True):
+            if of == response and not pd.isna(share):
+                for factor in str(term).split(":"):
+                    shares[factor] += float(share)
+    return shares
+
+
+def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
+    """The factor's cost on the response; `None` where it was not measured or is not above 0.
+
+    Of more than two levels: those two that the question names, else the best and the worst.
+    """
+    runs = outcome.measured
+    names = [f.name for f in outcome.factors]
+    if response.name not in runs or any(n not in runs for n in names):
+        return None
+    levels = _pair(outcome, response, factor)
+    if not levels:
+        return None
+    runs = runs[used(runs, response.name)]
+    complete = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
+    runs = runs[complete]
+    values = runs[response.name].to_numpy(float)
+    low, high = ends(runs, response.name) or (values, values)
+    if not len(values) or (low <= 0).any():
+        return None
+    keys = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
+    logs = np.log(values)
+    moved = np.column_stack([logs, logs - np.log(low), np.log(high) - logs])
+    by_cell: dict[tuple[str, ...], list[Values]] = defaultdict(list)
+    for key, row in zip(keys, moved, strict=True):
+        by_cell[key].append(row)
+    ranked = ranking(outcome, response)
+    error, df = ranked.differences.error
+    fewest = df
+    others = [n for n in names if n != factor]
+    cells: list[tuple[dict[str, str], float, float, int, list[float], tuple[float, float]]] = []
+    place = names.index(factor)
+    blocks: dict[tuple[str, ...], dict[str, Values]] = {}
+    for key, rows in by_cell.items():
+        mean, below, above = np.mean(rows, axis=0)
+        variance = np.var([row[0] for row in rows], ddof=1) if len(rows) > 1 else math.nan
+        statistics = np.array([mean, len(rows), variance, below, above])
+        blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
+    for combination, block in sorted(blocks.items()):
+        if not set(levels) <= block.keys():
+            continue
+        means, counts, variances, below, above = np.array([block[v] for v in levels]).T
+        of_cell = error * math.sqrt(float((1 / counts).sum()))
+        if ranked.differences.unequal:
+            parts = variances / counts
+            of_cell = math.sqrt(float(parts.sum()))
+            each = float((parts**2 / (counts - 1)).sum())
+            if each > 0:  # Welch's, of the cell that is known least
+                fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
+        where = dict(zip(others, combination, strict=True))
+        both = [math.exp(float(mean)) for mean in means]
+        off = float(below[0] + above[1]), float(above[0] + below[1])
+        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both, off))
+    if not cells:
+        return None
+    sign = 1 if response.better == "higher" else -1
+    mean = float(np.mean([sign * cell[1] for cell in cells]))
+    question = outcome.question.lower()
+    asked = [named(level, question) for level in levels]
+    second = asked[1] if sum(asked) == 1 else mean >= 0
+    sign = sign if second else -sign
+    costly = 1 if second else 0
+    errors = [cell[2] for cell in cells]
+    # of settings that were kept, what sets one apart does not average out
+    of_mean = sum(errors) if factor in ranked.kept else math.sqrt(sum(e * e for e in errors))
+    df = fewest
+    half = _quantile(outcome, factor, len(cells), df)
+    # where no effect shows, nothing costs; single runs tell nothing of chance
+    told = False if df > 0 and not ranked.differences.show else None
+
+    def cost(
+        where: dict[str, str],
+        difference: float,
+        error: float,
+        n: int,
+        both: list[float],
+        off: tuple[float, float],
+    ) -> Cost:
+        below, above = off if sign > 0 else off[::-1]
+        low = math.exp(sign * difference - below - half * error)
+        high = math.exp(sign * difference + above + half * error)
+        ratio = math.exp(sign * difference)
+        at_level, at_other = both[costly], both[1 - costly]
+        return Cost(where, ratio, low, high, n, at_level, at_other, error, told, max(off))
+
+    built = [cost(*cell) for cell in cells]
+    off = (
+        float(np.mean([cell[5][0] for cell in cells])),
+        float(np.mean([cell[5][1] for cell in cells])),
+    )
+    average = cost(
+        {},
+        float(np.mean([cell[1] for cell in cells])),
+        of_mean / len(cells),
+        sum(cell[3] for cell in cells),
+        [math.exp(float(np.mean(np.log([cell[4][i] for cell in cells])))) for i in (0, 1)],
+        off,
+    )
+    planned = math.prod(len(outcome.factor(n).levels) for n in others)
+    if df > 0 and len(outcome.factor(factor).levels) == 2 and planned == len(cells):
+        of_effect = significance.term_is_sure(outcome, response.name, factor)
+        if of_effect is not None:
+            own = significance.of_several(1, df) * average.error
+            below, above = off if sign > 0 else off[::-1]
+            average = replace(
+                average,
+                low=average.ratio * math.exp(-own - below),
+                high=average.ratio * math.exp(own + above),
+                told=of_effect,
+            )
+            built = [average] if not others else built
+    return FactorCost(
+        factor=factor,
+        response=response.name,
+        level=levels[costly],
+        other=levels[1 - costly],
+        average=average,
+        missing=planned - len(cells),
+        better=response.better,
+        cells=built,
+        df=df,
+    )
+
+
+def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
+    """Half the width of each interval in standard errors, so that those of all combinations and of their mean
+    hold together, whichever factor and levels were picked by looking."""
+    several = cells + (cells > 1)
+    question = outcome.question
+    levels = outcome.factor(factor).levels
+    told = sum(named(level, question) for level in levels)
+    if not told and not named(factor, question):
+        several *= len(outcome.factors)
+    if len(levels) == 2 or told == 2:
+        return significance.of_several(several, df)
+    if told == 1:
+        return significance.of_several(several * (len(levels) - 1), df)
+    return significance.of_pairs(len(levels), df, significance.each_of(several))
+
+
+def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
+    """The two levels to compare, in the order of the study; none where there is only one."""
+    levels = outcome.factor(factor).levels
+    if len(levels) <= 2:
+        return levels if len(levels) == 2 else []
+    means = ranking(outcome, response).level_means(factor)
+    if len(means) < 2:
+        return []
+    means.sort(key=lambda m: m.behind)
+    asked = [v for v in levels if named(v, outcome.question)]
+    pair = asked if len(asked) == 2 else [means[0].levels[factor], means[-1].levels[factor]]
+    if len(asked) == 1 and asked[0] not in pair:
+        pair = [pair[0], asked[0]]
+    return [v for v in levels if v in pair]
+
+
+def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:
+    combinations = dict.fromkeys(tuple(c.where[name] for name in names) for c in cells)
+    return [dict(zip(names, levels, strict=True)) for levels in combinations]

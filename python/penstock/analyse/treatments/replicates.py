@@ -1,0 +1,446 @@
+"""Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
+
+Ratios are of geometric means, B over A, with 95 % intervals on logarithms. Where both have runs in the same
+three passes of one study or more, what a pass has in common is in neither: run by run of a pass (Student's
+paired t), as the pass is a block of the study's effects. Else each side varies as its own runs do (Welch, as
+in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
+What is not told apart is said to be the same within the margin that two one-sided tests allow. One run on
+each side does not tell what is chance.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.analyse.traces.trace_compare import SPOKEN, Ratio, Run, match_files
+from penstock.analyse.treatments.ranking import Measured as OfRuns
+from penstock.analyse.treatments.ranking import welch
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import reading
+from penstock.archive.selection import Selection
+from penstock.design.order import BLOCKS
+from penstock.design.orders import PASSES
+from penstock.errors import BadInput
+from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
+from penstock.text import at_speed, duration, listed, speed
+
+#: part of the larger side's time on files that a difference must make to matter
+_MATTERS = 0.05
+#: passes from which on runs are compared pass by pass: two leave one degree of freedom
+_LEAST_PASSES = 3
+_WALL = "wall time"
+_DIRECTIONS = ("read", "write", "sync")
+
+
+@dataclass
+class Measured:
+    """One quantity of both sides, a value for each run; `ratio` where all values are above 0.
+
+    `equivalent_within`: the smallest margin, as a factor above 1, within which two one-sided tests at 5 %
+    call the sides equivalent (Schuirmann 1987). `paired`: the values of both sides are of the same passes, in
+    the same order.
+    """
+
+    name: str
+    unit: str
+    a: list[float]
+    b: list[float]
+    ratio: float | None = None
+    interval: Ratio | None = None
+    equivalent_within: float | None = None
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        if self.a and self.b and min(*self.a, *self.b) > 0:
+            self.ratio, self.interval = ratio_of(self.a, self.b, paired=self.paired)
+            _, inner = ratio_of(self.a, self.b, confidence=0.90, paired=self.paired)
+            if inner is not None and not self.coarse:
+                self.equivalent_within = max(inner.high, 1 / inner.low)
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Arithmetic means of A and B."""
+        return _mean(self.a), _mean(self.b)
+
+    @property
+    def differs(self) -> bool:
+        """Whether 1 is outside the interval, or one side alone is always 0."""
+        if self.interval is not None:
+            return self.interval.differs
+        return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
+
+    @property
+    def equal(self) -> bool:
+        """Whether several runs of both sides have one value: that is its resolution, and no certainty."""
+        return len(self.a) + len(self.b) > 2 and len({*self.a, *self.b}) == 1
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the runs of each side have one value, so that they tell nothing of chance."""
+        return len(self.a) + len(self.b) > 2 and len({*self.a}) == 1 and len({*self.b}) == 1
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "means": list(self.means), "differs": self.differs}
+
+
+@dataclass
+class FileMeasured:
+    """Reads, writes or flushes of one path: requests, bytes and time, a value for each run."""
+
+    path: str
+    direction: str
+    requests: Measured
+    bytes: Measured
+    time: Measured
+    matters: bool = False
+
+    @property
+    def change_ns(self) -> float:
+        """Mean time of B less that of A."""
+        return self.time.means[1] - self.time.means[0]
+
+    def document(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name).document() for name in ("requests", "bytes", "time")}
+        return {"path": self.path, "direction": self.direction, "matters": self.matters, **parts}
+
+
+@dataclass
+class Replicated:
+    """What differs between A and B, in sentences and in numbers; files with the largest change first."""
+
+    a: str
+    b: str
+    levels: tuple[dict[str, str], dict[str, str]]
+    runs: tuple[list[str], list[str]]
+    responses: list[Measured]
+    on_files: Measured | None = None
+    files: list[FileMeasured] = field(default_factory=list)
+    conclusion: list[str] = field(default_factory=list)
+    #: of A and B: disk → its profile and its speed, of those that were slowed
+    disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+    #: how many passes both have runs in, where they are compared pass by pass; 0 where they are not
+    passes: int = 0
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "a": self.a,
+            "b": self.b,
+            "levels": list(self.levels),
+            "runs": list(self.runs),
+            "disks": list(self.disks),
+            "paired_by_pass": self.passes > 0,
+            "passes": self.passes,
+            "conclusion": self.conclusion,
+            "responses": [response.document() for response in self.responses],
+            "on_files": self.on_files.document() if self.on_files else None,
+            "files": [row.document() for row in self.files],
+        }
+
+
+def compare_replicates(a: Selection, b: Selection) -> Replicated:
+    """The comparison of two treatments, or runs, of studies.
+
+    Where there are responses to compare, traces that cannot be read are left out, and that is said. Raises
+    BadInput where neither a response nor a traced file is known of both.
+    """
+    pairs = _by_pass(a, b)
+    chosen = pairs or (a.replicates, b.replicates)
+    sides = [[Bundle.open(path).manifest for path in paths] for paths in chosen]
+    found = Replicated(
+        a.name,
+        b.name,
+        (_levels(sides[0]), _levels(sides[1])),
+        ([m["run_id"] for m in sides[0]], [m["run_id"] for m in sides[1]]),
+        _responses(sides[0], sides[1], paired=pairs is not None),
+        disks=(_slowed(sides[0]), _slowed(sides[1])),
+        passes=len(pairs[0]) if pairs else 0,
+    )
+    unread = None
+    if a.traced and b.traced:
+        try:
+            with reading(*a.traced, *b.traced):
+                traced = _traced(a, b, pairs)
+                _add_files(
+                    found,
+                    [Run(path) for path in traced[0]],
+                    [Run(path) for path in traced[1]],
+                    paired=traced == pairs,
+                )
+        except BadInput as error:
+            if not found.responses:
+                raise
+            unread = f"Their traces are left out: {error}."
+    if not found.responses and found.on_files is None:
+        raise BadInput(
+            f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
+            "expected runs of a study, or traces"
+        )
+    found.conclusion = [
+        *_conclusion(found),
+        *_how(found),
+        *_unequal(sides[0], sides[1]),
+        *([unread] if unread else []),
+    ]
+    return found
+
+
+def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None:
+    """The runs of both in the order of their passes; None where they are not of the same passes of one study,
+    each once, or where its passes are no blocks."""
+    plan = a.path / "plan.json"
+    if {a.kind, b.kind} != {"treatment"} or a.path.resolve() != b.path.resolve():
+        return None
+    order = json.loads(plan.read_text()).get("order") if plan.is_file() else None
+    if order not in PASSES or len(a.runs) != len(b.runs) or len(a.runs) < _LEAST_PASSES:
+        return None
+    # a pass may be cut into blocks, which are then not its
+    word = "replicate" if order == BLOCKS else "block_id"
+    one, other = (
+        {str(Bundle.open(path).manifest.get(word)): path for path in named.runs} for named in (a, b)
+    )
+    if set(one) != set(other) or len(one) < len(a.runs):
+        return None
+    return list(one.values()), [other[number] for number in one]
+
+
+def _traced(
+    a: Selection, b: Selection, pairs: tuple[list[Path], list[Path]] | None
+) -> tuple[list[Path], list[Path]]:
+    """The runs of both that were traced; the pairs where all were."""
+    if pairs is not None and len(a.traced) == len(b.traced) == len(pairs[0]):
+        return pairs
+    return a.traced, b.traced
+
+
+def ratio_of(
+    a: Sequence[float], b: Sequence[float], confidence: float = 0.95, *, paired: bool = False
+) -> tuple[float, Ratio | None]:
+    """Geometric mean of `b` over that of `a`, and its interval where there are three values or more.
+
+    `paired`: value by value, of two or more on each side.
+    """
+    logs = [[math.log(value) for value in values] for values in (a, b)]
+    means = [_mean(side) for side in logs]
+    middle = means[1] - means[0]
+    free: float = len(a) - 1 if paired else len(a) + len(b) - 2
+    if free < 1:
+        return math.exp(middle), None
+    from scipy.stats import t
+
+    if paired:
+        steps = OfRuns.of("", [y - x for x, y in zip(*logs, strict=True)])
+        error = steps.sd / math.sqrt(steps.n)
+    elif min(len(a), len(b)) > 1:
+        one, other = (OfRuns.of("", side) for side in logs)
+        free, _ = welch(one, other)
+        error = math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
+    else:
+        squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
+        error = math.sqrt(squares / free * (1 / len(a) + 1 / len(b)))
+    half = float(t.ppf((1 + confidence) / 2, free)) * error
+    ends = math.exp(middle - half), math.exp(middle + half)
+    return math.exp(middle), Ratio(math.exp(middle), *ends)
+
+
+def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool) -> list[Measured]:
+    """Responses that every run of both sides has, and how long the runs took."""
+    made = []
+    every = [*a, *b]
+    known = [m.get("responses") or {} for m in every]
+    for name in known[0]:
+        values = [(responses.get(name) or {}).get("value") for responses in known]
+        if name != "wall_s" and all(isinstance(value, int | float) for value in values):
+            unit = str(known[0][name].get("unit") or "")
+            numbers = [float(value) for value in values if value is not None]
+            made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :], paired=paired))
+    walls = [_wall_s(manifest) for manifest in every]
+    if all(walls):
+        seconds = [float(wall) for wall in walls if wall]
+        made.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :], paired=paired))
+    return made
+
+
+def _wall_s(manifest: dict[str, Any]) -> float | None:
+    kept = (manifest.get("responses") or {}).get("wall_s") or {}
+    wall: float | None = (manifest.get("times") or {}).get("wall_s") or kept.get("value")
+    return wall
+
+
+def _levels(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    return {name: str(level) for name, level in (manifests[0].get("levels") or {}).items()}
+
+
+def _scales(manifests: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
+    """Profile and time scale of each emulated disk, as the first run had it."""
+    disks = manifests[0].get("disks")
+    return {
+        str(disk_id): (str(disk.get("profile")), scale)
+        for disk_id, disk in (disks.items() if isinstance(disks, dict) else ())
+        if (scale := scale_of(disk)) is not None
+    }
+
+
+def _slowed(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    found = _scales(manifests).items()
+    return {disk: at_speed(profile, scale) for disk, (profile, scale) in found if scale != 1}
+
+
+def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
+    """That the same disk ran at another speed in A than in B."""
+    one, other = _scales(a), _scales(b)
+    said = [
+        f"{disk} ran at {speed(one[disk][1])} in A and at {speed(other[disk][1])} in B"
+        for disk in one
+        if disk in other and one[disk][1] != other[disk][1]
+    ]
+    return [f"{'; '.join(said)}: {NO_DIFFERENCE_OF_DEVICES}."] if said else []
+
+
+def _add_files(found: Replicated, a: list[Run], b: list[Run], *, paired: bool) -> None:
+    runs = [*a, *b]
+    sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
+    for place, run in enumerate(runs):
+        # files are matched with those of the first run; what it lacks by its path alone
+        for one, other, _ in match_files(a[0], run):
+            if other is None:
+                continue
+            path = a[0].path_of(one) if one is not None else run.path_of(other)
+            for direction in _DIRECTIONS:
+                side = run.side(other, direction)
+                if side is not None:
+                    of_runs = sides.setdefault((path, direction), [None] * len(runs))
+                    of_runs[place] = side
+
+    def measured(name: str, unit: str, of_runs: list[dict[str, Any] | None]) -> Measured:
+        values = [float(side[name]) if side else 0.0 for side in of_runs]
+        return Measured(name, unit, values[: len(a)], values[len(a) :], paired=paired)
+
+    totals = [float(sum(side["time_ns"] for side in run.sums.values())) for run in runs]
+    found.on_files = Measured(
+        "reads, writes and flushes", "ns", totals[: len(a)], totals[len(a) :], paired=paired
+    )
+    least = _MATTERS * max(*found.on_files.means, 1.0)
+    for (path, direction), of_runs in sides.items():
+        row = FileMeasured(
+            path,
+            direction,
+            measured("requests", "", of_runs),
+            measured("bytes", "B", of_runs),
+            measured("time_ns", "ns", of_runs),
+        )
+        row.matters = abs(row.change_ns) >= least and row.time.differs
+        found.files.append(row)
+    found.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
+
+
+def _conclusion(found: Replicated) -> list[str]:
+    """What differs; what does not by more than the runs do; what the time on files has to do with it."""
+    said = [f"{_of_response(response)}." for response in found.responses if response.differs]
+    same = [r for r in found.responses if r.interval is not None and not (r.differs or r.equal)]
+    if same:
+        parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
+        said.append(f"No difference shown by these runs: {parts}.{_alike(same)}")
+    equal = [r for r in found.responses if r.equal]
+    said += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
+    alone = [r for r in found.responses if r.interval is None and r.ratio is not None]
+    if alone:
+        parts = "; ".join(_of_response(r) for r in alone)
+        said.append(f"{parts}. One run on each side: nothing tells how much of it is chance.")
+    if found.on_files is not None:
+        said.append(_of_files(found, found.on_files))
+    return said
+
+
+def _how(found: Replicated) -> list[str]:
+    """By what runs were compared, where there is a choice."""
+    if found.passes:
+        return [
+            f"Compared pass by pass, over the same {found.passes} passes: what a pass has in common is in "
+            "neither."
+        ]
+    if any(r.interval is not None for r in found.responses):
+        return ["Compared run by run, not pass by pass: each side varies as its own runs do."]
+    return []
+
+
+def _alike(same: list[Measured]) -> str:
+    """Within what each is the same, which says more than that nothing tells them apart."""
+    told = [
+        f"{r.name} within {_margin(r.equivalent_within)}"
+        for r in same
+        if r.equivalent_within is not None
+    ]
+    if not told:
+        return ""
+    return f" The same at 95 % (two one-sided tests): {listed(told)}."
+
+
+def _margin(factor_: float) -> str:
+    if factor_ >= 2:
+        return f"a factor of {_number(factor_)}"
+    return f"{max(100 * (factor_ - 1), 0.01):.2g} %"
+
+
+def _of_response(response: Measured) -> str:
+    a, b = response.means
+    values = f"{a:.4g} against {b:.4g} {response.unit}".rstrip()
+    if response.ratio is None:
+        return f"{response.name}: {values}"
+    coarse = ", with one value printed on each side" if response.coarse else ""
+    return f"{response.name} is {_times(response)} in B: {values}{coarse}"
+
+
+def _printed(response: Measured) -> str:
+    return f"{response.a[0]:.12g} {response.unit}".rstrip()
+
+
+def _of_files(found: Replicated, on_files: Measured) -> str:
+    a, b = on_files.means
+    if not a and not b:
+        return "The times of the requests are in neither's traces."
+    said = f"Reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
+    if on_files.ratio is not None:
+        said += f", {_times(on_files, ('longer', 'shorter'))}"
+    main = [row for row in found.files if row.matters]
+    alike = [row for row in main if row.change_ns * (b - a) > 0]
+    if not alike:
+        return f"{said}; of no file by more than the runs differ and a twentieth of that time."
+    top = alike[0]
+    part = "most of it" if 2 * abs(top.change_ns) >= abs(b - a) else "the largest part"
+    of_top = f"{duration(top.time.means[0])} against {duration(top.time.means[1])}"
+    return f"{said}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}."
+
+
+def _times(measured: Measured, words: tuple[str, str] = ("higher", "lower")) -> str:
+    """`2.1 times higher (1.9 to 2.3)`, `54 % lower (50 to 58 %)`; what may be both as a range of percent."""
+    ratio, interval = measured.ratio or 1.0, measured.interval
+    if interval is not None and not interval.differs:
+        return f"{_percent(interval.low)} to {_percent(interval.high)} %"
+    way = words[ratio < 1]
+    ends = []
+    if interval is not None and not measured.coarse:
+        ends = sorted((interval.low, interval.high), reverse=ratio < 1)
+    if max(ratio, 1 / ratio) >= 2:
+        low, high = [_number(max(x, 1 / x)) for x in ends] or ["", ""]
+        return f"{_number(max(ratio, 1 / ratio))} times {way}" + (
+            f" ({low} to {high})" if ends else ""
+        )
+    low, high = [f"{100 * abs(x - 1):.3g}" for x in ends] or ["", ""]
+    return f"{100 * abs(ratio - 1):.3g} % {way}" + (f" ({low} to {high} %)" if ends else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.3g}".replace("-", "−")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

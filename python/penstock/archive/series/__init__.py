@@ -1,0 +1,1 @@
+"""Series: read from bundles and files, selected, computed, put on common times."""

@@ -1,0 +1,85 @@
+"""Derived series kept in a bundle, beside the expression that each was computed with: the table `derived`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.schemas import TABLES
+from penstock.archive.series.expression import derived
+from penstock.archive.series.series import Recorded, Series
+from penstock.errors import BadInput
+
+TABLE = "derived"
+_SCHEMA = TABLES[TABLE].arrow
+MOST_KEPT = 10_000_000
+
+
+def keep(
+    bundle: Bundle, recorded: Recorded, name: str, expression: str, unit: str | None = None
+) -> Recorded:
+    """Computes a series of a bundle's and keeps it there; one of that name is replaced.
+
+    `recorded` are the bundle's series. BadInput as of `derived`, for a sequence, or a
+    recorded series of that name.
+    """
+    if recorded.axis != "time" or recorded.start_utc_ns is None:
+        raise BadInput(
+            f"{bundle.path}: found no series over time; expected some (plot --derive draws others)"
+        )
+    kept = read(bundle)
+    before = set() if kept is None else set(kept["metric"].to_pylist())
+    if name not in before and any(name in (s.name, s.quantity) for s in recorded.series):
+        raise BadInput(f"found name {name}, that of a recorded series; expected another")
+    # one that is replaced is not made from itself
+    others = [s for s in recorded.series if s.quantity != name or name not in before]
+    found = derived(Recorded(others, start_utc_ns=recorded.start_utc_ns), name, expression, unit)
+    tables = [] if kept is None else [kept.filter(pc.not_equal(kept["metric"], name))]
+    tables += [_table(s, name, expression, recorded.start_utc_ns) for s in found.series]
+    whole = pa.concat_tables(tables)
+    if whole.num_rows > MOST_KEPT:
+        raise BadInput(f"{name}: found {whole.num_rows} points; expected {MOST_KEPT} at most")
+    bundle.write_table(TABLE, whole)
+    return found
+
+
+def read(bundle: Bundle) -> pa.Table | None:
+    """The table, its texts plain; None where nothing was derived."""
+    if TABLE not in bundle.tables:
+        return None
+    return bundle.table(TABLE, _SCHEMA.names).cast(_SCHEMA)
+
+
+def series_of(bundle: Bundle, start_utc_ns: int, run: str = "", group: str = "") -> list[Series]:
+    """The derived series of a bundle, as those that were recorded."""
+    table = read(bundle)
+    if table is None or not table.num_rows:
+        return []
+    rows = table.to_pandas()
+    found = []
+    for (metric, labels), mine in rows.groupby(["metric", "labels"], sort=False):
+        node = " ".join(json.loads(labels).values())
+        x = (mine["utc_ns"].to_numpy(np.int64) - start_utc_ns) / 1e9
+        unit = str(mine["unit"].iloc[0])
+        name = f"{metric} {node}".strip()
+        y = mine["value"].to_numpy(float)
+        found.append(Series(name, x, y, unit, node, str(metric), run, group))
+    return found
+
+
+def _table(series: Series, name: str, expression: str, start_utc_ns: int) -> pa.Table:
+    use = np.isfinite(series.y)
+    rows = int(use.sum())
+    labels = json.dumps({"node": series.node}) if series.node else "{}"
+    at = start_utc_ns + np.round(series.x[use] * 1e9).astype(np.int64)
+    texts = {"metric": name, "labels": labels, "unit": series.unit, "expression": expression}
+    columns = {
+        **{k: pa.repeat(pa.scalar(v, pa.string()), rows) for k, v in texts.items()},
+        "utc_ns": pa.array(at),
+        "value": pa.array(series.y[use], pa.float64()),
+    }
+    return pa.table([columns[n] for n in _SCHEMA.names], schema=_SCHEMA)

@@ -1,0 +1,507 @@
+"""Series computed from others: `sum("disk * busy") / 2`, `rate(bytes)`, `moving_mean(a, 10)`.
+
+    expression := term (("+" | "-") term)*
+    term       := factor (("*" | "/") factor)*
+    factor     := NUMBER | SERIES | FUNCTION [BY] "(" expression, … ")" [BY] | "(" expression ")" | "-" factor
+    BY         := "by" "(" label, … ")", of sum, mean, min and max: one series for each of their values
+    SERIES     := name or "name with * and ?", then {node} or {label="value"} where some of several are meant
+
+A name means all series of that name or quantity, one per node. Two of several nodes each are taken node by
+node, one of a single node with each. Values belong together within half a step of the first (`join` says
+otherwise). What cannot be computed at a time is no value. Nothing is evaluated but this.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from penstock.archive.series.bucket_series import quantile_series
+from penstock.archive.series.selector import selector
+from penstock.archive.series.series import Array, Recorded, Series, at_times, names_near
+from penstock.errors import BadInput, printable
+
+MOST_TEXT = 2_000
+MOST_TOKENS = 400
+MOST_DEPTH = 40
+#: points of all series that one expression makes
+MOST_POINTS = 50_000_000
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]{0,99}")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_.:]*)"
+    r'|"(?P<text>[^"]*)"'
+    r"|(?P<node>\{[^{}]*\})"
+    r"|(?P<sign>[-+*/(),]))"
+)
+
+Value = float | list[Series]
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+
+def derived(recorded: Recorded, name: str, expression: str, unit: str | None = None) -> Recorded:
+    """The series called `name` that an expression makes of others, of each run by itself.
+
+    Raises BadInput for a name or an expression that is none, for series that are not there, for units that
+    do not fit.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"found name {printable(name[:80])!r}; expected letters, digits, _, . and :")
+    runs = list(dict.fromkeys((s.group, s.run) for s in recorded.series))
+    found: list[Series] = []
+    for group, run in runs or [("", "")]:
+        mine = [s for s in recorded.series if (s.group, s.run) == (group, run)]
+        value = _Reader(expression, mine).whole()
+        if isinstance(value, float):
+            raise BadInput(
+                f"{name}: found a number, {expression}; expected an expression of series"
+            )
+        for s in value:
+            named = f"{name} {s.node}".strip()
+            of = s.unit if unit is None else unit
+            found.append(Series(named, s.x, s.y, of, s.node, name, run, group, labels=s.labels))
+    points = sum(len(s.x) for s in found)
+    if points > MOST_POINTS:
+        raise BadInput(f"{name}: found {points} points; expected {MOST_POINTS} at most")
+    return replace(recorded, series=found)
+
+
+def evaluated(expression: str, series: Sequence[Series]) -> tuple[Value, list[Series]]:
+    """What an expression of series of one run comes to, and which of them it is made of. BadInput as for
+    `derived`."""
+    reader = _Reader(expression, series)
+    return reader.whole(), reader.used
+
+
+def fault_of(expression: str) -> str:
+    """What is wrong with the words of an expression, whatever series there are; empty for nothing."""
+    try:
+        _Reader(expression, ())
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def split(said: str) -> tuple[str, str]:
+    """NAME and EXPR of `NAME=EXPR`."""
+    name, equals, expression = said.partition("=")
+    if not equals or not name.strip() or not expression.strip():
+        raise BadInput(f"found {printable(said[:80])!r}; expected NAME=EXPRESSION")
+    return name.strip(), expression.strip()
+
+
+class _Reader:
+    """Reads an expression from left to right and computes it meanwhile."""
+
+    def __init__(self, expression: str, series: Sequence[Series]) -> None:
+        if len(expression) > MOST_TEXT:
+            raise BadInput(
+                f"found an expression of {len(expression)} characters; expected {MOST_TEXT} at most"
+            )
+        self._text = expression
+        self._series = series
+        self.used: list[Series] = []
+        self._tokens = self._cut()
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> Value:
+        value = self._sum()
+        if self._next < len(self._tokens):
+            raise self._wrong("the end, or one of + - * /")
+        return value
+
+    def _cut(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        at = 0
+        text = self._text.rstrip()
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None or len(tokens) >= MOST_TOKENS:
+                more = f", or fewer than {MOST_TOKENS} words" if found else ""
+                raise BadInput(
+                    f"found {printable(text[at : at + 20])!r} at {at + 1}; expected a number, a name, "
+                    f'"a name", or one of + - * / ( ) ,{more}'
+                )
+            kind = str(found.lastgroup)
+            tokens.append(_Token(kind, found[kind], found.start(kind)))
+            at = found.end()
+        return tokens
+
+    def _peek(self) -> _Token | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _take(self, *signs: str) -> str | None:
+        token = self._peek()
+        if token is not None and token.kind == "sign" and token.text in signs:
+            self._next += 1
+            return token.text
+        return None
+
+    def _wrong(self, expected: str) -> BadInput:
+        token = self._peek()
+        found = "the end" if token is None else f"{printable(token.text)!r} at {token.at + 1}"
+        return BadInput(f"{printable(self._text)}: found {found}; expected {expected}")
+
+    def _sum(self) -> Value:
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise BadInput(f"found more than {MOST_DEPTH} brackets in one another")
+        value = self._product()
+        while sign := self._take("+", "-"):
+            value = _binary(sign, value, self._product())
+        self._depth -= 1
+        return value
+
+    def _product(self) -> Value:
+        value = self._factor()
+        while sign := self._take("*", "/"):
+            value = _binary(sign, value, self._factor())
+        return value
+
+    def _factor(self) -> Value:
+        negative = False
+        while self._take("-"):
+            negative = not negative
+        value = self._atom()
+        return _binary("*", -1.0, value) if negative else value
+
+    def _atom(self) -> Value:
+        token = self._peek()
+        if token is None:
+            raise self._wrong("a number, a series or a function")
+        if self._take("("):
+            value = self._sum()
+            self._close()
+            return value
+        self._next += 1
+        if token.kind == "number":
+            return float(token.text)
+        if token.kind == "name":
+            labels = self._labels() if token.text in _TOGETHER else None
+            if self._take("("):
+                return self._call(token, labels)
+        if token.kind in ("name", "text"):
+            following = self._peek()
+            braces = ""
+            if following is not None and following.kind == "node":
+                braces = following.text
+                self._next += 1
+            return self._select(token.text, braces)
+        if token.kind == "node":
+            return self._select("", token.text)
+        self._next -= 1
+        raise self._wrong("a number, a series or a function")
+
+    def _close(self) -> None:
+        if not self._take(")"):
+            raise self._wrong("a )")
+
+    def _select(self, name: str, braces: str) -> list[Series]:
+        """The series of a name and of what is in braces after it."""
+        selected = _chosen(self._series, name, braces)
+        self.used += selected
+        return selected
+
+    def _labels(self) -> list[str] | None:
+        """The labels of `by (mode, cpu)`; None where there is no `by`."""
+        token = self._peek()
+        if token is None or token.kind != "name" or token.text != "by":
+            return None
+        self._next += 1
+        if not self._take("("):
+            raise self._wrong("labels in ( )")
+        labels = []
+        while True:
+            label = self._peek()
+            if label is None or label.kind != "name":
+                raise self._wrong("a label")
+            labels.append(label.text)
+            self._next += 1
+            if not self._take(","):
+                self._close()
+                return labels
+
+    def _call(self, name: _Token, labels: list[str] | None = None) -> Value:
+        function = FUNCTIONS.get(name.text)
+        if function is None:
+            self._next -= 2
+            raise self._wrong(f"a function: {', '.join(FUNCTIONS)}")
+        how: list[str] = []
+        given: list[Value] = []
+        while True:
+            token = self._peek()
+            after = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else None
+            if (
+                token is not None
+                and token.kind == "name"
+                and token.text in _HOW
+                and after is not None
+                and after.text == ")"
+                and given
+            ):
+                how.append(token.text)
+                self._next += 1
+            else:
+                given.append(self._sum())
+            if not self._take(","):
+                break
+        self._close()
+        if labels is None and name.text in _TOGETHER:
+            labels = self._labels()
+        try:
+            if labels is not None:
+                return _by(labels, function, given, how[0] if how else "nearest")
+            return function(given, how[0] if how else "nearest")
+        except BadInput as error:
+            raise BadInput(f"{name.text}: {error}") from None
+
+
+_HOW = ("nearest", "last", "exact")
+
+
+def _chosen(series: Sequence[Series], name: str, braces: str) -> list[Series]:
+    asked = replace(selector(f"X{braces}"), name=name)
+    found = [s for s in series if asked.takes(s.names, s.node, s.labels)]
+    if not found and asked.node is not None:  # the value of one of several labels
+        plain = replace(asked, node=None)
+        found = [
+            s
+            for s in series
+            if asked.node in s.labels.values() and plain.takes(s.names, s.node, s.labels)
+        ]
+    if not found:
+        what = printable(f"{name}{braces}")
+        named = [
+            s
+            for s in series
+            if name and replace(asked, node=None, matchers=()).takes(s.names, "", {})
+        ]
+        if not named:
+            known = names_near([name], [s.quantity or s.name for s in series])
+            raise BadInput(f"found no series {what}; expected {known}")
+        if asked.matchers:
+            told = dict.fromkeys(f'{k}="{v}"' for s in named for k, v in s.labels.items())
+        else:
+            told = dict.fromkeys(s.node for s in named if s.node)
+        known = ", ".join(printable(n) for n in list(told)[:12]) or "none"
+        raise BadInput(f"found no series {what}; expected one of {known}")
+    return found
+
+
+def _binary(sign: str, left: Value, right: Value) -> Value:
+    compute = _OPERATIONS[sign]
+    if isinstance(left, float) and isinstance(right, float):
+        with np.errstate(all="ignore"):
+            return float(compute(np.float64(left), np.float64(right)))
+    if isinstance(left, float) or isinstance(right, float):
+        of: list[Series] = right if isinstance(left, float) else left  # type: ignore[assignment]
+        number = right if isinstance(right, float) else math.nan
+        made = []
+        for s in of:
+            a, b = (left, s.y) if isinstance(left, float) else (s.y, number)
+            unit = f"1/{s.unit}" if sign == "/" and isinstance(left, float) and s.unit else s.unit
+            made.append(replace(s, y=_computed(compute, a, b), unit=unit))
+        return made
+    return [
+        replace(
+            a,
+            node=a.node or b.node,
+            y=_computed(compute, a.y, at_times(b, a.x)),
+            unit=_unit(sign, a.unit, b.unit),
+        )
+        for a, b in _pairs(left, right)
+    ]
+
+
+_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+}
+
+
+def _computed(compute: Callable[..., Array], a: float | Array, b: float | Array) -> Array:
+    with np.errstate(all="ignore"):
+        made = np.asarray(compute(a, b), float)
+    return np.where(np.isfinite(made), made, np.nan)
+
+
+def _pairs(left: Sequence[Series], right: Sequence[Series]) -> list[tuple[Series, Series]]:
+    """Node by node; a single one goes with each."""
+    if len(right) == 1:
+        return [(a, right[0]) for a in left]
+    if len(left) == 1:
+        return [(replace(left[0], node=b.node), b) for b in right]
+    by_node: dict[str, Series] = {}
+    for b in right:
+        if b.node in by_node:
+            raise BadInput(
+                f"found several series of {b.node or 'no node'}: {by_node[b.node].name}, {b.name}; "
+                "expected one"
+            )
+        by_node[b.node] = b
+    pairs = [(a, by_node[a.node]) for a in left if a.node in by_node]
+    if not pairs:
+        raise BadInput(
+            f"found no node of both: {left[0].node or 'none'} and {right[0].node or 'none'}; expected some"
+        )
+    return pairs
+
+
+def _unit(sign: str, a: str, b: str) -> str:
+    if sign in "+-":
+        if a and b and a != b:
+            raise BadInput(f"found {a} {sign} {b}; expected values of one unit")
+        return a or b
+    if sign == "/":
+        return a if b in ("", "1") else "" if a == b else f"{a or '1'}/{b}"
+    return a if b in ("", "1") else b if a in ("", "1") else f"{a}·{b}"
+
+
+def _series(given: Sequence[Value], count: int | None = None) -> list[list[Series]]:
+    found = [g for g in given if not isinstance(g, float)]
+    if len(found) != len(given) or not found or (count is not None and len(found) != count):
+        wanted = "series" if count is None else f"{count} series"
+        raise BadInput(
+            f"found {len(given)} arguments, {len(found)} of them series; expected {wanted}"
+        )
+    return found
+
+
+def _together(compute: Callable[[Array], Array]) -> Callable[[Sequence[Value], str], Value]:
+    """Of all series one: at the times of the first, where each of them has a value."""
+
+    def function(given: Sequence[Value], how: str) -> Value:
+        every = [s for group in _series(given) for s in group]
+        units = {s.unit for s in every if s.unit}
+        if len(units) > 1:
+            raise BadInput(f"found units {', '.join(sorted(units))}; expected one")
+        first = every[0]
+        rows = np.vstack([first.y, *(at_times(s, first.x, how) for s in every[1:])])
+        unit = units.pop() if units else ""
+        node = first.node if len(every) == 1 else ""
+        labels = first.labels if len(every) == 1 else {}
+        return [replace(first, y=compute(rows), unit=unit, node=node, labels=labels)]
+
+    return function
+
+
+def _by(
+    labels: Sequence[str],
+    function: Callable[[Sequence[Value], str], Value],
+    given: Sequence[Value],
+    how: str,
+) -> Value:
+    """One series for each combination of the values of these labels."""
+    every = [s for group in _series(given) for s in group]
+    known = dict.fromkeys(k for s in every for k in s.labels)
+    absent = [n for n in labels if n not in known]
+    if absent:
+        raise BadInput(f"found no label {absent[0]}; expected one of {', '.join(known) or 'none'}")
+    groups: dict[tuple[str, ...], list[Series]] = {}
+    for s in every:
+        groups.setdefault(tuple(s.labels.get(n, "") for n in labels), []).append(s)
+    made = []
+    for values, group in groups.items():
+        (one,) = function([group], how)  # type: ignore[misc]
+        of = dict(zip(labels, values, strict=True))
+        made.append(replace(one, node=" ".join(filter(None, values)), labels=of))
+    return made
+
+
+def _rate(given: Sequence[Value], how: str) -> Value:
+    """Per second between points; where a counter went backwards there is no value."""
+    (group,) = _series(given, 1)
+    return [replace(d, y=_per_second(d, s), unit=f"{s.unit or '1'}/s") for d, s in _steps(group)]
+
+
+def _per_second(step: Series, of: Series) -> Array:
+    with np.errstate(all="ignore"):
+        made = step.y / np.diff(of.x)
+    return np.where(np.isfinite(made) & (step.y >= 0), made, np.nan)
+
+
+def _delta(given: Sequence[Value], how: str) -> Value:
+    (group,) = _series(given, 1)
+    return [d for d, _ in _steps(group)]
+
+
+def _steps(group: Sequence[Series]) -> list[tuple[Series, Series]]:
+    whole = [replace(s, x=s.x[(k := np.isfinite(s.y))], y=s.y[k]) for s in group]
+    return [(replace(s, x=s.x[1:], y=np.diff(s.y)), s) for s in whole]
+
+
+def _ratio(given: Sequence[Value], how: str) -> Value:
+    a, b = _series(given, 2)
+    return _binary("/", a, b)
+
+
+def _join(given: Sequence[Value], how: str) -> Value:
+    """The values of the second at the times of the first."""
+    a, b = _series(given, 2)
+    return [replace(s, x=t.x, y=at_times(s, t.x, how)) for t, s in _pairs(a, b)]
+
+
+def _moving_mean(given: Sequence[Value], how: str) -> Value:
+    """The mean of the points of the last so many seconds (of a sequence, places), this one included."""
+    if len(given) != 2 or isinstance(given[0], float) or not isinstance(given[1], float):
+        raise BadInput("found other arguments; expected a series and seconds")
+    width = given[1]
+    if not (math.isfinite(width) and width > 0):
+        raise BadInput(f"found {width:g} s; expected more than 0")
+    made = []
+    for s in given[0]:
+        there = np.isfinite(s.y)
+        total = np.concatenate([[0.0], np.cumsum(np.where(there, s.y, 0.0))])
+        count = np.concatenate([[0], np.cumsum(there)])
+        # half a nanosecond of room: times are seconds, rounded
+        low = np.searchsorted(s.x, s.x - width + 5e-10, side="right")
+        high = np.arange(1, len(s.x) + 1)
+        low = np.minimum(low, high - 1)
+        n = count[high] - count[low]
+        with np.errstate(all="ignore"):
+            mean = (total[high] - total[low]) / n
+        made.append(replace(s, y=np.where(n > 0, mean, np.nan)))
+    return made
+
+
+def _abs(given: Sequence[Value], how: str) -> Value:
+    (group,) = _series(given, 1)
+    return [replace(s, y=np.abs(s.y)) for s in group]
+
+
+def _quantile(given: Sequence[Value], how: str) -> Value:
+    """Of what buckets of a histogram count, over the last so many seconds, or since the point before."""
+    q, group, window = [*given, None, None][:3] if len(given) in (2, 3) else [None] * 3
+    if not isinstance(q, float) or not isinstance(group, list) or isinstance(window, list):
+        raise BadInput("found other arguments; expected a share, series of buckets, and seconds")
+    return quantile_series(group, q, window)
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[Value], str], Value]] = {
+    "sum": _together(lambda rows: np.sum(rows, axis=0)),
+    "mean": _together(lambda rows: np.mean(rows, axis=0)),
+    "min": _together(lambda rows: np.min(rows, axis=0)),
+    "max": _together(lambda rows: np.max(rows, axis=0)),
+    "rate": _rate,
+    "delta": _delta,
+    "ratio": _ratio,
+    "join": _join,
+    "moving_mean": _moving_mean,
+    "abs": _abs,
+    "quantile": _quantile,
+}
+#: functions that make one series of several, and take `by (LABEL, …)`
+_TOGETHER = ("sum", "mean", "min", "max")

@@ -1,0 +1,236 @@
+"""Series to draw or to compare: of a bundle, of runs of a study, of an exported table, of CSV on a pipe.
+
+A series is what one metric of one node did in one run. Its `x` is the time since the run began in seconds, or
+the place in a sequence; series are never joined by position, only by time (`joined`).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.archive.series.selector import selector
+from penstock.errors import BadInput, printable
+from penstock.text import like
+
+Array = npt.NDArray[np.float64]
+Axis = Literal["time", "index", "value"]
+
+#: what one table may hold
+MOST_SERIES = 20_000
+MOST_NAME = 500
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a run: its begin and end in seconds since the run began."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: no value there).
+
+    `name` is the metric and what it is about, `cpu_busy all`, whatever it was read from. `node` is what it is
+    about (a host, a disk), `quantity` what was measured of it, `run` the run or
+    replicate, `group` what its replicates have in common (the treatment), `verdict` how complete it is, empty
+    where that is its run's. `alias`: another name that selects it; `source`: the collector
+    that it came from; `lacks`: what a partial one lacks, for a message.
+    """
+
+    name: str
+    x: Array
+    y: Array
+    unit: str = ""
+    node: str = ""
+    quantity: str = ""
+    run: str = ""
+    group: str = ""
+    verdict: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    alias: str = ""
+    source: str = ""
+    lacks: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be called by."""
+        return self.name, self.quantity, self.quantity.replace(" ", "_"), self.alias
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its replicates are called alike."""
+        return self.group, self.name, self.unit
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Series on one axis, and the phases of the run that they are of."""
+
+    series: list[Series]
+    axis: Axis = "time"
+    axis_name: str = ""
+    axis_unit: str = ""
+    phases: list[Phase] = field(default_factory=list)
+    #: the time at 0, since 1970-01-01 UTC [ns], where it is known
+    start_utc_ns: int | None = None
+    #: the phase that begins at 0, empty where that is the begin of the run
+    origin: str = ""
+
+    @property
+    def units(self) -> list[str]:
+        """Units in the order of their first series."""
+        return list(dict.fromkeys(s.unit for s in self.series))
+
+    @property
+    def points(self) -> int:
+        """How many points all series have together."""
+        return sum(len(s.x) for s in self.series)
+
+    def chosen(self, globs: Sequence[str]) -> Recorded:
+        """The series that one of the selectors takes, or whose node it names. BadInput for none."""
+        if not globs:
+            return self
+        kept = [s for s in self.series if any(takes(g, s) for g in globs)]
+        if not kept:
+            known = names_near(globs, [s.name for s in self.series])
+            raise BadInput(f"--series: found none called {' or '.join(globs)}; expected {known}")
+        return replace(self, series=kept)
+
+    def within(self, phase: str) -> Recorded:
+        """What lies in one phase, whose begin becomes 0. BadInput where there is no such phase."""
+        found = self.phase(phase, "--phase")
+        return replace(
+            self,
+            series=[_cut(s, found.start_s, found.end_s) for s in self.series],
+            phases=[
+                Phase(p.name, p.start_s - found.start_s, p.end_s - found.start_s)
+                for p in self.phases
+                if p is not found and p.start_s >= found.start_s and p.end_s <= found.end_s
+            ],
+        )
+
+    def from_phase(self, phase: str) -> Recorded:
+        """The same with the begin of a phase as time 0. BadInput where there is no such phase."""
+        at = self.phase(phase, "--align").start_s
+        start = self.start_utc_ns
+        return replace(
+            self,
+            series=[replace(s, x=s.x - at) for s in self.series],
+            phases=[Phase(p.name, p.start_s - at, p.end_s - at) for p in self.phases],
+            start_utc_ns=None if start is None else start + round(at * 1e9),
+            origin=phase,
+        )
+
+    def phase(self, phase: str, option: str) -> Phase:
+        """The first phase of a name, with those around it or without. BadInput naming the option."""
+        for p in self.phases:
+            if phase in (p.name, p.name.rpartition("/")[2]):
+                return p
+        known = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
+        raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {known}")
+
+    def named(self, node: str, units: dict[str, str]) -> Recorded:
+        """With the node that a pattern finds in each name (its first group), and units by their names."""
+        try:
+            pattern = re.compile(node) if node else None
+        except re.error as error:
+            raise BadInput(
+                f"--node: found {node!r}, {error}; expected a regular expression"
+            ) from None
+        return replace(self, series=[_named(s, pattern, units) for s in self.series])
+
+
+def takes(text: str, series: Series) -> bool:
+    """True if a selector takes a series, or is a pattern of its node."""
+    plain = any(fnmatch.fnmatchcase(n, text) for n in (*series.names, series.node) if n)
+    return plain or selector(text).takes(series.names, series.node, series.labels)
+
+
+def names_near(texts: Sequence[str], names: Iterable[str]) -> str:
+    """Names for a message: those like what was asked for, else the first twelve."""
+    known = list(dict.fromkeys(names))
+    near = list(dict.fromkeys(n for t in texts for n in like(t.partition("{")[0], known)))
+    if near:
+        return f"one like {' or '.join(printable(n) for n in near)}"
+    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+    return "one of " + (", ".join(printable(n) for n in known[:12]) or "none") + more
+
+
+def _cut(series: Series, start_s: float, end_s: float) -> Series:
+    use = (series.x >= start_s) & (series.x <= end_s)
+    return replace(series, x=series.x[use] - start_s, y=series.y[use])
+
+
+def _named(series: Series, pattern: re.Pattern[str] | None, units: dict[str, str]) -> Series:
+    found = pattern.search(series.name) if pattern else None
+    if found:
+        node = found.group(1) if found.re.groups else found.group(0)
+        rest = series.name[: found.start()] + series.name[found.end() :]
+        series = replace(series, node=node, quantity=rest.strip(" _-:./") or series.quantity)
+    for name in (series.name, series.quantity):
+        if name in units:
+            return replace(series, unit=units[name])
+    return series
+
+
+def at_times(series: Series, at: Array, how: str = "nearest", within: float | None = None) -> Array:
+    """The values of a series at some times, NaN where it has none.
+
+    `exact`: of the same instant; `nearest`: of the nearest point, not farther than `within`, by default half
+    a step of the series (its median); `last`: the last value before.
+    """
+    if how not in ("exact", "nearest", "last"):
+        raise BadInput(f"--join: found {how}; expected exact, nearest or last")
+    if not len(series.x):
+        return np.full(len(at), np.nan)
+    after = np.searchsorted(series.x, at, side="right")
+    before = np.clip(after - 1, 0, len(series.x) - 1)
+    after = np.clip(after, 0, len(series.x) - 1)
+    if how == "nearest":
+        if within is None:
+            within = float(np.median(np.diff(series.x))) / 2 if len(series.x) > 1 else 0.0
+        closer = np.abs(series.x[after] - at) < np.abs(series.x[before] - at)
+        which = np.where(closer, after, before)
+        # times are sums of steps, which are rounded
+        use = np.abs(series.x[which] - at) <= within * (1 + 1e-9)
+    else:
+        which = before
+        use = series.x[which] == at if how == "exact" else series.x[which] <= at
+    return np.where(use, series.y[which], np.nan)
+
+
+def joined(
+    x: Series, y: Series, how: str = "nearest", within: float | None = None
+) -> tuple[Array, Array]:
+    """Values of two series at the same time: of each point of `y` that of `x`, as `at_times` finds it.
+
+    Points without a partner are left out.
+    """
+    one = at_times(x, y.x, how, within)
+    whole = np.isfinite(one) & np.isfinite(y.y)
+    return one[whole], y.y[whole]
+
+
+def median_step(series: Iterable[Series]) -> float:
+    """The median distance of neighbouring points over all series, 1 where there is none."""
+    steps = [np.diff(s.x) for s in series if len(s.x) > 1]
+    every = np.concatenate(steps) if steps else np.empty(0)
+    every = every[every > 0]
+    return float(np.median(every)) if len(every) else 1.0
+
+
+def check_count(series: int, name: Path | str) -> None:
+    """Raises BadInput for more series than one table may hold."""
+    if series > MOST_SERIES:
+        raise BadInput(f"{name}: found {series} series; expected {MOST_SERIES} at most")

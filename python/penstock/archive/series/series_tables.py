@@ -1,0 +1,245 @@
+"""Series of tables that people bring: CSV and Parquet files, data frames."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.completeness import TAKEN
+from penstock.archive.series import delimited
+from penstock.archive.series.series import Array, Axis, Recorded, Series, check_count
+from penstock.errors import BadInput, printable
+
+#: what one table may hold
+MOST_BYTES = 2 << 30
+#: names of a first column that holds times; the others of `_INDEX` hold places in a sequence
+_TIMES = re.compile(
+    r"(?i)^(time|timestamp|t|date|datetime|utc|when|elapsed|duration)(_?(ns|us|ms|s))?$"
+)
+_INDEX = re.compile(r"(?i)^(index|sample|seq|sequence|n|#|request)$")
+_UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]{1,30})[)\]]$")
+_LABELLED = re.compile(r"^([^{}]+)\{(.*)\}$")
+_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+#: the unit that a metric's name ends with, after the conventions of Prometheus
+_SUFFIXES = {
+    "bytes": "B",
+    "seconds": "s",
+    "percent": "%",
+    "watts": "W",
+    "joules": "J",
+    "celsius": "°C",
+    "volts": "V",
+    "hertz": "Hz",
+}
+_PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def names_a_time(column: str) -> bool:
+    """Whether a column is called as one of times."""
+    return _TIMES.match(_parted(column)[0]) is not None
+
+
+def names_an_index(column: str) -> bool:
+    """Whether a column is called as one of places in a sequence."""
+    return _INDEX.match(_parted(column)[0]) is not None
+
+
+def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Recorded:
+    """The series of a CSV, JSON Lines or Parquet file with a column of times or of places in a sequence.
+
+    Raises BadInput naming the file and what is wrong with it.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(
+                f"{path}: found {path.stat().st_size} bytes; expected {MOST_BYTES} at most"
+            )
+        if path.suffix == ".parquet":
+            return of_frame(_parquet(path, partial), str(path), x)
+        if path.suffix in (".jsonl", ".ndjson"):
+            return of_frame(pd.read_json(path, lines=True), str(path), x)
+        with path.open("rb") as file:
+            return of_csv(file.read(MOST_BYTES + 1), str(path), x)
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror or error}; expected a table that can be read"
+        ) from None
+    except pa.ArrowException as error:
+        raise BadInput(f"{path}: found no Parquet ({error}); expected a table") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: {str(error).splitlines()[0]}; expected a table") from None
+
+
+def _parquet(path: Path, partial: bool) -> pd.DataFrame:
+    table = pq.read_table(path)
+    # of an export: what is not complete says so
+    told = {f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema}
+    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict not in TAKEN]
+    if bad and not partial:
+        raise BadInput(
+            f"{path}: found {', '.join(bad[:5])}; expected complete series, or --partial"
+        )
+    units = {f.name: (f.metadata or {}).get(b"unit", b"").decode() for f in table.schema}
+    frame: pd.DataFrame = table.to_pandas()
+    named = {n: f"{n} ({u})" for n, u in units.items() if u and not _UNIT.match(n)}
+    return frame.rename(columns=named)
+
+
+def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
+    """The series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are no value."""
+    if len(content) > MOST_BYTES:
+        raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
+    frame = delimited.read_frame(content, name)
+    separator = delimited.separator_of(content)
+    rows = io.BytesIO(content)
+    names = delimited.unique_names(delimited.header_row(rows, separator))
+    fields = len(delimited.next_row(rows, separator))
+    if len(names) != len(frame.columns):
+        return of_frame(frame, name, x)
+    if fields > len(names):
+        raise BadInput(
+            f"{name}: found {fields} fields below {len(names)} names; expected a name for each"
+        )
+    frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
+    return of_frame(frame, name, x)
+
+
+def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
+    """The series of a table: `x` or the first column that looks like a time or an index, and numbers.
+
+    A column `metric`, `labels` and a value beside the time make a series of each metric with its labels.
+    """
+    frame = frame.rename(columns=str)
+    check_count(len(frame.columns), name)
+    if not len(frame.columns):
+        raise BadInput(f"{name}: found no column; expected a time and a value at least")
+    at, axis = _axis_column(frame, name, x)
+    values = frame[at]
+    start: int | None = None
+    if axis == "time":
+        where, start = _seconds(values, at, name)
+    else:
+        where = _numbers(values, at, name)
+    others = [c for c in frame.columns if c != at]
+    series = []
+    mark = delimited.decimal_mark(frame)
+    for column in others:
+        try:
+            y = delimited.numbers_of(frame[column], mark).to_numpy(float)
+        except ValueError as error:
+            raise BadInput(f"{name}: column {printable(column)}: {error}") from None
+        given = frame[column].notna().to_numpy()
+        if not given.any() or not np.isfinite(y[given]).any():
+            continue  # texts
+        use = given & np.isfinite(where)
+        order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
+        series.append(_of_column(column, where[use][order], y[use][order]))
+    if not series:
+        raise BadInput(f"{name}: found no column of numbers beside {at}; expected one at least")
+    label, unit = _parted(at)
+    return Recorded(series, axis, label, unit, start_utc_ns=start)
+
+
+def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Axis]:
+    plain = {c: (m.group(1) if (m := _UNIT.match(c)) else c) for c in frame.columns}
+    if x is not None:
+        named = [c for c in frame.columns if x in (c, plain[c])]
+        if not named:
+            shown = ", ".join(printable(c) for c in list(frame.columns)[:12])
+            raise BadInput(f"--x: found {x}; expected a column of {name}: {shown}")
+        column = named[0]
+        return column, (
+            "time"
+            if _TIMES.match(plain[column])
+            else "index"
+            if _INDEX.match(plain[column])
+            else "value"
+        )
+    for column in frame.columns:
+        if _TIMES.match(plain[column]):
+            return column, "time"
+    for column in frame.columns:
+        if _INDEX.match(plain[column]):
+            return column, "index"
+    return frame.columns[0], "value"
+
+
+def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int | None]:
+    """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers of a unit.
+
+    The unit is what the column's name ends with, else what the size of the numbers says; numbers too small
+    for a time since 1970 are times since some begin, and stay as they are.
+    """
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    given = values.notna().to_numpy()
+    if given.any() and np.isfinite(numbers[given]).all():
+        whole = pd.to_numeric(values, errors="coerce")
+        first = whole.min()
+        largest = float(np.nanmax(np.abs(numbers)))
+        ending = re.search(r"[_ (\[](ns|us|ms|s)[)\]]?$", column)
+        per = _PER_SECOND[ending.group(1)] if ending else _by_size(largest)
+        if largest * per < 1e8:  # a time since the begin
+            return np.asarray(whole.to_numpy(float) * per), None
+        since = np.asarray((whole - first).to_numpy(float) * per)
+        exact = pd.api.types.is_integer_dtype(whole)
+        return since, int(first) * round(per * 1e9) if exact else round(float(first) * per * 1e9)
+    times = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+    bad = times.isna() & values.notna()
+    if bad.any():
+        row = int(np.flatnonzero(bad.to_numpy())[0])
+        raise BadInput(
+            f"{name}:{row + 2}: found {printable(str(values.iloc[row])[:60])!r} in column {column}; "
+            "expected a time: seconds, nanoseconds since 1970 or ISO 8601"
+        )
+    first = times.min()
+    since = (times - first).dt.total_seconds().to_numpy(float)
+    return np.asarray(since), int(first.as_unit("ns").value)
+
+
+def _by_size(largest: float) -> float:
+    """Seconds in a unit of time since 1970, told by the size of its numbers."""
+    if largest > 1e17:
+        return 1e-9
+    if largest > 1e14:
+        return 1e-6
+    return 1e-3 if largest > 1e11 else 1.0
+
+
+def _numbers(values: pd.Series[Any], column: str, name: str) -> Array:
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    bad = values.notna().to_numpy() & ~np.isfinite(numbers)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise BadInput(
+            f"{name}:{row + 2}: found {printable(str(values.iloc[row])[:60])!r} in column {column}; "
+            "expected a number (or --x COLUMN with the times)"
+        )
+    return numbers
+
+
+def _parted(column: str) -> tuple[str, str]:
+    found = _UNIT.match(column)
+    return (found.group(1), found.group(2)) if found else (column, "")
+
+
+def _of_column(column: str, x: Array, y: Array) -> Series:
+    name, unit = _parted(column)
+    labelled = _LABELLED.match(name)
+    node, quantity, labels = "", name, {}
+    if labelled:
+        quantity = labelled.group(1)
+        labels = dict(_LABEL.findall(labelled.group(2)))
+        node = " ".join(labels.values()) or labelled.group(2)
+    alias = quantity
+    if not unit:
+        words = quantity.removesuffix("_total").rsplit("_", 1)
+        unit = _SUFFIXES.get(words[-1], "") if len(words) > 1 else ""
+        quantity = words[0] if unit else quantity
+    return Series(name, x, y, unit, node, quantity, labels=labels, alias=alias)

@@ -1,0 +1,1 @@
+"""Runs that are packed, described for others, and removed."""

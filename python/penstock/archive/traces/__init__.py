@@ -1,0 +1,1 @@
+"""Bundles of traces, and other formats of them."""

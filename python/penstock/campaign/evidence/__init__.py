@@ -1,0 +1,1 @@
+"""Evidence of a run: tables, certificates, validity."""

@@ -1,0 +1,110 @@
+"""Whether a run may be used, decided before its responses are looked at. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.host.processes.launch import Finished
+
+#: a run is complete when the monitor took this share of its samples, or lacks no more than one
+COMPLETE_SHARE = 0.99
+#: a shell's status where there is no such command
+_NOT_FOUND = 127
+_PRIVATE = (
+    "it ran on virtual nodes, which have a /tmp and a /run of their own: keep the program elsewhere"
+)
+#: share of a run's events that may be faults whose mapping could not be looked up
+UNPLACED_SHARE = 0.001
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run besides its responses. Empty texts: nothing is wrong there."""
+
+    finished: Finished
+    timeout_s: float | None
+    last_line: str
+    oom_kills: int
+    node_faults: tuple[str, ...]
+    #: in what it did not begin as was declared: page cache, write-back, levels
+    state_faults: tuple[str, ...]
+    data_altered: bool
+    fidelity_faults: tuple[str, ...]
+    lost_events: int
+    kept_events: int
+    #: of the lost ones, faults that came while another thread changed the mappings (docs/trace.md)
+    unplaced_faults: int
+    missed_samples: int
+    expected_samples: int
+    #: the alert that ended it
+    alert: str = ""
+    #: run on virtual nodes, whose /tmp and /run are their own
+    on_nodes: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """State, validity and reason; `repeatable` if what is wrong may pass; `causes` as `spec.study.Retry`
+    names them."""
+
+    state: str
+    valid: bool
+    reason: str
+    repeatable: bool
+    causes: tuple[str, ...] = ()
+    #: used, with a bound on what delayed it
+    degraded: bool = False
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """The judgement on a run: first how it ended, then whether it was the run that was asked for."""
+    ended = _ending(evidence)
+    if ended is not None:
+        return ended
+    if evidence.data_altered:
+        reason = "the command changed the prepared data, which all runs share; say mutates: true"
+        return Judgement("finished", False, reason, False)
+    faults = list(evidence.state_faults)
+    causes = ["state"] * bool(faults) + ["disk"] * bool(evidence.fidelity_faults)
+    faults += evidence.fidelity_faults
+    served = len(faults)
+    seen = evidence.lost_events + evidence.kept_events
+    few = evidence.unplaced_faults <= UNPLACED_SHARE * seen
+    if evidence.lost_events > (evidence.unplaced_faults if few else 0):
+        faults.append(f"the tracer lost {evidence.lost_events} of {seen} events")
+    if evidence.missed_samples > max(1, (1 - COMPLETE_SHARE) * evidence.expected_samples):
+        missed, expected = evidence.missed_samples, evidence.expected_samples
+        faults.append(f"the monitor missed {missed} of {expected} samples")
+    causes += ["losses"] * (len(faults) > served)
+    return Judgement("finished", not faults, "; ".join(faults), bool(faults), tuple(causes))
+
+
+def _ending(evidence: Evidence) -> Judgement | None:
+    """The judgement on a workload that did not end well, None if it did."""
+    finished = evidence.finished
+    if evidence.alert:
+        return Judgement("aborted", False, f"alert: {evidence.alert}", False)
+    words = f": {evidence.last_line}" if evidence.last_line else ""
+    if finished.timed_out:
+        reason = f"it took longer than {evidence.timeout_s:g} s"
+        return Judgement("timed-out", False, reason, False, ("timed_out",))
+    if finished.exit_status == 0:
+        if evidence.node_faults:
+            reason = "; ".join(evidence.node_faults)
+            return Judgement("failed", False, reason, False, ("failed",))
+        if evidence.oom_kills:  # the program went on without one of its processes
+            kills = evidence.oom_kills
+            reason = f"out of the memory of its group ({kills} processes killed)"
+            return Judgement("failed", False, reason, False, ("failed",))
+        return None
+    if evidence.oom_kills:
+        words = f": out of the memory of its group ({evidence.oom_kills} processes killed)" + words
+    if evidence.node_faults:
+        words = f": {'; '.join(evidence.node_faults)}" + words
+    if finished.signal is not None:
+        reason = f"the workload was ended by signal {finished.signal}{words}"
+    else:
+        reason = f"the workload ended with status {finished.exit_status}{words}"
+        if finished.exit_status == _NOT_FOUND and evidence.on_nodes:
+            reason += f" ({_PRIVATE})"
+    return Judgement("failed", False, reason, False, ("failed",))

@@ -1,0 +1,26 @@
+"""What observers and disks saw of one run of a study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.campaign.evidence.disk_observation import DiskObservation
+from penstock.observe.recorder import Observation
+
+
+@dataclass
+class RunObservation(Observation):
+    """What the observers and the disks saw of one run."""
+
+    disks: DiskObservation = field(default_factory=DiskObservation)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables by name, those that are small."""
+        return {**self.observed, **self.disks.tables}
+
+    @property
+    def fidelity_faults(self) -> tuple[str, ...]:
+        """Why the disks did not do what was asked, one text per disk that did not."""
+        return self.disks.faults

@@ -1,0 +1,212 @@
+"""Certificates of recorded runs, judged again by the rules of today from what their bundles hold.
+
+The bundles stay as they are: the analysis uses the new verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.analyse.fidelity.fidelity import RULES
+from penstock.analyse.fidelity.fidelity_log import columns
+from penstock.analyse.fidelity.validity import INVALID, VALID
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import undictionaried
+from penstock.archive.schemas.table import BUNDLE_KEYS
+from penstock.campaign.evidence.disk_observation import faults_of
+from penstock.emulate.disks.recorded import Recorded
+from penstock.plugins import DISK_BACKENDS
+
+_NEEDED = ("device_requests", "disk_stats")
+
+
+@dataclass(frozen=True)
+class RejudgedCertificates:
+    """A run by the rules of today: its validity (`bundle`), its `fidelity`, second by second its `windows`
+    (where it was judged again).
+
+    `changed`: the verdicts that are others now, in words. `kept`: why it could not be judged again.
+    """
+
+    bundle: Bundle
+    fidelity: pa.Table | None
+    rejudged: bool = False
+    changed: str = ""
+    kept: str = ""
+    windows: pa.Table | None = None
+
+
+def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
+    """The run as it is where its certificates are by the rules of today, or cannot be made again."""
+    if "fidelity" not in bundle.tables:
+        return RejudgedCertificates(bundle, None)
+    old = undictionaried(bundle.table("fidelity"))
+    if old.num_rows == 0 or _rules(old) >= RULES:
+        return RejudgedCertificates(bundle, old)
+    run_id = str(bundle.manifest["run_id"])
+    lacking = _lacking(bundle, old)
+    if lacking:
+        return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
+    parts, windows, changed = [], [], []
+    for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
+        before = _of_disk(old, disk_id)
+        utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
+        recorded = _recorded(bundle, disk_id, before)
+        judged = recorded.certificate(utilisation, bundle.manifest.get("cpu_ns"))
+        if judged is None:
+            why = f"{disk_id} was a disk of {recorded.backend}, which makes no certificate of it"
+            return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {why}")
+        now = judged.whole
+        was, is_now = (part["verdict"][0].as_py() for part in (before, now))
+        if was != is_now:
+            why = now["reason"][0].as_py()
+            changed.append(f"{disk_id} was {was} and is {is_now}" + (f" ({why})" if why else ""))
+        parts.append(_keyed(now, before))
+        windows.append(_keyed(judged.windows, before))
+    fidelity, by_window = (pa.concat_tables(t, promote_options="default") for t in (parts, windows))
+    words = f"{run_id}: {'; '.join(changed)}" if changed else ""
+    now_valid = _with_validity(bundle, old, fidelity)
+    return RejudgedCertificates(now_valid, fidelity, True, words, windows=by_window)
+
+
+def _rules(fidelity: pa.Table) -> int:
+    if "rules" not in fidelity.column_names:
+        return 1
+    return int(pc.min(fidelity["rules"]).as_py() or 1)
+
+
+def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
+    """What a bundle lacks for its certificates to be made again, in words."""
+    for disk_id in dict.fromkeys(fidelity["disk_id"].to_pylist()):
+        if (backend := _backend(bundle, disk_id)) not in DISK_BACKENDS:
+            return f"the back end {backend} of {disk_id} is not installed here"
+        if _is_counted(bundle, disk_id):
+            continue
+        missing = [name for name in _NEEDED if name not in bundle.tables]
+        if missing:
+            return f"its bundle has no {' and no '.join(missing)}"
+        if "emulated" not in _disk(bundle, disk_id):
+            return f"what {disk_id} was put up with is not in its bundle"
+    return ""
+
+
+def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
+    """What the manifest says of a disk, of this host or of a node."""
+    manifest = bundle.manifest
+    of_nodes = manifest.get("place", {}).get("disks", {})
+    about: Mapping[str, Any] = of_nodes.get(disk_id) or manifest.get("disks", {}).get(disk_id, {})
+    return about
+
+
+def _backend(bundle: Bundle, disk_id: str) -> str:
+    """Which back end had the disk up: on this host itself always the model."""
+    return str(_disk(bundle, disk_id).get("backend", "fuse"))
+
+
+def _is_counted(bundle: Bundle, disk_id: str) -> bool:
+    """Whether the kernel throttled the disk, whose counters are judged then, not a log."""
+    if "throttle_counters" not in bundle.tables or "backend" not in _disk(bundle, disk_id):
+        return False
+    mine = _of_disk(bundle.table("throttle_counters"), disk_id)
+    return int(mine.num_rows) > 0
+
+
+def _recorded(bundle: Bundle, disk_id: str, before: pa.Table) -> Recorded:
+    """What a bundle holds of a disk."""
+    about = _disk(bundle, disk_id)
+    if _is_counted(bundle, disk_id):
+        own = {"throttle_counters": bundle.table("throttle_counters")}
+        return Recorded(disk_id, _backend(bundle, disk_id), {}, own, about.get("facts") or {})
+    tables = {
+        name: _of_disk(bundle.table(name), disk_id)
+        for name in (*_NEEDED, "host_waits")
+        if name in bundle.tables
+    }
+    counters = tables["disk_stats"]
+    stats = _nested(zip(counters["metric"].to_pylist(), counters["value"].to_pylist(), strict=True))
+    if "compensation" not in stats:
+        lateness_ns = _lateness_taken_off(tables["device_requests"], before)
+        stats["compensation"] = {"lateness_ns": lateness_ns}
+    return Recorded(
+        disk_id,
+        _backend(bundle, disk_id),
+        stats,
+        tables,
+        profile=about["emulated"],
+        changes=_events(bundle, disk_id),
+    )
+
+
+def _nested(numbers: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    """Counters as the server tells them: what is named `a.b` is `b` of `a`."""
+    stats: dict[str, Any] = {}
+    for name, value in numbers:
+        *groups, last = name.split(".")
+        place = stats
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = value
+    return stats
+
+
+def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
+    """The calibrated lateness of a disk whose counters do not tell it: the certificate's mean time does."""
+    rows = {row["metric"]: row for row in before.to_pylist()}
+    judged_ns = rows.get("time", {}).get("delivered")
+    if judged_ns is None:
+        return 0.0
+
+    def mean_ns(taken_off_ns: int) -> float:
+        log = columns(device_requests, taken_off_ns)
+        return float(np.mean(log.done - log.began))
+
+    low, high = 0, 1_000_000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if mean_ns(middle) > judged_ns else (low, middle)
+    return float(high if mean_ns(low) > judged_ns else low)
+
+
+def _events(bundle: Bundle, disk_id: str) -> list[dict[str, Any]]:
+    """How a disk was changed since it was put up: on a node before this run, too."""
+    before = list(_disk(bundle, disk_id).get("changed_before", ()))
+    if "events" not in bundle.tables:
+        return before
+    return before + [
+        {**row, "asked": json.loads(row["asked"] or "{}")}
+        for row in bundle.table("events").to_pylist()
+        if row["resource"] == "disk"
+        and disk_id in (row["name"], f"{row.get('node_id')}.{row['name']}")
+    ]
+
+
+def _of_disk(table: pa.Table, disk_id: str) -> pa.Table:
+    return table.filter(pc.equal(table["disk_id"].cast(pa.string()), disk_id))
+
+
+def _keyed(table: pa.Table, before: pa.Table) -> pa.Table:
+    """The rows with the bundle's keys, which those before them had."""
+    keys = [k.name for k in BUNDLE_KEYS if k.name in before.column_names]
+    constant = [pa.repeat(before[name][0], table.num_rows) for name in keys]
+    return pa.table([*constant, *table.columns], names=[*keys, *table.column_names])
+
+
+def _with_validity(bundle: Bundle, before: pa.Table, fidelity: pa.Table) -> Bundle:
+    """The bundle with the validity that follows from the certificates: its other faults remain."""
+    manifest: Mapping[str, Any] = bundle.manifest
+    if manifest["state"] != "finished":
+        return bundle
+    rest = str(manifest["reason"])
+    for fault in faults_of(before):
+        rest = rest.replace(fault, "", 1)
+    faults = [*faults_of(fidelity), *filter(None, rest.split("; "))]
+    validity = INVALID if faults else VALID
+    judged = {"valid": not faults, "validity": validity, "reason": "; ".join(faults)}
+    return Bundle(bundle.path, {**manifest, **judged})

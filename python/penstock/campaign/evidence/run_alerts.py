@@ -1,0 +1,52 @@
+"""The study's alert rules in one run: watched while it goes on, held against its tables when it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.campaign.evidence.attempt_work import AttemptWork
+from penstock.host.journal.announce import Announcement
+from penstock.host.processes.launch import Stop
+from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
+from penstock.spec.alert import Rule
+
+
+def watch(
+    rules: Sequence[Rule],
+    work: AttemptWork,
+    monitor: Mapping[str, Any],
+    announcement: Announcement | None,
+) -> None:
+    """Evaluates them while the run goes on; `monitor`: where it leaves its samples, and how often."""
+
+    def told(stretch: Stretch) -> None:
+        if announcement is not None:
+            row = {**stretch.row(), "words": stretch.words, "run_id": work.run_id}
+            announcement.add("alerts", {**row, "utc_ns": time.time_ns()})
+
+    work.stop = Stop()
+    spool, interval_ns = Path(monitor["spool"]), int(monitor["interval_ns"])
+    work.watch = AlertWatch(rules, spool, interval_ns, work.stop.ask, told)
+
+
+def judge_alerts(rules: Sequence[Rule], work: AttemptWork, say: Callable[[str], None]) -> None:
+    """What fired, from the tables and what was seen of them: the table `alerts`, and what ended the run."""
+    if work.watch is None:
+        return
+    seen = work.observation.observed
+    interval_ns = int(work.observation.receipts["monitor"]["used_ns"])
+    made = judged(
+        rules,
+        interval_ns,
+        seen.get("samples"),
+        seen.get("utilisation"),
+        work.watch.stretches,
+    )
+    seen["alerts"] = made.table()
+    if work.watch.trouble:
+        say(f"warning: {work.watch.trouble}")
+    if work.finished is not None and work.finished.stopped:
+        work.alert = next((s.words for s in made.stretches if s.aborted), "a rule fired")

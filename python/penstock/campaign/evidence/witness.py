@@ -1,0 +1,105 @@
+"""Further witnesses of a disk's fidelity, beside its own log: the tracer, and fio's own numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.campaign.evidence.observation import RunObservation
+from penstock.errors import PenstockError
+from penstock.study.resolve import ResolvedRun, example_command
+from penstock.workload.parsers import parser
+from penstock.workload.parsers.fio_report import read_report
+
+
+def confirmation(
+    seen: RunObservation, mounts: dict[str, Path], resolved: ResolvedRun
+) -> pa.Table | None:
+    """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
+
+    Also None unless the command is known to read and write directly: only then is one call one request,
+    else the page cache lies between the witnesses. `mounts`: where each disk was mounted.
+    """
+    from penstock.analyse.fidelity.second_source import (
+        confirm,  # pandas: not before the first run has ended
+    )
+
+    tables = seen.tables()
+    if not {"files", "device_requests"} <= set(tables) or not asks_directly(resolved):
+        return None
+    traced = seen.events(["file_id", "direction", "done_bytes", "latency_ns"])
+    if traced is None:
+        return None
+    parts = []
+    for disk_id, mount in mounts.items():
+        events = _events_of(traced, tables["files"], disk_id, mount)
+        requests = tables["device_requests"]
+        requests = requests.filter(pc.equal(requests["disk_id"].cast(pa.string()), disk_id))
+        if events.num_rows == 0 or requests.num_rows == 0:
+            continue
+        found = confirm(events, requests, direct=True)
+        names = pa.array([disk_id] * found.num_rows, pa.string())
+        parts.append(found.replace_schema_metadata(None).add_column(0, "disk_id", names))
+    return pa.concat_tables(parts) if parts else None
+
+
+def own_numbers(
+    seen: RunObservation, resolved: ResolvedRun, run_dir: Path, stdout: str
+) -> pa.Table | None:
+    """The table `second_source` of a run of fio: its own numbers beside the disks'.
+
+    None unless fio left its report. Where it is not known to read and write directly, the page cache may lie
+    in between: only what passed it one by one is compared.
+    """
+    requests = seen.tables().get("device_requests")
+    if requests is None or resolved.parser != "fio":
+        return None
+    from penstock.analyse.fidelity.fio_witness import confirm_fio, served_by_log
+
+    try:
+        report = read_report(run_dir, stdout)
+    except PenstockError:
+        return None
+    try:
+        return confirm_fio(report, served_by_log(requests), direct=asks_directly(resolved))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None  # no report of fio's: its parser says so
+
+
+def doubted(found: pa.Table | None, witness: str) -> list[str]:
+    """What a witness's table has against the disks' logs, in words."""
+    from penstock.analyse.fidelity.second_source import doubts
+
+    return [] if found is None else doubts(found.to_pylist(), witness)
+
+
+def asks_directly(resolved: ResolvedRun) -> bool:
+    """Whether every I/O job of the command bypasses the page cache, as far as its parser can tell."""
+    try:
+        jobs = parser(resolved.parser).operations(example_command(resolved))
+    except PenstockError:
+        return False
+    return bool(jobs) and all(job.direct for job in jobs or [])
+
+
+def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> pa.Table:
+    """The events on a disk's files, with `path` relative to the mount."""
+    prefix = f"{str(mount).rstrip('/')}/"
+    mine = files.filter(pc.equal(files["disk_id"].cast(pa.string()), disk_id))
+    paths = {
+        number: path.removeprefix(prefix)
+        for number, path in zip(
+            mine["file_id"].to_pylist(), mine["path"].cast(pa.string()).to_pylist(), strict=True
+        )
+    }
+    names = pa.table(
+        {
+            "file_id": pa.array(list(paths), events.schema.field("file_id").type),
+            "path": pa.array(list(paths.values()), pa.string()),
+        }
+    )
+    at = events.schema.get_field_index("direction")
+    wanted = events.set_column(at, "direction", events["direction"].cast(pa.string()))
+    return wanted.join(names, "file_id", join_type="inner").combine_chunks()

@@ -1,0 +1,1 @@
+"""Measurements that are studies: of devices, hosts and programs."""

@@ -1,0 +1,301 @@
+"""This host as a platform file: what the kernel tells, what a few seconds measure, and the rest assumed."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.host.network.loopback import Measured, interval, loopback_throughput
+from penstock.host.probe.facts import host_facts
+from penstock.host.probe.meter import find_meter, measure
+from penstock.platform.hosts import Platform
+from penstock.platform.profiles import ready_names
+from penstock.profile.load import load_profile
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One network interface that is up; `speed_bps` (bytes per second) is None where nobody knows."""
+
+    name: str
+    speed_bps: float | None
+    mtu: int
+
+
+def links(sys: Path = Path("/sys")) -> list[Link]:
+    """Interfaces of real or virtual hardware that are up, the fastest first."""
+    found = []
+    for folder in sorted((sys / "class/net").glob("*")):
+        if not (folder / "device").exists() or _read(folder / "operstate") == "down":
+            continue
+        mbit = _number(_read(folder / "speed"))
+        speed = mbit * 125e3 if mbit is not None and mbit > 0 else None
+        found.append(Link(folder.name, speed, int(_number(_read(folder / "mtu")) or 0)))
+    return sorted(found, key=lambda link: -(link.speed_bps or 0))
+
+
+def frequencies_hz(sys: Path = Path("/sys")) -> list[float]:
+    """Frequencies of the first processor that can be chosen, rising; empty where the kernel does not say."""
+    folder = sys / "devices/system/cpu/cpu0/cpufreq"
+    texts = _read(folder / "scaling_available_frequencies").split()
+    texts = texts or [_read(folder / f"cpuinfo_{end}_freq") for end in ("min", "max")]
+    return sorted({khz * 1e3 for khz in map(_number, texts) if khz})
+
+
+def launch_time(repetitions: int = 30) -> Measured:
+    """Seconds that starting a program which does nothing takes, and its end."""
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        subprocess.run(["/bin/sh", "-c", ":"], check=True, stdin=subprocess.DEVNULL)
+        times.append(time.perf_counter() - start)
+    return interval(times)
+
+
+def import_host(
+    directory: Path,
+    base_dir: Path,
+    profile: str | None = None,
+    note: Note = lambda text: None,
+    sys: Path = Path("/sys"),
+    budget_s: float = 3.0,
+) -> Platform:
+    """This host as a platform of one host; its data are under `directory`.
+
+    `profile` is the fitted profile of its storage (a file, or the name of a ready one), referred to from
+    `base_dir`. Every value that was not measured is listed as assumed. BadInput for a profile or a
+    directory that is not there.
+    """
+    if not directory.is_dir():
+        raise BadInput(f"no directory {directory}; the one where the data will be is expected")
+    if profile is not None and profile not in ready_names():
+        load_profile(profile, Path())
+    facts = host_facts(directory)
+    if not facts["storage"]["free_bytes"]:
+        raise BadInput(f"{directory}: found no free space; expected a directory that can hold data")
+    assumed: list[dict[str, Any]] = []
+    group = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:32].strip("-") or "host"
+    note("how fast two programs of this host talk to each other")
+    loopback = _loopback(budget_s)
+    note("how long a program takes to start")
+    launch = launch_time()
+    estimate = _Estimates(str(facts["host_id"]), str(facts["kernel"]))
+    known = links(sys)
+    network: dict[str, Any] = {
+        "bandwidth": _bandwidth(known, assumed),
+        "loopback": "2 GB/s",
+        "latency": "50us",
+    }
+    if isinstance(loopback, Measured):
+        network["loopback"] = estimate(loopback, 1e9, "GB/s", "transfer over 127.0.0.1")
+    else:
+        why = f"nothing could be sent over 127.0.0.1 ({loopback})"
+        assumed.append(
+            {"path": "network.loopback", "low": "500 MB/s", "high": "8 GB/s", "note": why}
+        )
+    why = "one switch; nothing was measured beyond this host"
+    assumed.append({"path": "network.latency", "low": "10us", "high": "500us", "note": why})
+    host = {
+        "group": group,
+        "count": 1,
+        "roles": ["client", "storage"],
+        "cpus": facts["cpus_allowed"],
+        "memory": f"{facts['memory_bytes']} B",
+        "slots": facts["cpus_allowed"],
+        "storage": _storage(group, facts["storage"], profile, base_dir, assumed),
+    }
+    assumed.append(
+        {
+            "path": "store.chunk",
+            "low": "128KiB",
+            "high": "4MiB",
+            "note": "requests of the file system's readahead and write-back",
+        }
+    )
+    document: dict[str, Any] = {
+        "penstock_platform": 1,
+        "name": group,
+        "description": f"{facts['cpu_model']}, {facts['cpus_allowed']} processors, "
+        f"{facts['memory_bytes'] / 2**30:.3g} GiB, {facts['system']}.",
+        "hosts": [host],
+        "network": network,
+        "store": {"chunk": "1MiB", "stripe": 1, "placement": "local", "allocation": "none"},
+        "launch": {"overhead": estimate(launch, 1e-3, "ms", "a shell that does nothing")},
+    }
+    power, found = _power(sys, estimate, assumed, note)
+    if power is not None:
+        document["power"] = power
+    document["facts"] = _facts(facts, known, sys, found)
+    document["assumed"] = assumed
+    return Platform.from_dict(document, base_dir)
+
+
+def _loopback(budget_s: float) -> Measured | str:
+    """What was measured, or why nothing could be."""
+    try:
+        return loopback_throughput(budget_s)
+    except OSError as error:
+        return str(error.strerror or error)
+
+
+@dataclass(frozen=True)
+class _Estimates:
+    """Writes what was measured as the file says it."""
+
+    host: str
+    kernel: str
+
+    def __call__(self, found: Measured, factor: float, unit: str, method: str) -> dict[str, Any]:
+        low, value, high = (
+            f"{x / factor:.5g} {unit}" for x in (max(found.low, 0.0), found.mean, found.high)
+        )
+        if found.low <= 0:
+            low = f"{found.mean / factor / 10:.5g} {unit}"
+        return {
+            "value": value,
+            "low": low,
+            "high": high,
+            "level": "95%",
+            "n": found.n,
+            "method": method,
+            "date": datetime.date.today().isoformat(),
+            "host": self.host,
+            "kernel": self.kernel,
+            "converged": found.converged,
+        }
+
+
+def _bandwidth(known: list[Link], assumed: list[dict[str, Any]]) -> str:
+    path = "network.bandwidth"
+    if known and known[0].speed_bps is not None:
+        text = f"{known[0].speed_bps / 125e6:g} Gbit/s"
+        low = f"{known[0].speed_bps / 125e6 * 0.9:g} Gbit/s"
+        why = f"speed of {known[0].name} as the kernel names it; what it delivers was not measured"
+        assumed.append({"path": path, "low": low, "high": text, "note": why})
+        return text
+    names = ", ".join(link.name for link in known)
+    why = f"the kernel knows no speed of {names}" if names else "no network hardware is up"
+    assumed.append({"path": path, "low": "100 Mbit/s", "high": "10 Gbit/s", "note": why})
+    return "1 Gbit/s"
+
+
+def _storage(
+    group: str,
+    facts: dict[str, Any],
+    profile: str | None,
+    base_dir: Path,
+    assumed: list[dict[str, Any]],
+) -> dict[str, Any]:
+    space = f"{facts['free_bytes']} B"
+    if profile is not None and profile not in ready_names():
+        return {"profile": os.path.relpath(profile, base_dir), "capacity": space}
+    device = Path(str(facts.get("device", ""))).name
+    wide = 4.0
+    if profile is not None:
+        name, why = profile, "the profile that was asked for"
+    elif device.startswith("nvme"):
+        name, why = "nvme", f"{device} is NVMe"
+    elif facts.get("rotational") and not device.startswith(("vd", "xvd")):
+        name, why = "hdd-7200", f"the kernel calls {device} rotational"
+    else:
+        name, why = "sata-ssd", f"{device or 'the device'} may be anything"
+        wide = 10.0
+    path = f"hosts.{group}.storage.time_scale"
+    why += "; `penstock profile` measures the device"
+    assumed.append({"path": path, "low": 1 / wide, "high": wide, "note": why})
+    return {"profile": name, "time_scale": 1.0, "capacity": space}
+
+
+def _power(
+    sys: Path, estimate: _Estimates, assumed: list[dict[str, Any]], note: Note
+) -> tuple[dict[str, Any] | None, str]:
+    """The power part of the file, and what it is from; without a meter None, and why."""
+    meter, why = find_meter(sys)
+    if meter is None:
+        return None, f"none: {why}"
+    note("what this host draws, idle and with all processors busy")
+    try:
+        idle, busy = measure(meter)
+    except (OSError, ValueError) as error:
+        return None, f"none: {meter.what} cannot be read ({error})"
+    if idle.mean <= 0:
+        return None, f"none: {meter.what} shows nothing"
+    top = max(busy.mean, idle.mean)
+    power: dict[str, Any] = {
+        "idle": estimate(idle, 1.0, "W", meter.what),
+        "app": estimate(busy, 1.0, "W", f"{meter.what}, all processors busy"),
+    }
+    if busy.mean < idle.mean:
+        del power["app"]
+    for key in ("storage", "network"):
+        power[key] = f"{idle.mean:.5g} W"
+        low, high = f"{idle.mean:.5g} W", f"{top:.5g} W"
+        why = f"not measured; between idle and computing ({meter.what})"
+        assumed.append({"path": f"power.{key}", "low": low, "high": high, "note": why})
+    steps = frequencies_hz(sys)
+    if len(steps) > 1:
+        power["states"] = [
+            {"frequency": f"{hz / 1e9:g} GHz", "speed": round(hz / steps[-1], 4)} for hz in steps
+        ]
+        for i, hz in enumerate(steps[:-1]):
+            share = hz / steps[-1]
+            why = "as the frequency; what is drawn at it was not measured"
+            assumed.append(
+                {
+                    "path": f"power.states.{i}.speed",
+                    "low": round(share, 4),
+                    "high": 1.0,
+                    "note": why,
+                }
+            )
+    return power, meter.what
+
+
+_KEPT = "host_id system kernel machine cpu_model virtual cpu_governor cpus cpus_allowed memory_bytes".split()
+
+
+def _facts(facts: dict[str, Any], known: list[Link], sys: Path, power: str) -> dict[str, Any]:
+    steps = [f"{hz / 1e9:g} GHz" for hz in frequencies_hz(sys)]
+    return {
+        **{k: facts[k] for k in _KEPT if facts.get(k) is not None},
+        "links": [
+            {
+                "name": link.name,
+                "speed": "unknown"
+                if link.speed_bps is None
+                else f"{link.speed_bps / 125e6:g} Gbit/s",
+                "mtu": link.mtu,
+            }
+            for link in known
+        ],
+        "frequencies": steps or "unknown: the kernel offers no cpufreq",
+        "storage": facts["storage"],
+        "power_meter": power,
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

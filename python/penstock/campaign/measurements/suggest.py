@@ -1,0 +1,155 @@
+"""Factors and levels worth trying, from archived studies on like hosts, with the rows that say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from penstock.archive.catalogue import Catalogue, index_path
+from penstock.design.show import paragraph
+from penstock.errors import BadInput
+from penstock.host.probe.facts import host_facts
+from penstock.text import counted, listed, term_text
+
+#: memory of like hosts differs by at most this factor
+_WITHIN = 1.25
+#: an effect is evidence from here on after Holm
+_SIGNIFICANT = 0.05
+#: studies that are read, the latest first
+_MOST_STUDIES = 500
+
+
+@dataclass
+class Suggestion:
+    """A factor with the levels that were tried, its share of the variation [%] where it mattered most, and
+    `evidence`: rows of effects tables. `studies` had it, `mattered` of them with an effect."""
+
+    factor: str
+    levels: list[str]
+    share: float = 0.0
+    studies: int = 0
+    mattered: int = 0
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def suggestions(
+    known: Sequence[str] = (), here: dict[str, Any] | None = None, index: Path | None = None
+) -> list[Suggestion]:
+    """The factors of archived studies on like hosts, those with most of a response's variation first.
+
+    `known` factors are left out; `here` are the facts of the host asked for (this one); `index` is the
+    catalogue (the user's). Studies whose directory is gone are passed over.
+    """
+    here = here or host_facts()
+    path = index or index_path()
+    if not path.exists():
+        return []
+    with Catalogue(path) as catalogue:
+        rows = sorted(catalogue.studies(), key=lambda s: -(s.last_realtime_ns or 0))[:_MOST_STUDIES]
+    found: dict[str, Suggestion] = {}
+    for row in rows:
+        out = Path(row.out)
+        if (out / "effects.parquet").exists() and like(_host_of(out), here):
+            _add(found, out, row.study_id, known)
+    return sorted(found.values(), key=lambda s: (-s.mattered, -s.share, s.factor))
+
+
+def like(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two hosts are alike: the same processor and series of kernels, memory within a quarter."""
+    if not one or one.get("cpu_model") != other.get("cpu_model"):
+        return False
+    if _series(one.get("kernel")) != _series(other.get("kernel")):
+        return False
+    sizes = [float(h.get("memory_bytes") or 0) for h in (one, other)]
+    return min(sizes) > 0 and max(sizes) / min(sizes) <= _WITHIN
+
+
+def suggest_text(found: list[Suggestion]) -> str:
+    """The suggestions for a terminal."""
+    if not found:
+        return (
+            "No archived study of a host like this one has effects (`penstock ls` has the archive)."
+        )
+    return "\n".join(_lines(found))
+
+
+def _lines(found: list[Suggestion]) -> Iterator[str]:
+    for one in found:
+        yield paragraph(
+            f"{one.factor}: {listed(one.levels)}. "
+            + (
+                f"It mattered in {one.mattered} of {counted(one.studies, 'study', 'studies')}, for at most "
+                f"{one.share:.0f} % of the variation."
+                if one.mattered
+                else f"No effect in {counted(one.studies, 'study', 'studies')}."
+            )
+        )
+        for row in one.evidence[:3]:
+            yield (
+                f"    {row['study_id']}: {term_text(row['term'])} on {row['response']}, effect "
+                + (
+                    f"{row['effect']:.4g}, {row['variation_share']:.1f} % ({row['out']})"
+                    if row["effect"] is not None
+                    else f"{row['variation_share']:.1f} % ({row['out']})"
+                )
+            )
+
+
+def _series(kernel: Any) -> str:
+    return ".".join(str(kernel or "").split(".")[:2])
+
+
+def _host_of(out: Path) -> dict[str, Any]:
+    """The facts of the host that made the first run."""
+    for manifest in sorted((out / "runs").glob("*/manifest.json"))[:1]:
+        try:
+            found = json.loads(manifest.read_text()).get("host")
+        except (OSError, ValueError, AttributeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _add(found: dict[str, Suggestion], out: Path, study_id: str, known: Sequence[str]) -> None:
+    from penstock.campaign.analysis import frozen_study
+
+    try:
+        plan = frozen_study(out)[1]
+        table = pd.read_parquet(out / "effects.parquet")
+    except (BadInput, OSError, ValueError):
+        return
+    for factor in plan.factors:
+        if factor.name in known:
+            continue
+        mine = found.setdefault(factor.name, Suggestion(factor.name, []))
+        mine.studies += 1
+        mine.levels += [v.name for v in factor.levels if v.name not in mine.levels]
+        of_it = table[[factor.name in str(t).split(":") for t in table["term"]]]
+        sure = of_it[pd.to_numeric(of_it["p_holm"], errors="coerce") < _SIGNIFICANT]
+        if sure.empty:
+            continue
+        mine.mattered += 1
+        rows = sure.sort_values("variation_share", ascending=False).head(3).to_dict("records")
+        for row in rows:
+            mine.evidence.append(
+                {
+                    "study_id": study_id,
+                    "out": str(out),
+                    **{
+                        name: None if pd.isna(row[name]) else row[name]
+                        for name in ("response", "term", "effect", "variation_share", "p_holm")
+                    },
+                }
+            )
+            mine.share = max(mine.share, float(row["variation_share"] or 0))
+    for one in found.values():
+        one.evidence.sort(key=lambda r: -(r["variation_share"] or 0))

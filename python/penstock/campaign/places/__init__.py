@@ -1,0 +1,1 @@
+"""Places of runs: the host, nodes, guests."""

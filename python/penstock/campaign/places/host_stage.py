@@ -1,0 +1,158 @@
+"""Runs on the host itself: a control group, and disks that the study's one disk server serves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.campaign.places.stage import CommandLine, Stage, Used, pages_and_devices
+from penstock.emulate.backends import Place
+from penstock.emulate.disks.live import LiveDisks
+from penstock.emulate.disks.recorded import Recorded
+from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.processes.launch import Finished, launch
+from penstock.observe.observer import Watched
+from penstock.spec.cluster import DiskSpec
+from penstock.study.resolve import ResolvedDisk, ResolvedRun
+
+
+class HostStage(Stage):
+    """One plain node is the host: what it runs is there as everybody's programs are."""
+
+    by_node = False
+
+    def __init__(self, journal: Journal, home: Path, mounts: Path) -> None:
+        super().__init__()
+        self._journal = journal
+        # a plain node's disks have a profile, which no other back end has: there is nothing to look for
+        self._live = LiveDisks(home, journal, lacking={})
+        self._points = MountPoints(journal, mounts)
+        self._cgroup: RunCgroup | None = None
+        self._resolved: ResolvedRun | None = None
+
+    def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
+        """Nothing: each run has a group and mounts of its own."""
+
+    def attach(
+        self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
+    ) -> None:
+        """The run's control group and its disks."""
+        self._resolved = resolved
+        memory = resolved.memory_bytes
+        self._cgroup = create_run_cgroup(run_id, memory, self._journal, run=run_id)
+        self.mounts = {d.disk_id: backing[d.disk_id] for d in resolved.disks if not d.emulated}
+        for disk in resolved.disks:
+            if not disk.emulated:
+                continue
+            mount = self._points.make(run_id, disk)
+            files = backing[disk.disk_id]
+            spec = DiskSpec(disk.name, disk.profile, disk.profile_name, disk.time_scale, seed=seed)
+            place = Place(disk.disk_id, mount, files, memory_bytes=memory, run=run_id)
+            self._live.up(disk.node, spec, place, str(mount))
+            self.mounts[disk.disk_id] = mount
+
+    def watched(self) -> Watched:
+        """The run's group and its emulated disks."""
+        return Watched(scope=self._cgroup, group=self._cgroup, **pages_and_devices(self._live))
+
+    def run(
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+    ) -> Finished:
+        """The command in the group."""
+        with phase("workload"):
+            return self._launch(words)
+
+    def after(self, words: CommandLine) -> Finished:
+        """The command that comes after, in the group."""
+        return self._launch(words)
+
+    def _launch(self, words: CommandLine) -> Finished:
+        assert self._resolved is not None
+        filling = self._resolved.filling(self.mounts, words.run_dir)
+        return launch(
+            filling.line(words.command),
+            self._cgroup,
+            words.stdout,
+            words.stderr,
+            extra_env=filling.texts(words.env),
+            cwd=filling.text(words.directory) if words.directory else str(words.run_dir),
+            timeout_s=words.timeout_s,
+            user=words.user,
+            stop=words.stop,
+        )
+
+    def used(self) -> Used:
+        """Counters of the group."""
+        found = Used()
+        if self._cgroup is not None:
+            with contextlib.suppress(OSError):
+                found.peak_memory_bytes = self._cgroup.peak_memory_bytes()
+                found.oom_kills = self._cgroup.oom_kills()
+                found.cpu_ns = self._cgroup.cpu_ns()
+                found.cpu_waited_ns = self._cgroup.cpu_waited_ns()
+        return found
+
+    def _disks(self) -> LiveDisks:
+        return self._live
+
+    def _recorded(
+        self, spool: Path, changes: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Recorded]:
+        return self._live.end(changes)
+
+    def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """All: the disks were put up for it; they are called by their whole names."""
+        return [{**c, "name": f"{c['node']}.{c['name']}"} for c in changes]
+
+    def detach(self) -> None:
+        """Disks and group go."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._points.remove)
+            stack.callback(self._live.down)
+            if self._cgroup is not None:
+                stack.callback(self._cgroup.remove)
+                self._cgroup = None
+
+    def stop(self) -> None:
+        """Ends the disk server."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._live.stop)
+            self.detach()
+
+
+class MountPoints:
+    """Where the disks of a run are mounted: where the study says, else in a directory of the run's own."""
+
+    def __init__(self, journal: Journal, root: Path) -> None:
+        self._journal = journal
+        self._root = root
+        #: of those that the study names
+        self._made: list[Entry] = []
+        self._own: list[Path] = []
+
+    def make(self, run_id: str, disk: ResolvedDisk) -> Path:
+        """The mount point of a disk, which is there now."""
+        if disk.mount is None:
+            mount = self._root / run_id / disk.disk_id
+            mount.mkdir(parents=True)
+            self._own.append(mount)
+            return mount
+        mount = Path(disk.mount)
+        if not mount.exists():
+            self._made.append(make_directory(mount, self._journal, run=run_id, mode=0o755))
+        return mount
+
+    def remove(self) -> None:
+        """Removes those that `make` made, where nothing is mounted any more."""
+        while self._own:
+            mount = self._own.pop()
+            for path in (mount, mount.parent):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+        with contextlib.ExitStack() as stack:
+            while self._made:
+                stack.callback(remove_directory, self._made.pop(), self._journal)

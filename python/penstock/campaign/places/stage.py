@@ -1,0 +1,174 @@
+"""Where a run takes place: what the host (`host_stage.py`) and nodes (`nodes_stage.py`) have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.campaign.evidence.disk_observation import DiskObservation, observation_of
+from penstock.campaign.preparation.device_state import State, of_devices
+from penstock.emulate.disks.recorded import Recorded
+from penstock.host.processes.launch import Finished, Stop
+from penstock.observe.observer import Watched
+from penstock.study.resolve import ResolvedRun
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command to be run: its text with disks and `{node}` filled in by the stage, and its surroundings."""
+
+    command: str
+    stdout: Path
+    stderr: Path
+    run_dir: Path
+    timeout_s: float
+    user: str | None
+    directory: str | None
+    env: Mapping[str, str]
+    #: what may end it before it ends
+    stop: Stop | None = None
+
+
+@dataclass
+class Used:
+    """What a run used: peak of memory (of the node that had most), processor time; and who was killed.
+
+    `cpu_waited_ns`: time in which some task of it waited for a processor, the nodes' added up.
+    """
+
+    peak_memory_bytes: int | None = None
+    cpu_ns: int | None = None
+    cpu_waited_ns: int | None = None
+    oom_kills: int = 0
+    faults: tuple[str, ...] = ()
+
+
+class UpDisk(Protocol):
+    """A disk that is up, in this process (`LiveDisk`) or in that of a cluster (`RunningDisk`)."""
+
+    @property
+    def disk_id(self) -> str: ...
+    @property
+    def at(self) -> Path: ...
+    @property
+    def device(self) -> tuple[int, int]: ...
+    @property
+    def page(self) -> Path | None: ...
+
+
+class Disks(Protocol):
+    """The disks of a place: those of a host (`LiveDisks`), or of a cluster (`Cluster`)."""
+
+    def begin(self, spool: Path) -> dict[str, dict[str, Any]]: ...
+    def events(self) -> list[dict[str, Any]]: ...
+
+
+class Stage(ABC):
+    """One stage serves all runs of a study that are made on its kind of place.
+
+    For each run: `change`, `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is
+    last.
+    """
+
+    #: whether what it records is told by node
+    by_node = True
+
+    def __init__(self) -> None:
+        #: on the host, where each disk's files can be read
+        self.mounts: dict[str, Path] = {}
+        #: what the choice of the place was, for the manifest
+        self.about: dict[str, Any] = {}
+        self._spool: Path | None = None
+        self._began_ns = 0
+
+    @abstractmethod
+    def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
+        """Takes down what is up and would be used again, where an action that a change of factors makes
+        necessary asks for it; `actions` has the strongest first."""
+
+    @abstractmethod
+    def attach(
+        self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
+    ) -> None:
+        """The place of a run with its disks over their backing directories; `shared` is seen there too."""
+
+    @abstractmethod
+    def watched(self) -> Watched:
+        """What observers look at."""
+
+    @abstractmethod
+    def run(
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+    ) -> Finished:
+        """Runs the command to its end or its time-out, timed by `phase('workload')`."""
+
+    @abstractmethod
+    def used(self) -> Used:
+        """What the run used so far."""
+
+    @abstractmethod
+    def after(self, words: CommandLine) -> Finished:
+        """Runs the command that comes after."""
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Takes back what `attach` made, unless the next run can use it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Takes back everything."""
+
+    @abstractmethod
+    def _disks(self) -> Disks | None:
+        """What has the disks up; None where nothing is up."""
+
+    @abstractmethod
+    def _recorded(
+        self, spool: Path, changes: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Recorded]:
+        """What the disks leave of the run; `changes`: what was changed since they were put up."""
+
+    def begin(self, spool: Path) -> dict[str, State]:
+        """Disks count from zero, and record in `spool`; the state of each device that the run finds."""
+        disks = self._disks()
+        assert disks is not None
+        self._spool, self._began_ns = spool, time.monotonic_ns()
+        known = disks.begin(spool)
+        others = of_devices({i: at for i, at in self.mounts.items() if i not in known})
+        return {i: known[i] if i in known else others[i] for i in self.mounts}
+
+    def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
+        """What the disks counted and logged, what was changed in the run, and how true the disks were."""
+        disks = self._disks()
+        if disks is None or self._spool is None:
+            return DiskObservation()
+        spool, self._spool = self._spool, None
+        changes = disks.events()
+        recorded = self._recorded(spool, changes)
+        return observation_of(
+            recorded.values(),
+            self._of_run(changes),
+            utilisation=utilisation,
+            run_cpu_ns=run_cpu_ns,
+            by_node=self.by_node,
+        )
+
+    def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Those of the changes that belong to the run."""
+        return [c for c in changes if c["planned_ns"] >= self._began_ns]
+
+
+def pages_and_devices(disks: Iterable[UpDisk]) -> dict[str, Any]:
+    """Of disks that are up, what `Watched` says of them."""
+    disks = list(disks)
+    return {
+        "pages": {d.disk_id: d.page for d in disks if d.page is not None},
+        "devices": {d.device: d.disk_id for d in disks},
+    }

@@ -1,0 +1,58 @@
+"""Where a campaign works: the place of prepared data, which a workload's other user must reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from penstock.archive.sharing.removal import WORK_MARK
+from penstock.host.journal.journal import new_token
+from penstock.state import passable_state_dir
+
+
+def work_directory(out: Path) -> Path:
+    """The campaign's work directory, made if absent: OUT/work, or beside the state directory.
+
+    The second where other users may not pass through to OUT: programs that drop to a user of their own
+    (databases) could not be prepared there.
+    """
+    if os.geteuid() != 0 or passable(out):
+        place = out / "work"
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+    above = passable_state_dir() / "work"
+    if (kept := _kept(out, above)) is not None:
+        return kept
+    # others may pass through to what they are told of: nobody else finds out what it is called
+    place = above / new_token()
+    for directory in (above, place):
+        directory.mkdir(mode=0o711, exist_ok=True)
+        directory.chmod(0o711)
+    (place / WORK_MARK).write_text(f"{out.resolve()}\n")
+    (out / ".work").write_text(f"{place}\n")
+    return place
+
+
+def _kept(out: Path, above: Path) -> Path | None:
+    """The work directory that OUT has there already."""
+    try:
+        place = Path((out / ".work").read_text().strip())
+        mark = (place / WORK_MARK).read_text().strip()
+    except OSError:
+        return None
+    return place if place.parent == above and mark == str(out.resolve()) else None
+
+
+def passable(path: Path) -> bool:
+    """Whether every user may pass through `path` and all directories above it."""
+    real = path.resolve()
+    wanted = stat.S_IXOTH
+    return all(p.stat().st_mode & wanted for p in (real, *real.parents))
+
+
+def clear(out: Path, place: Path) -> None:
+    """Removes the work directory of a campaign that needs it no more."""
+    shutil.rmtree(place, ignore_errors=True)
+    (out / ".work").unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""State that a run starts from: data, caches, devices, commands of the study."""

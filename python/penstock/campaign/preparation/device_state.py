@@ -1,0 +1,84 @@
+"""The state that the devices of a run start from: no requests in flight, credits as stated, space discarded.
+
+An emulated disk forgets what was served when a run begins: what is in flight then came from somewhere else.
+Of a device of the kernel only the requests in flight can be seen (/sys/block/*/inflight); what a drive does
+by itself (garbage collection, a cache that is written out) cannot.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.storage.blockdev import BlockDevice, device_of
+
+#: how long a run waits for the requests of others on a kernel device
+QUIET_WITHIN_S = 0.5
+_LOOK_EVERY_S = 0.01
+#: linux/fs.h: start, length and least length of a piece [bytes]; the length comes back as what was discarded
+_FITRIM = 0xC0185879
+_RANGE = struct.Struct("QQQ")
+
+State = dict[str, Any]
+
+
+def of_devices(places: Mapping[str, Path], within_s: float = QUIET_WITHIN_S) -> dict[str, State]:
+    """Of each disk's whole kernel device the requests in flight, once they are none or time is up.
+
+    A device is looked at once, however many of the disks lie on it.
+    """
+    seen: dict[BlockDevice, State] = {}
+    found: dict[str, State] = {}
+    for disk_id, path in places.items():
+        try:
+            device = device_of(path)
+        except BadInput as error:
+            found[disk_id] = {"in_flight": None, "unknown": str(error).partition(";")[0]}
+            continue
+        if device not in seen:
+            seen[device] = _at_rest(device, within_s)
+        found[disk_id] = dict(seen[device])  # each has its own: more is noted in it
+    return found
+
+
+def _at_rest(device: BlockDevice, within_s: float) -> State:
+    counts = device.queue.parent / "inflight"
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            left = sum(int(word) for word in counts.read_text().split())
+        except (OSError, ValueError):
+            return {"device": device.name, "in_flight": None, "unknown": f"no {counts}"}
+        if left == 0 or time.monotonic() >= until:
+            return {"device": device.name, "in_flight": left}
+        time.sleep(_LOOK_EVERY_S)
+
+
+def discard(places: Mapping[str, Path]) -> dict[str, int]:
+    """Tells the devices of these directories' file systems what is free (FITRIM, as fstrim(8)), each once;
+    bytes by disk. PenstockError where one cannot be told."""
+    done: dict[int, int] = {}
+    found = {}
+    for disk_id, path in places.items():
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            number = os.fstat(fd).st_dev
+            if number not in done:
+                asked = _RANGE.pack(0, 2**64 - 1, 0)
+                done[number] = _RANGE.unpack(fcntl.ioctl(fd, _FITRIM, asked))[1]
+            found[disk_id] = done[number]
+        except OSError as error:
+            why = error.strerror or str(error)
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
+                why = "its file system or device discards nothing"
+            raise PenstockError(f"settle.discard: {path}: {why}") from error
+        finally:
+            os.close(fd)
+    return found

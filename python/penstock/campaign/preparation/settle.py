@@ -1,0 +1,107 @@
+"""The state that a run starts from: written back, cold (or warm) as declared, and proven so."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.host.storage.residency import drop_file_cache, residency
+
+#: how long a run waits for write-back
+DRAINED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.02
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Share of each disk's pages in the page cache, and what is wrong with it ('' if nothing)."""
+
+    resident_share: dict[str, float]
+    fault: str
+
+
+def sync_file_systems(paths: Iterable[Path]) -> None:
+    """Writes back the file systems of these paths, and no others (syncfs(2))."""
+    done = set()
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            device = os.fstat(fd).st_dev
+            if device not in done and _libc.syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), str(path))
+            done.add(device)
+        finally:
+            os.close(fd)
+
+
+def undrained(
+    limit_bytes: int,
+    within_s: float = DRAINED_WITHIN_S,
+    dirty: Callable[[], int] | None = None,
+) -> str:
+    """Waits until no more than `limit_bytes` of this host are still to be written back; what is wrong if that
+    does not come to pass ('' if it does). `dirty` gives the bytes (default: the kernel's own count)."""
+    count = dirty or dirty_bytes
+    until = time.monotonic() + within_s
+    while (left := count()) > limit_bytes:
+        if time.monotonic() > until:
+            return (
+                f"{left / 2**20:.1f} MiB of this host still to be written back at the start, at most "
+                f"{limit_bytes / 2**20:g} MiB allowed"
+            )
+        time.sleep(_LOOK_EVERY_S)
+    return ""
+
+
+def dirty_bytes() -> int:
+    """What the page cache of the host has still to write, or is writing (proc_meminfo(5))."""
+    counts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(int(counts[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
+
+
+def warm(path: Path) -> None:
+    """Reads every file of a tree into the page cache."""
+    for top, _, names in os.walk(path):
+        for name in names:
+            with open(os.path.join(top, name), "rb", buffering=0) as file:
+                while file.read(1 << 20):
+                    pass
+
+
+def settle_caches(
+    mounts: dict[str, Path],
+    drop: bool,
+    at_most: float | None,
+    at_least: float | None,
+) -> Settled:
+    """Brings the page cache over each mount to the declared share, and measures what it came to.
+
+    A mount that was just made has an empty cache; files are dropped only where that is not so.
+    """
+    shares: dict[str, float] = {}
+    faults = []
+    for disk_id, mount in mounts.items():
+        share = residency(mount).fraction
+        if drop and at_least is None and share > 0:
+            share = drop_file_cache(mount).fraction
+        if at_least is not None and share < at_least:
+            warm(mount)
+            share = residency(mount).fraction
+        shares[disk_id] = share
+        if at_most is not None and share > at_most:
+            faults.append(
+                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start, "
+                f"at most {100 * at_most:g} % allowed"
+            )
+        if at_least is not None and share < at_least:
+            faults.append(
+                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start, "
+                f"at least {100 * at_least:g} % asked"
+            )
+    return Settled(shares, "; ".join(faults))

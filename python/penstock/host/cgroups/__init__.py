@@ -1,0 +1,1 @@
+"""Control groups of runs, and the use of processors."""

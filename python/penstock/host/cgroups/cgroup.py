@@ -1,0 +1,524 @@
+"""Control groups of ours: one per run, in every hierarchy that counts or limits what a run uses.
+
+Groups are made only directly under a hierarchy's mount point, as `penstock-<name>-<token>`; root groups
+and foreign groups are never written, save `cgroup.subtree_control` of a v2 root when a controller is not
+yet on for its children, which is journalled and taken back. On a hybrid host the controllers are v1 and
+the group has a twin in the unified hierarchy, by whose inode number BPF knows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.journal.journal import Entry, Journal, Values, new_token
+from penstock.host.journal.settings import restore_own, text_of
+from penstock.host.processes import processes
+from penstock.host.storage.mounts import Mount, mounts
+
+#: controllers a run's group wants: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
+#: processors with the weight of one process; v2 counts CPU time without the controller
+_WANTED = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
+#: a node is a machine of its own, so its group does compete as one
+_WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"), ("devices", ""))
+_V2_NAME = dict(_WANTED_BY_NODES)
+_EMPTY_WITHIN_S = 3.0
+
+#: a file of a group, and what is to be written into it
+Write = tuple[Path, str]
+
+
+@dataclass(frozen=True)
+class Hierarchies:
+    """Where the control-group hierarchies of this host are mounted.
+
+    `v1` maps a controller to its mount point, `unified` is the v2 mount point (or None), `v2` the
+    controllers available there.
+    """
+
+    v1: dict[str, Path] = field(default_factory=dict)
+    unified: Path | None = None
+    v2: frozenset[str] = frozenset()
+
+    @property
+    def layout(self) -> str:
+        """'v2', 'hybrid' (v1 controllers beside a unified mount), 'v1' or 'none'."""
+        if self.unified is not None:
+            return "hybrid" if self.v1 else "v2"
+        return "v1" if self.v1 else "none"
+
+
+_V1_CONTROLLERS = frozenset(
+    {
+        *("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"),
+        *("net_cls", "net_prio", "perf_event", "hugetlb", "rdma"),
+    }
+)
+
+
+def hierarchies(table: Iterable[Mount] | None = None) -> Hierarchies:
+    """The hierarchies in a mount table (default: this process's)."""
+    v1: dict[str, Path] = {}
+    unified: Path | None = None
+    for mount in mounts() if table is None else table:
+        if mount.fstype == "cgroup":
+            for option in mount.super_options:
+                if option in _V1_CONTROLLERS:
+                    v1.setdefault(option, Path(mount.point))
+        elif mount.fstype == "cgroup2" and unified is None:
+            unified = Path(mount.point)
+    available: frozenset[str] = frozenset()
+    if unified is not None:
+        with contextlib.suppress(OSError):
+            available = frozenset((unified / "cgroup.controllers").read_text().split())
+    return Hierarchies(v1, unified, available)
+
+
+@dataclass
+class RunCgroup:
+    """The control group of one run.
+
+    `paths` maps a controller ('memory', 'cpuacct', 'pids', 'blkio' on v1; 'memory', 'pids', 'blkio' also
+    where v2 has them, all one directory; 'unified' for the v2 directory) to the group's directory.
+    `cgroup_id` is the inode number of the unified directory, 0 where there is none. `missing` says in words
+    what this host did not give.
+    """
+
+    name: str
+    paths: dict[str, Path]
+    memory_bytes: int | None
+    missing: list[str]
+    token: str = ""
+    _entry: Entry | None = None
+    _journal: Journal | None = None
+    _settings: list[Entry] = field(default_factory=list)
+
+    @property
+    def cgroup_id(self) -> int:
+        """What bpf_get_current_cgroup_id() gives for the members; 0 without a unified hierarchy."""
+        unified = self.paths.get("unified")
+        return unified.stat().st_ino if unified is not None else 0
+
+    @property
+    def directories(self) -> list[Path]:
+        """The distinct directories of the group, the unified one last."""
+        return list(dict.fromkeys(self.paths.values()))
+
+    def enter_args(self) -> list[str]:
+        """The `cgroup.procs` files that a process writes its pid into to enter the group."""
+        return [str(d / "cgroup.procs") for d in self.directories]
+
+    def enter(self, pid: int) -> None:
+        """Moves a process into the group. Raises PenstockError if the kernel refuses."""
+        for path in self.enter_args():
+            try:
+                Path(path).write_text(str(pid))
+            except OSError as error:
+                raise PenstockError(
+                    f"process {pid} cannot enter {path}: {error.strerror}"
+                ) from error
+
+    def altering(self, writes: Iterable[Write]) -> list[tuple[Entry, Values]]:
+        """What writing these files changes, for `Journal.alter`."""
+        return [] if self._entry is None else [(self._entry, altering(writes))]
+
+    def made_of(self, files: Iterable[Path]) -> list[tuple[Entry, dict[str, list[str]]]]:
+        """What the kernel has made of files that were written, for `Journal.found`."""
+        if self._entry is None:
+            return []
+        return [(self._entry, {str(path): self._accepted(path) for path in files})]
+
+    def set_files(self, writes: Sequence[Write]) -> None:
+        """Writes files of the group: into the journal first. Raises PenstockError where either refuses."""
+        if self._journal is not None:
+            self._journal.alter(self.altering(writes))
+        write_files(writes)
+        if self._journal is not None:
+            self._journal.found(self.made_of(path for path, _ in writes))
+
+    def _accepted(self, path: Path) -> list[str]:
+        """What a file of the group may hold by our own doing."""
+        return [text_of(path)]
+
+    def memory_stat(self) -> dict[str, int]:
+        """Memory of the group [bytes]: usage, limit, page cache, anonymous, dirty, write-back; oom_kills.
+
+        Empty without a memory controller.
+        """
+        group = self.paths.get("memory")
+        if group is None:
+            return {}
+        raw = _pairs(group / "memory.stat")
+        if (group / "memory.usage_in_bytes").exists():
+            limit = _number(group / "memory.limit_in_bytes")
+            return {
+                "usage_bytes": _number(group / "memory.usage_in_bytes"),
+                "limit_bytes": limit,
+                "peak_bytes": _number(group / "memory.max_usage_in_bytes"),
+                "page_cache_bytes": raw.get("total_cache", 0),
+                "anonymous_bytes": raw.get("total_rss", 0),
+                "dirty_bytes": raw.get("total_dirty", 0),
+                "writeback_bytes": raw.get("total_writeback", 0),
+                "oom_kills": _pairs(group / "memory.oom_control").get("oom_kill", 0),
+            }
+        return {
+            "usage_bytes": _number(group / "memory.current"),
+            "limit_bytes": _number(group / "memory.max"),
+            "peak_bytes": _number(group / "memory.peak"),
+            "page_cache_bytes": raw.get("file", 0),
+            "anonymous_bytes": raw.get("anon", 0),
+            "dirty_bytes": raw.get("file_dirty", 0),
+            "writeback_bytes": raw.get("file_writeback", 0),
+            "oom_kills": _pairs(group / "memory.events").get("oom_kill", 0),
+        }
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory the group held at once, page cache included; None if not known."""
+        peak = self.memory_stat().get("peak_bytes", -1)
+        return peak if peak >= 0 else None
+
+    def oom_kills(self) -> int:
+        """How many processes of the group the kernel killed for want of memory."""
+        return self.memory_stat().get("oom_kills", 0)
+
+    def cpu_ns(self) -> int | None:
+        """CPU time of the group since it was made; None if not counted."""
+        if "cpuacct" in self.paths:
+            return _number(self.paths["cpuacct"] / "cpuacct.usage")
+        group = self.paths.get("unified")
+        usage = _pairs(group / "cpu.stat").get("usage_usec") if group is not None else None
+        return usage * 1000 if usage is not None else None
+
+    def cpu_waited_ns(self) -> int | None:
+        """Time in which some task of the group waited for a processor (PSI); None where it is not counted."""
+        group = self.paths.get("unified")
+        try:
+            lines = (group / "cpu.pressure").read_text().splitlines() if group is not None else []
+        except OSError:  # a kernel without PSI, or psi=0
+            return None
+        totals = [line.rpartition("total=")[2] for line in lines if line.startswith("some ")]
+        return int(totals[0]) * 1000 if totals else None
+
+    def environment(self) -> dict[str, str]:
+        """What a command gets so that it is recognised where there is no group: a variable with our token."""
+        return {} if self.paths else {processes.TOKEN_VARIABLE: self.token}
+
+    def pids(self) -> list[int]:
+        """The members, those of groups inside it included; without a group those that carry the token."""
+        return sorted(members(self.directories) if self.paths else processes.with_token(self.token))
+
+    def kill(self) -> None:
+        """Kills every member and waits until the group is empty. Raises PenstockError if it stays."""
+        if self.paths:
+            left = kill_members([str(d) for d in self.directories])
+        else:
+            found = [i for pid in self.pids() if (i := processes.Identity.of(pid))]
+            left = [i.pid for i in processes.end(found, grace_s=0.0)]
+        if left:
+            raise PenstockError(f"control group {self.name} still holds {left}")
+
+    def remove(self) -> None:
+        """Kills what is left in it, removes the group and closes its journal entry."""
+        self.kill()
+        remove_groups([str(d) for d in self.directories])
+        if self._journal is not None and self._entry is not None:
+            self._journal.undone(self._entry)
+            self._entry = None
+        self._put_back_settings()
+
+    def _put_back_settings(self) -> None:
+        if self._journal is None:
+            return
+        settings, self._settings = self._settings, []
+        if self.paths and self.paths.get("memory") == self.paths.get("unified"):
+            # switches that could not be put back while there were other groups, of this process
+            control = str(self.paths["unified"].parent / "cgroup.subtree_control")
+            own = processes.Identity.own()
+            known = {entry.id for entry in settings}
+            settings += [
+                entry
+                for entry in self._journal.open_entries()
+                if entry.target == control and entry.owner == own and entry.id not in known
+            ]
+        for entry in settings:
+            restore_own(entry, self._journal)
+
+    def __enter__(self) -> RunCgroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def create_run_cgroup(
+    name_token: str | None,
+    memory_bytes: int | None,
+    journal: Journal,
+    *,
+    run: str | None = None,
+    pids_max: int | None = None,
+    memory_soft_bytes: int | None = None,
+) -> RunCgroup:
+    """Makes a run's control group, its memory (page cache included) limited to `memory_bytes` if given.
+
+    What exceeds `memory_bytes` is killed; above `memory_soft_bytes` the group is only pressed to give back.
+
+    What the host does not offer is left out and named in `.missing`; without any hierarchy that may be
+    written, the group is empty of directories and limits nothing.
+    Raises PenstockError if a memory limit is asked for and the memory controller refuses it.
+    """
+    token = new_token()
+    label = re.sub(r"[^A-Za-z0-9_.-]", "-", name_token or "")[:64]
+    name = "-".join(part for part in ("penstock", label, token) if part)
+    found = hierarchies()
+    parents, switched, missing = _parents(found)
+    settings: list[Entry] = []
+    if switched and found.unified is not None:
+        settings, refused = _switch_on(found.unified, switched, journal, run)
+        for controller in refused:
+            parents = {c: p for c, p in parents.items() if _V2_NAME.get(c) != controller}
+            missing.append(
+                f"{controller}: the kernel does not let it be switched on for {found.unified}"
+            )
+    if not parents:
+        missing.append(
+            "no control-group hierarchy that may be written: nothing is limited or counted"
+        )
+        entry = journal.plan("process", name, run=run, token=token)
+        return RunCgroup(name, {}, memory_bytes, missing, token, entry, journal)
+    paths = {controller: parent / name for controller, parent in parents.items()}
+    directories = list(dict.fromkeys(paths.values()))
+    entry = journal.plan("cgroup", name, run=run, token=token, new=[str(d) for d in directories])
+    group = RunCgroup(name, paths, memory_bytes, missing, token, entry, journal, settings)
+    try:
+        for directory in directories:
+            directory.mkdir()
+        wanted = _memory_writes(group, memory_bytes) if memory_bytes is not None else []
+        if memory_soft_bytes is not None:
+            wanted += _soft_memory_writes(group, memory_soft_bytes)
+        if pids_max is not None and "pids" in paths:
+            wanted.append((paths["pids"] / "pids.max", str(pids_max)))
+        if wanted:
+            group.set_files(wanted)
+        journal.done(entry)
+    except (OSError, PenstockError) as error:
+        group.remove()
+        raise PenstockError(f"control group {name}: {error}") from error
+    return group
+
+
+def _parents(
+    found: Hierarchies, wanted: tuple[tuple[str, str], ...] = _WANTED
+) -> tuple[dict[str, Path], list[str], list[str]]:
+    """Where each wanted controller's group goes; v2 controllers to switch on; what is missing."""
+    parents: dict[str, Path] = {}
+    switched: list[str] = []
+    missing: list[str] = []
+    on: set[str] = set()
+    if found.unified is not None:
+        with contextlib.suppress(OSError):
+            on = set((found.unified / "cgroup.subtree_control").read_text().split())
+    for old_name, new_name in wanted:
+        if old_name in found.v1:
+            if os.access(found.v1[old_name], os.W_OK):
+                parents[old_name] = found.v1[old_name]
+            else:
+                missing.append(f"{old_name}: {found.v1[old_name]} may not be written")
+        elif found.unified is not None and new_name and new_name in found.v2:
+            if not os.access(found.unified, os.W_OK):
+                missing.append(f"{new_name}: {found.unified} may not be written")
+                continue
+            parents[old_name] = found.unified
+            if new_name not in on and new_name not in switched:
+                switched.append(new_name)
+        elif new_name or found.unified is None:
+            missing.append(f"{old_name}: this kernel offers no such controller")
+    if found.unified is not None and os.access(found.unified, os.W_OK):
+        parents["unified"] = found.unified
+    return parents, switched, missing
+
+
+def _switch_on(
+    root: Path, controllers: list[str], journal: Journal, run: str | None
+) -> tuple[list[Entry], list[str]]:
+    """Switches v2 controllers on for the children of `root`, journalled; gives entries and refusals."""
+    control = root / "cgroup.subtree_control"
+    entry = journal.plan(
+        "setting", control, run=run, old=control.read_text().split(), new=controllers
+    )
+    refused = []
+    for controller in controllers:
+        try:
+            control.write_text(f"+{controller}")
+        except OSError:
+            refused.append(controller)
+    journal.done(entry)
+    return [entry], refused
+
+
+def altering(writes: Iterable[Write]) -> Values:
+    """By file what it holds, and what is to be written into it."""
+    return {str(path): (text_of(path), value) for path, value in writes}
+
+
+def write_files(writes: Iterable[Write]) -> None:
+    """Writes files, in this order. Raises PenstockError where the kernel refuses."""
+    for path, value in writes:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(fd, value.encode())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise PenstockError(
+                f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}"
+            ) from error
+
+
+def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
+    """What sets the hard limit of a group's memory [bytes]; what exceeds it is killed.
+
+    The kernel refuses it (v1) when the group holds more and cannot give it back.
+    """
+    directory = group.paths.get("memory")
+    if directory is None:
+        group.missing.append("memory: the limit cannot be set")
+        return []
+    return hard_limit(directory, memory_bytes)
+
+
+def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
+    """What sets the hard limit of a memory group [bytes], None for none, swap included."""
+    files = [directory / "memory.limit_in_bytes", directory / "memory.memsw.limit_in_bytes"]
+    if not files[0].exists():
+        swap = directory / "memory.swap.max"
+        return [
+            (directory / "memory.max", "max" if memory_bytes is None else str(memory_bytes)),
+            *([(swap, "max" if memory_bytes is None else "0")] if swap.exists() else []),
+        ]
+    files = [path for path in files if path.exists()]
+    now = _number(files[0])
+    if memory_bytes is None or (now >= 0 and memory_bytes > now):
+        files.reverse()  # the limit with swap may never be the lower one
+    return [(path, "-1" if memory_bytes is None else str(memory_bytes)) for path in files]
+
+
+def _soft_memory_writes(group: RunCgroup, soft_bytes: int) -> list[Write]:
+    """What sets the soft limit of a group's memory [bytes]: above it the kernel takes pages back.
+
+    v1 does so only when the host itself is short of memory, which `missing` then says.
+    """
+    directory = group.paths.get("memory")
+    if directory is None:
+        group.missing.append("memory: the soft limit cannot be set")
+        return []
+    if not (directory / "memory.high").exists():
+        words = "memory: a soft limit presses only when the host itself is short of memory (v1)"
+        if words not in group.missing:
+            group.missing.append(words)
+    return soft_limit(directory, soft_bytes)
+
+
+def soft_limit(directory: Path, soft_bytes: int | None) -> list[Write]:
+    """What sets the soft limit of a memory group [bytes], None for none."""
+    high = directory / "memory.high"
+    if high.exists():
+        return [(high, "max" if soft_bytes is None else str(soft_bytes))]
+    value = "-1" if soft_bytes is None else str(soft_bytes)
+    return [(directory / "memory.soft_limit_in_bytes", value)]
+
+
+def _tree(directory: Path) -> list[Path]:
+    """The groups under a group, itself included, parents first."""
+    if not directory.is_dir():
+        return []
+    return [Path(top) for top, _, _ in os.walk(directory)]
+
+
+def members(directories: Iterable[Path]) -> set[int]:
+    """Pids in any of these groups or the groups inside them."""
+    pids: set[int] = set()
+    for directory in directories:
+        for group in _tree(directory):
+            with contextlib.suppress(OSError):
+                pids.update(int(p) for p in (group / "cgroup.procs").read_text().split())
+    pids.discard(0)
+    return pids
+
+
+def kill_members(directories: list[str]) -> list[int]:
+    """Kills all members of groups of ours (SIGKILL) and waits; gives the pids that stay."""
+    groups = [Path(d) for d in directories if os.path.basename(d).startswith("penstock-")]
+    until = time.monotonic() + _EMPTY_WITHIN_S
+    for group in groups:
+        with contextlib.suppress(OSError):  # all at once where the kernel can (v2, from 5.14 on)
+            (group / "cgroup.kill").write_text("1")
+    pause_s = 0.0005
+    while left := members(groups):
+        if time.monotonic() > until:
+            return sorted(left)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.05)
+    return []
+
+
+def remove_groups(directories: list[str]) -> bool:
+    """Removes empty groups of ours, inner groups first; False if there was none.
+
+    Raises PenstockError if one stays busy.
+    """
+    groups = [Path(d) for d in directories if os.path.basename(d).startswith("penstock-")]
+    found = False
+    for group in groups:
+        for directory in reversed(_tree(group)):
+            found = True
+            _rmdir(directory)
+    return found
+
+
+def _rmdir(directory: Path) -> None:
+    until = time.monotonic() + _EMPTY_WITHIN_S
+    pause_s = 0.0005
+    while True:
+        try:
+            directory.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:  # busy for a moment after the last member has gone
+            if time.monotonic() > until:
+                raise PenstockError(f"{directory} cannot be removed: {error.strerror}") from error
+            for pid in members([directory]):  # a process that was on its way in
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.05)
+
+
+def _pairs(path: Path) -> dict[str, int]:
+    """A flat keyed file as a dict; empty if unreadable."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    return {k: int(v) for k, _, v in (line.partition(" ") for line in lines) if v.strip().isdigit()}
+
+
+def _number(path: Path) -> int:
+    """A single number; -1 if unreadable or 'max'."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return -1
+    return int(text) if text.isdigit() else -1

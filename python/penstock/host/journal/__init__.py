@@ -1,0 +1,1 @@
+"""The undo journal: changes of the host and how they are reversed."""

@@ -1,0 +1,306 @@
+"""Putting the host back: what the journal of a dead owner still holds is reversed, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroups.cgroup import kill_members, remove_groups
+from penstock.host.journal.announce import forget_dead
+from penstock.host.journal.directories import take_directory
+from penstock.host.journal.journal import KINDS, Entry, Journal
+from penstock.host.journal.settings import changed_since, restore, text_of
+from penstock.host.network.neighbour_table import release
+from penstock.host.network.pinned_netns import take_namespace
+from penstock.host.processes import processes
+from penstock.host.processes.command import run_planned
+from penstock.host.processes.daemon import connect
+from penstock.host.processes.processes import Identity, boot_id
+from penstock.host.storage import loop
+from penstock.host.storage.mounts import mounts_at, unmount
+from penstock.state import runtime_dir
+
+#: what ends with a boot; directories and files stay
+_OF_THE_BOOT = set(KINDS) - {"directory", "file", "command"}
+
+#: clusters whose command died first, by their living supervisors; then processes, then a study's own command,
+#: while what it was made on is still there, then what they hold; directories only when nothing is mounted in
+#: them any more
+_ORDER = (
+    "cluster",
+    "process",
+    "cgroup",
+    "recording",
+    "command",
+    "setting",
+    "netns",
+    "neighbours",
+    "mount",
+    "loop",
+    "tracefs",
+    "file",
+    "directory",
+)
+
+#: longest that a supervisor may take to take a cluster down [s]
+_CLUSTER_DOWN_S = 300.0
+#: and to end after its last one
+_SUPERVISOR_ENDS_S = 10.0
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What became of one journal entry: 'undone', 'gone', 'left' (with why) or 'failed'."""
+
+    id: str
+    kind: str
+    target: str
+    run: str | None
+    outcome: str
+    note: str = ""
+
+
+def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> list[Undone]:
+    """Reverses the open changes of dead owners, and gives what became of each.
+
+    `own` adds those of this process; `everything` adds what daemons keep up on purpose (such as disks put
+    up without a study). Living owners are never touched otherwise; what somebody else has changed of
+    theirs is said and left. Doing it twice does nothing more.
+    """
+    with journal.undoing():
+        opened = journal.open_entries()
+        taken = [e for e in opened if _may_take(e, own, everything)]
+        result = [row for entry in opened if _of_this_boot(entry) for row in _foreign(entry)]
+        known = {entry.id for entry in taken}
+        result += [row for e in opened if e.id not in known for row in _foreign_setting(e)]
+        members = [e for e in taken if e.kind == "cgroup" and _of_this_boot(e)]
+        for entry in members:
+            kill_members(entry.new or [])
+        for kind in _ORDER:
+            for entry in reversed([e for e in taken if e.kind == kind]):
+                result.append(_reverse(entry, journal))
+        journal.prune()
+        forget_dead()
+        return result
+
+
+def put_back(entry: Entry, journal: Journal) -> Undone:
+    """Reverses one change of this process now (the ordinary end of what it made)."""
+    return _reverse(entry, journal)
+
+
+def forget(journal: Journal, which: str) -> Undone:
+    """Closes the entry `which` of a dead owner and takes nothing back; BadInput where there is none."""
+    with journal.undoing():
+        for entry in journal.open_entries():
+            if entry.id == which and not entry.owner.alive:
+                journal.undone(entry)
+                note = "forgotten: it stays as it is"
+                return Undone(entry.id, entry.kind, entry.target, entry.run, "left", note)
+    raise BadInput(
+        f"found no change '{which}' of a dead command in {journal.path}; expected an `id` that "
+        "`penstock undo` gave"
+    )
+
+
+def _may_take(entry: Entry, own: bool, everything: bool) -> bool:
+    if not entry.owner.alive:
+        return True
+    if entry.owner == Identity.own():
+        return own
+    return everything and processes_name(entry.owner.pid).startswith("penstock-")
+
+
+def processes_name(pid: int) -> str:
+    """The command name of a process (proc_pid_comm(5)), empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _of_this_boot(entry: Entry) -> bool:
+    return entry.owner.boot_id == boot_id()
+
+
+def _reverse(entry: Entry, journal: Journal) -> Undone:
+    if entry.kind in _OF_THE_BOOT and not _of_this_boot(entry):
+        outcome, note = "gone", "an earlier boot"
+    else:
+        try:
+            if entry.kind in _BY_JOURNAL:
+                outcome, note = _BY_JOURNAL[entry.kind](entry, journal)
+            else:
+                outcome, note = _REVERSALS[entry.kind](entry)
+        except (OSError, PenstockError) as error:
+            outcome, note = "failed", str(error)
+    if outcome != "failed":
+        journal.undone(entry)
+    return Undone(entry.id, entry.kind, entry.target, entry.run, outcome, note)
+
+
+def _foreign(entry: Entry) -> list[Undone]:
+    """What somebody else has set on an object of ours since we did."""
+    rows = []
+    for name, ours in entry.found.items():
+        now = text_of(Path(name))
+        if now not in ours and os.path.exists(name):
+            before, asked = entry.values[name]
+            note = changed_since(now, ours[0] if ours else asked, before)
+            rows.append(Undone(entry.id, "setting", name, entry.run, "left", note))
+    return rows
+
+
+def _foreign_setting(entry: Entry) -> list[Undone]:
+    """The same of a setting of the host whose owner lives."""
+    if entry.kind != "setting" or not entry.made or isinstance(entry.new, list):
+        return []
+    now = text_of(Path(entry.target))
+    if not _of_this_boot(entry) or now in (str(entry.new).strip(), str(entry.old).strip()):
+        return []
+    note = changed_since(now, entry.new, entry.old)
+    return [Undone(entry.id, "setting", entry.target, entry.run, "left", note)]
+
+
+def _process(entry: Entry) -> tuple[str, str]:
+    found = {i for pid in processes.with_token(entry.token) if (i := Identity.of(pid))}
+    if entry.facts.get("pid"):
+        known = Identity(entry.owner.boot_id, int(entry.facts["pid"]), int(entry.facts["start"]))
+        # a foreign owner's boot is this one here; the daemon's own identity is what was recorded
+        if known.alive:
+            found.add(known)
+    staying = processes.end(sorted(found, key=lambda i: i.pid))
+    if staying:
+        raise PenstockError(f"process {staying[0].pid} does not end")
+    for path in runtime_dir().glob(f"*{entry.token}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return ("undone", f"{len(found)} ended") if found else ("gone", "")
+
+
+def _cgroup(entry: Entry) -> tuple[str, str]:
+    ours = [p for p in entry.new or [] if entry.token in os.path.basename(p)]
+    return ("undone", "") if remove_groups(ours) else ("gone", "")
+
+
+def _mount(entry: Entry) -> tuple[str, str]:
+    mark = f"penstock:{entry.token}"
+    notes = []
+    while stack := mounts_at(entry.target):
+        if not any(mark in m.source or mark in m.fstype for m in stack):
+            break
+        top = stack[-1]
+        if mark not in top.source and mark not in top.fstype:
+            raise PenstockError(f"{top.source} was mounted over it")
+        notes.append(unmount(entry.target))
+    if notes:
+        return "undone", "detached while busy" if "detached" in notes else ""
+    return ("left", "another's mount is there") if mounts_at(entry.target) else ("gone", "")
+
+
+def _loop(entry: Entry) -> tuple[str, str]:
+    return ("undone", "") if loop.take(entry) else ("gone", "")
+
+
+def _tracefs(entry: Entry) -> tuple[str, str]:
+    if entry.token in os.path.basename(entry.target):
+        if not os.path.isdir(entry.target):
+            return "gone", ""
+        os.rmdir(entry.target)
+        return "undone", ""
+    return _mount(entry)
+
+
+def _netns(entry: Entry) -> tuple[str, str]:
+    return ("undone", "") if take_namespace(entry) else ("gone", "")
+
+
+def _recording(entry: Entry) -> tuple[str, str]:
+    """The log of an emulated disk, and its way past the page cache."""
+    about = entry.new
+    server = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
+    if not server.alive:
+        return "gone", ""
+    daemon = connect("disk", server.pid, about["socket"])
+    try:
+        if about["disk_id"] not in {disk["disk_id"] for disk in daemon.call("list")["disks"]}:
+            return "gone", ""
+        daemon.call("exact", disk_id=about["disk_id"], on=False)
+        daemon.call("log", disk_id=about["disk_id"], path=None)
+    finally:
+        daemon.hang_up()
+    return "undone", ""
+
+
+def _cluster(entry: Entry) -> tuple[str, str]:
+    """Nodes, with the store on them, that were to outlive a command which died before they were complete."""
+    about = entry.new
+    supervisor = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
+    if not supervisor.alive:
+        return "gone", ""  # what it made is in entries of its own
+    daemon = connect("nodes", supervisor.pid, about["socket"])
+    try:
+        try:
+            known = entry.target in daemon.call("ping")["clusters"]
+        except PenstockError:
+            if not daemon.gone(_SUPERVISOR_ENDS_S):
+                raise
+            return "gone", ""  # it was just ending, as it does once it has nothing to hold
+        if known:
+            with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
+                daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
+        left = daemon.call("ping")["clusters"]
+        if entry.target in left:
+            raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
+        if not left:
+            with contextlib.suppress(PenstockError):  # it may end before its answer is out
+                daemon.call("shutdown")
+            daemon.gone(_SUPERVISOR_ENDS_S)
+        return ("undone", "") if known else ("gone", "")
+    finally:
+        daemon.hang_up()
+
+
+def _file(entry: Entry) -> tuple[str, str]:
+    path = Path(entry.target)
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return "gone", ""
+    named = entry.token in path.name
+    same = [status.st_dev, status.st_ino] == [entry.facts.get("dev"), entry.facts.get("ino")]
+    if not (named or same):
+        return "left", "another file is there"
+    path.unlink()
+    return "undone", ""
+
+
+def _directory(entry: Entry) -> tuple[str, str]:
+    if take_directory(entry):
+        return "undone", ""
+    there = os.path.lexists(entry.target)
+    return ("left", "it does not bear our mark") if there else ("gone", "")
+
+
+_REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
+    "process": _process,
+    "cgroup": _cgroup,
+    "mount": _mount,
+    "tracefs": _tracefs,
+    "loop": _loop,
+    "netns": _netns,
+    "recording": _recording,
+    "cluster": _cluster,
+    "setting": restore,
+    "file": _file,
+    "directory": _directory,
+}
+#: those that need to know what else is open
+_BY_JOURNAL: dict[str, Callable[[Entry, Journal], tuple[str, str]]] = {
+    "command": run_planned,
+    "neighbours": release,
+}

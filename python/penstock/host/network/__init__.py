@@ -1,0 +1,1 @@
+"""Network namespaces, links and sockets of the host."""

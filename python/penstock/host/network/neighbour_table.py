@@ -1,0 +1,109 @@
+"""The kernel's table of neighbours (arp(7)): one for all network namespaces of a host, 1,024 entries large.
+
+A hundred nodes that all talk to each other need ten thousand. Without room for a neighbour no packet leaves
+for it, and the kernel's log alone says so. The two limits, above which the kernel drops entries and above
+which it makes none, are raised by what a cluster needs, and lowered by as much when it goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.journal.journal import Entry, Journal
+from penstock.host.processes.processes import boot_id
+
+_LIMITS = Path("/proc/sys/net/ipv4/neigh/default")
+_NAMES = ("gc_thresh3", "gc_thresh2")
+#: what the table has room for as it is, beside what the host itself needs
+ENOUGH = 256
+
+
+def needed(nodes: Iterable[int]) -> int:
+    """Entries if all talk to all; `nodes`: how many are on each network. Each knows the others and the host,
+    which knows each."""
+    return sum(count * (count + 1) for count in nodes)
+
+
+def lacks_room(entries: int) -> bool:
+    """Whether so many entries are too many, and the limits are not ours to raise (a container's are not)."""
+    return entries > ENOUGH and not all(os.access(_LIMITS / name, os.W_OK) for name in _NAMES)
+
+
+def reserve(entries: int, journal: Journal, run: str | None = None) -> list[Entry]:
+    """Makes room for so many entries more, where that is ours to do; gives what is to be released."""
+    if entries <= ENOUGH or lacks_room(entries):
+        return []
+    reserved: list[Entry] = []
+    try:
+        for name in _NAMES:
+            path = _LIMITS / name
+            with _locked(path):
+                others = _reserved(path, journal)
+                before = int(others[0].old) if others else _read(path)
+                entry = journal.plan("neighbours", path, run=run, old=before, new=entries)
+                reserved.append(entry)
+                _write(path, before + sum(int(e.new) for e in [*others, entry]))
+                journal.done(entry)
+    except BaseException as error:
+        for entry in reserved:
+            release(entry, journal)
+            journal.undone(entry)
+        if isinstance(error, OSError):
+            raise PenstockError(f"{_LIMITS}: raised by {entries}: {error.strerror}") from error
+        raise
+    return reserved
+
+
+def release(entry: Entry, journal: Journal) -> tuple[str, str]:
+    """Takes back what one reserved, and says what became of it; what others reserved stays.
+
+    It counts for nobody from then on, though its entry is closed only later.
+    """
+    path = Path(entry.target)
+    if not path.exists():
+        return "gone", ""
+    with _locked(path):
+        journal.done(entry, released=True)
+        others = _reserved(path, journal)
+        rest = int(entry.old) + sum(int(e.new) for e in others)
+        now = _read(path)
+        if now == rest:
+            return "gone", ""
+        if now != rest + int(entry.new):
+            return "left", f"somebody set it to {now} since; penstock had set {rest + entry.new}"
+        _write(path, rest)
+    return "undone", ""
+
+
+def _reserved(path: Path, journal: Journal) -> list[Entry]:
+    here = boot_id()
+    return [
+        entry
+        for entry in journal.open_entries()
+        if (entry.kind, entry.target, entry.owner.boot_id) == ("neighbours", str(path), here)
+        and not entry.facts.get("released")
+    ]
+
+
+def _read(path: Path) -> int:
+    return int(path.read_text())
+
+
+def _write(path: Path, value: int) -> None:
+    path.write_text(f"{min(value, 2**31 - 1)}\n")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One at a time reads a limit and sets it."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Machines that penstock makes: virtual nodes and guests."""

@@ -1,0 +1,361 @@
+"""Control groups of virtual nodes: processor time, processors, memory, frozen or not; v1, v2 and hybrid.
+
+As a run's groups they lie directly under each hierarchy, named `penstock-<cluster>-<node>-<token>`; those of
+many nodes are one entry of the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.cgroups.cgroup import (
+    _WANTED_BY_NODES,
+    Hierarchies,
+    RunCgroup,
+    Write,
+    _number,
+    _parents,
+    _switch_on,
+    hard_limit,
+    hierarchies,
+    remove_groups,
+    soft_limit,
+    write_files,
+)
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.journal.settings import text_of
+from penstock.host.journal.undo import put_back
+from penstock.host.storage.mounts import mounts
+
+#: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that
+#: works and pauses; long enough that the scheduler's own slices do not matter
+PERIOD_US = 20_000
+_LEAST_QUOTA_US = 1_000
+_LONGEST_PERIOD_US = 1_000_000
+_FROZEN_WITHIN_S = 2.0
+
+
+@dataclass
+class NodeGroup(RunCgroup):
+    """The control group of one node: a run's group that also deals out the processors."""
+
+    #: pressing lowers the hard limit for a moment, which nobody else may see or undo
+    _memory: threading.RLock = field(
+        default_factory=threading.RLock, init=False, repr=False, compare=False
+    )
+
+    def journalled(self, journal: Journal, entry: Entry) -> None:
+        """What is set on it is written down with an entry that stands for several groups."""
+        self._journal, self._entry = journal, entry
+
+    def entrances(self) -> tuple[str, ...]:
+        """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
+        return tuple(
+            str(d / ("tasks" if (d / "tasks").exists() else "cgroup.procs"))
+            for d in self.directories
+        )
+
+    def set_cpus(self, cpus: float | None) -> None:
+        """Limits processor time to `cpus` processors' worth; None: no limit. Raises PenstockError."""
+        self.set_files(self.cpu_writes(cpus))
+
+    def cpu_writes(self, cpus: float | None) -> list[Write]:
+        """What `set_cpus` writes."""
+        group = self._controller("cpu", cpus is not None)
+        if group is None:
+            return []
+        period_us = PERIOD_US
+        if cpus is not None:
+            period_us = min(max(PERIOD_US, math.ceil(_LEAST_QUOTA_US / cpus)), _LONGEST_PERIOD_US)
+        quota_us = -1 if cpus is None else max(_LEAST_QUOTA_US, round(cpus * period_us))
+        if (group / "cpu.max").exists():
+            return [(group / "cpu.max", f"{'max' if cpus is None else quota_us} {period_us}")]
+        quota, period = group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"
+        between: list[Write] = []
+        if period_us != _number(period):
+            between = [(quota, "-1"), (period, str(period_us))]  # so that no step is refused
+        return [*between, (quota, str(quota_us))]
+
+    def cpus(self) -> float | None:
+        """The limit that is in force [processors], read back; None: none."""
+        group = self.paths.get("cpu")
+        if group is None:
+            return None
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+            return None if quota == "max" else int(quota) / int(period)
+        quota_us = int((group / "cpu.cfs_quota_us").read_text())
+        return None if quota_us < 0 else quota_us / _number(group / "cpu.cfs_period_us")
+
+    def set_cpuset(self, processors: Iterable[int] | None) -> None:
+        """Confines it to these processors; None: all. Raises PenstockError where the kernel refuses."""
+        self.set_files(self.cpuset_writes(processors))
+
+    def cpuset_writes(self, processors: Iterable[int] | None) -> list[Write]:
+        """What `set_cpuset` writes."""
+        group = self._controller("cpuset", processors is not None)
+        if group is None:
+            return []
+        words = "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
+        if not words:  # a group with processes may not be without processors
+            unified = (group / "cgroup.controllers").exists()
+            whole = "cpuset.cpus.effective" if unified else "cpuset.cpus"
+            words = (group.parent / whole).read_text().strip()
+        return [(group / "cpuset.cpus", words)]
+
+    def cpuset(self) -> tuple[int, ...]:
+        """The processors that it may use, read back."""
+        group = self.paths.get("cpuset")
+        if group is None:
+            return tuple(sorted(os.sched_getaffinity(0)))
+        own = (group / "cpuset.cpus").read_text().strip()
+        if not own and (group / "cpuset.cpus.effective").exists():
+            own = (group / "cpuset.cpus.effective").read_text().strip()
+        return parse_cpuset(own)
+
+    def set_memory(self, hard_bytes: int | None, soft_bytes: int | None) -> None:
+        """Limits memory, page cache included; beyond `hard` the kernel kills, `soft` only presses.
+
+        Raises PenstockError where the kernel refuses, as it does a limit below what cannot be dropped.
+        """
+        with self._memory:
+            self.set_files(self.memory_writes(hard_bytes, soft_bytes))
+
+    def memory_writes(self, hard_bytes: int | None, soft_bytes: int | None) -> list[Write]:
+        """What `set_memory` writes."""
+        group = self._controller("memory", hard_bytes is not None or soft_bytes is not None)
+        if group is None:
+            return []
+        with self._memory:
+            return [*hard_limit(group, hard_bytes), *soft_limit(group, soft_bytes)]
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """Writes files that the journal has been told of. Raises PenstockError where the kernel refuses."""
+        with self._memory:
+            write_files(writes)
+
+    def _accepted(self, path: Path) -> list[str]:
+        """Pressing sets the hard limit to the soft one for a moment."""
+        with self._memory:
+            accepted = super()._accepted(path)
+            if path.name == "memory.limit_in_bytes":
+                accepted.append(text_of(path.with_name("memory.soft_limit_in_bytes")))
+        return accepted
+
+    def device_writes(self, rules: Iterable[str]) -> list[Write]:
+        """What lets the node's processes open these devices and no others (v1 alone)."""
+        group = self.paths.get("devices")
+        if group is None:
+            return []
+        allowed: list[Write] = [(group / "devices.allow", rule) for rule in rules]
+        return [(group / "devices.deny", "a"), *allowed]
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """Hard and soft limit in force [bytes], read back; None: none."""
+        group = self.paths.get("memory")
+        if group is None:
+            return None, None
+        names = ("memory.limit_in_bytes", "memory.soft_limit_in_bytes")
+        if not (group / names[0]).exists():
+            names = ("memory.max", "memory.high")
+        with self._memory:
+            hard, soft = (_number(group / name) for name in names)
+        return _limit(hard), _limit(soft)
+
+    def press(self) -> bool:
+        """Brings memory down to the soft limit as far as it can be dropped (v1 alone: v2 does so itself).
+
+        The limit is lowered for a moment while nothing can be killed. True if there was something to do.
+        """
+        group = self.paths.get("memory")
+        if group is None or not (group / "memory.limit_in_bytes").exists():
+            return False
+        with self._memory:
+            return self._press(group)
+
+    def _press(self, group: Path) -> bool:
+        hard, soft = self.memory()
+        if soft is None or _number(group / "memory.usage_in_bytes") <= soft:
+            return False
+        with contextlib.suppress(OSError):
+            (group / "memory.oom_control").write_text("1")
+        try:
+            with contextlib.suppress(OSError):  # what is still needed cannot be dropped
+                (group / "memory.limit_in_bytes").write_text(str(soft))
+        finally:
+            with contextlib.suppress(OSError):
+                (group / "memory.limit_in_bytes").write_text(str(-1 if hard is None else hard))
+            with contextlib.suppress(OSError):
+                (group / "memory.oom_control").write_text("0")
+        return True
+
+    def freeze(self, frozen: bool) -> None:
+        """Stops all its processes where they are, or lets them go on. Raises PenstockError.
+
+        Who asks for it tells the journal (`freeze_writes`): to let them go on must always be possible.
+        """
+        unified = self.paths.get("unified")
+        if unified is None or not (unified / "cgroup.freeze").exists():
+            raise PenstockError("this kernel cannot freeze a group (cgroup v2, Linux 5.2)")
+        write_files(self.freeze_writes(frozen))
+        until = time.monotonic() + _FROZEN_WITHIN_S
+        pause_s = 0.0001
+        while self.frozen() != frozen:
+            if time.monotonic() > until:
+                raise PenstockError(f"{self.name} does not {'freeze' if frozen else 'thaw'}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.01)
+
+    def freeze_writes(self, frozen: bool) -> list[Write]:
+        """What `freeze` writes."""
+        unified = self.paths.get("unified")
+        return [] if unified is None else [(unified / "cgroup.freeze", "1" if frozen else "0")]
+
+    def frozen(self) -> bool:
+        """Whether all its processes stand still."""
+        unified = self.paths.get("unified")
+        if unified is None:
+            return False
+        with contextlib.suppress(OSError):
+            return "frozen 1" in (unified / "cgroup.events").read_text()
+        return False
+
+    def throttled_ns(self) -> int:
+        """For how long the limit of processor time held it back since it was made."""
+        group = self.paths.get("cpu")
+        if group is None:
+            return 0
+        for line in (group / "cpu.stat").read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key in ("throttled_time", "throttled_usec"):
+                return int(value) * (1 if key == "throttled_time" else 1000)
+        return 0
+
+    def _controller(self, name: str, needed: bool) -> Path | None:
+        group = self.paths.get(name)
+        if group is None and needed:
+            raise PenstockError(f"no {name} controller here, so {self.name} cannot be limited")
+        return group
+
+
+def parse_cpuset(text: str) -> tuple[int, ...]:
+    """Processors of a list such as `0-2,5`; ValueError if it is none."""
+    found: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise ValueError(f"{part}: the range is empty")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+@dataclass
+class NodeGroups:
+    """The groups of a cluster's nodes, and the entries of the journal that stand for them."""
+
+    groups: dict[str, NodeGroup]
+    journal: Journal
+    entry: Entry
+    settings: list[Entry]
+    #: the group above them all in the unified hierarchy, where there is one
+    above: Path | None = None
+
+    def remove(self) -> None:
+        """Kills what is left in them and removes them. Raises PenstockError if something stays."""
+        for group in self.groups.values():
+            group.kill()
+        for group in self.groups.values():
+            remove_groups([str(d) for d in group.directories])
+        if self.above is not None:
+            remove_groups([str(self.above)])
+        self.journal.undone(self.entry)
+        while self.settings:
+            put_back(self.settings.pop(), self.journal)
+
+
+def create_node_groups(
+    cluster: str, nodes: Iterable[str], journal: Journal, *, everywhere: bool = False
+) -> NodeGroups:
+    """Makes a group for each node, without limits; what the host lacks is named in `missing` of each.
+
+    `everywhere`: in every hierarchy, also those that penstock has no use for but an OCI runtime has.
+    Raises PenstockError where there are no control groups, or the kernel refuses.
+    """
+    found = hierarchies()
+    parents, switched, missing = _parents(found, _WANTED_BY_NODES)
+    if "unified" not in parents and not any(c in parents for c in ("cpuacct", "pids")):
+        raise PenstockError("no control-group hierarchy that may be written; nodes need one")
+    settings: list[Entry] = []
+    if switched and found.unified is not None:
+        settings, refused = _switch_on(found.unified, switched, journal, cluster)
+        for controller in refused:
+            parents = {c: p for c, p in parents.items() if c != controller}
+            missing.append(f"{controller}: cannot be switched on for {found.unified}")
+    if everywhere:
+        for mount in mounts():
+            if mount.fstype == "cgroup" and Path(mount.point) not in parents.values():
+                parents[f"also {os.path.basename(mount.point)}"] = Path(mount.point)
+    token = new_token()
+    above = _above(cluster, token, found, parents)
+    if above is not None:
+        # a runtime goes to the root of the hierarchy first; the unified group is entered last
+        first = {"also unified": parents["unified"]} if everywhere else {}
+        parents = {**first, **parents, "unified": above}
+    groups: dict[str, NodeGroup] = {}
+    for node in nodes:
+        label = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{cluster}-{node}")[:100]
+        name = f"penstock-{label}-{token}"
+        paths = {controller: parent / name for controller, parent in parents.items()}
+        groups[node] = NodeGroup(name, paths, None, missing, token)
+    planned = [str(d) for group in groups.values() for d in group.directories]
+    planned += [str(above)] if above is not None else []
+    entry = journal.plan(
+        "cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned
+    )
+    made = NodeGroups(groups, journal, entry, settings, above)
+    for group in groups.values():
+        group.journalled(journal, entry)
+    try:
+        if above is not None:
+            above.mkdir()
+        for group in groups.values():
+            for directory in group.directories:
+                directory.mkdir()
+            _prepare_cpuset(group.paths.get("cpuset"))
+        journal.done(entry)
+    except (OSError, PenstockError) as error:
+        made.remove()
+        raise PenstockError(f"control groups of {cluster}: {error}") from error
+    return made
+
+
+def _above(cluster: str, token: str, found: Hierarchies, parents: dict[str, Path]) -> Path | None:
+    """The group of the whole cluster in a unified hierarchy without controllers of ours (a hybrid host): it
+    costs nothing, and the tracer knows all nodes by it. None elsewhere: all would weigh as one node."""
+    unified = parents.get("unified")
+    if unified is None or any(p == unified for c, p in parents.items() if c != "unified"):
+        return None
+    label = re.sub(r"[^A-Za-z0-9_.-]", "-", cluster)[:64]
+    return unified / f"penstock-{label}-{token}"
+
+
+def _prepare_cpuset(group: Path | None) -> None:
+    """A v1 group takes no process before it has processors and memory nodes."""
+    if group is None or (group / "cgroup.controllers").exists():
+        return
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        (group / name).write_text((group.parent / name).read_text())
+
+
+def _limit(number: int) -> int | None:
+    return None if number < 0 or number >= 1 << 62 else number

@@ -1,0 +1,102 @@
+"""What virtual nodes need of a host, tried out where nothing is left of it: in a child's own namespaces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.host.cgroups.cgroup import hierarchies
+from penstock.host.journal.directories import make_directory, remove_directory
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes import namespaces
+from penstock.host.nodes.spawner import ENTER
+from penstock.state import state_dir
+
+_KINDS = {
+    "mount": namespaces.CLONE_NEWNS,
+    "host name": namespaces.CLONE_NEWUTS,
+    "IPC": namespaces.CLONE_NEWIPC,
+    "process": namespaces.CLONE_NEWPID,
+    "network": namespaces.CLONE_NEWNET,
+}
+
+
+def lacking_namespaces() -> list[str]:
+    """The namespaces that this process may not make, in words; empty if all are there."""
+    return [
+        f"{name}: {error}" for name, flag in _KINDS.items() if (error := _tried(_unshare(flag)))
+    ]
+
+
+def overlay_trouble(journal: Journal) -> str:
+    """Why no overlay with its changes in the state directory can be mounted; empty if one can."""
+    made = make_directory(state_dir() / f"probe-{os.getpid()}", journal)
+    place = Path(made.target)
+    try:
+        for name in ("upper", "work", "at"):
+            (place / name).mkdir()
+
+        def mount() -> None:
+            namespaces.unshare(namespaces.CLONE_NEWNS)
+            namespaces.mount("", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+            options = f"lowerdir=/,upperdir={place}/upper,workdir={place}/work"
+            namespaces.mount("probe", f"{place}/at", "overlay", 0, options)
+
+        return _tried(mount)
+    finally:
+        remove_directory(made, journal)
+
+
+def veth_trouble() -> str:
+    """Why no pair of interfaces can be made; empty if one can."""
+    tool, apart = shutil.which("ip"), shutil.which("unshare")
+    if tool is None or apart is None:
+        return "no ip to try with"
+    line = [apart, "-n", tool, "link", "add", "v0", "type", "veth", "peer", "name", "v1"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=10, check=False)
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["refused"])[0]
+
+
+def missing_controllers() -> list[str]:
+    """The controllers that a node's limits need and that are not there."""
+    found = hierarchies()
+    there = {*found.v1, *found.v2}
+    return [name for name in ("cpu", "cpuset", "memory", "pids") if name not in there]
+
+
+def enter_trouble() -> str:
+    """Why no command can be run in a node; empty if one can."""
+    return "" if os.access(ENTER, os.X_OK) else f"{ENTER} is not there"
+
+
+def freezer_trouble() -> str:
+    """Why nodes cannot be frozen; empty if they can."""
+    unified = hierarchies().unified
+    if unified is None:
+        return "no cgroup v2 hierarchy is mounted"
+    return "" if (unified / "cgroup.stat").exists() else "the kernel's cgroup v2 is too old"
+
+
+def _unshare(flag: int) -> Callable[[], None]:
+    return lambda: namespaces.unshare(flag)
+
+
+def _tried(trial: Callable[[], None]) -> str:
+    """What a child that tries it out dies of; empty if it succeeds."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            trial()
+        except OSError as error:
+            os.write(writes, (error.strerror or str(error)).encode()[:500])
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as said:
+        words = said.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    return words

@@ -1,0 +1,264 @@
+"""Makes virtual nodes: a small process that forks, so that its large parent need not.
+
+The supervisor starts it before it loads anything large, and asks it for nodes over a socket (one JSON
+object per packet; an answer for each, in the order of completion). It ends when the supervisor does; the
+nodes it made do not.
+
+A node is a first process (`penstock-enter`, which waits for ever) in namespaces of its own. It ignores
+SIGCHLD, so that the kernel itself buries the orphans it inherits. It is loaded from the host before the
+node's root becomes its root, so that an image need not hold it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.host.nodes import namespaces
+from penstock.host.nodes.isolation import Device, Isolation
+from penstock.host.nodes.node_root import Bind, NodeRoot, assemble, mount_groups, mount_proc
+from penstock.host.processes.processes import TOKEN_VARIABLE
+from penstock.host.storage.mounts import mount_of
+
+if TYPE_CHECKING:
+    from penstock.host.journal.journal import Journal
+
+_PACKET = 1 << 18
+#: makes a process one of a node's (crates/enter)
+ENTER = str(Path(__file__).with_name("penstock-enter"))
+#: of a node's first process, and of commands that are given none
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a new node is made of: `groups` are the files by which a process enters its control groups,
+    `filter` is that of its system calls."""
+
+    hostname: str
+    groups: tuple[str, ...]
+    root: NodeRoot
+    token: str
+    isolation: Isolation
+    filter: str
+
+
+class Spawner:
+    """Our end: asks for nodes and gets the pid of each first process."""
+
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()
+        self.pid = pid
+
+    def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
+        with self._lock:
+            return self._make(births)
+
+    def _make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        waiting = list(births.items())
+        under_way = 0
+        answers: dict[str, int | str] = {}
+        while waiting or under_way:
+            while waiting and under_way < 4:
+                key, birth = waiting.pop()
+                packet = json.dumps({"key": key, **asdict(birth)}).encode()
+                if len(packet) > _PACKET:
+                    answers[key] = f"its description is longer than {_PACKET} bytes"
+                    continue
+                self._socket.send(packet)
+                under_way += 1
+            if not under_way:
+                break
+            raw = self._socket.recv(_PACKET)
+            if not raw:
+                raise ConnectionError("the process that makes nodes has died")
+            answer = json.loads(raw)
+            answers[answer["key"]] = answer.get("pid") or str(answer.get("error"))
+            under_way -= 1
+        return answers
+
+    def close(self) -> None:
+        self._socket.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+class NamespacesRuntime:
+    """The nodes of one cluster that the small process makes; they leave nothing on the host."""
+
+    all_groups = False
+
+    def __init__(self, home: Path, journal: Journal, run: str, spawner: Spawner) -> None:
+        self._spawner = spawner
+
+    @staticmethod
+    def missing() -> str:
+        """Nothing but what every node needs."""
+        return ""
+
+    def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        """Asks it for all of them."""
+        return self._spawner.make(births)
+
+    def forget(self, name: str) -> None:
+        """Namespaces go with their processes."""
+
+    def forget_all(self) -> None:
+        """The same."""
+
+
+def start() -> Spawner:
+    """Forks it; to be called while this process is still small and has one thread."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _PACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return Spawner(ours, pid)
+    status = 1
+    try:
+        ours.close()
+        _serve(theirs)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _serve(sock: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    namespaces.name_process("penstock-spawn")
+    namespaces.adopt_orphans()
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    builders: dict[int, str] = {}
+    while True:
+        for fd, _ in poller.poll():
+            if fd in builders:  # it has answered, or died and never will
+                poller.unregister(fd)
+                key, answered = builders.pop(fd), os.read(fd, 1)
+                os.close(fd)
+                if not answered:
+                    words = {"key": key, "error": "what builds the node was killed"}
+                    sock.send(json.dumps(words).encode())
+                continue
+            raw = sock.recv(_PACKET)
+            if not raw:
+                return
+            asked = json.loads(raw)
+            says = _build(sock, asked)
+            builders[says] = asked["key"]
+            poller.register(says, select.POLLIN)
+
+
+def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
+    """Forks what builds one node and answers; gives a pipe that it writes to when it has."""
+    says, done = os.pipe()
+    if os.fork():
+        os.close(done)
+        return says
+    answer: dict[str, Any] = {"key": asked["key"]}
+    try:
+        answer["pid"] = _bear(_birth(asked))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        answer["error"] = f"{where}{error.strerror or error}"
+    except BaseException as error:
+        answer["error"] = repr(error)
+    try:
+        sock.send(json.dumps(answer).encode())
+        os.write(done, b"x")
+    finally:
+        os._exit(0)
+
+
+def _birth(asked: dict[str, Any]) -> Birth:
+    root = asked["root"]
+    binds = tuple(Bind(**each) for each in root.pop("binds"))
+    devices = tuple(Device(**each) for each in asked["isolation"]["devices"])
+    return Birth(
+        asked["hostname"],
+        tuple(asked["groups"]),
+        NodeRoot(**root, binds=binds),
+        asked["token"],
+        Isolation(tuple(asked["isolation"]["capabilities"]), devices),
+        asked["filter"],
+    )
+
+
+def _bear(birth: Birth) -> int:
+    """Becomes the node's surroundings, leaves its first process in them; gives its pid."""
+    namespaces.unshare(namespaces.OF_A_NODE)
+    namespaces.mount("", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+    namespaces.set_hostname(birth.hostname)
+    namespaces.loopback_up()
+    assemble(birth.root, birth.isolation.devices, birth.token)
+    _write_protect(ENTER)
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _first_process(birth, writes)
+    os.close(writes)
+    with os.fdopen(reads) as says:
+        said = says.read()
+    if said != "ready":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise OSError(f"its first process: {said or 'it was killed'}")
+    try:
+        namespaces.pivot_into(birth.root.at)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    return pid
+
+
+def _write_protect(program: str) -> None:
+    """The node's root sees its first process's program, which is the host's, by /proc/1/exe."""
+    found = mount_of(program)
+    if found is not None:
+        flags = namespaces.MS_BIND | namespaces.MS_REMOUNT | namespaces.MS_RDONLY
+        namespaces.mount("", found.point, flags=flags)
+
+
+def _first_process(birth: Birth, says: int) -> None:
+    """Mounts /proc, which shows the processes of the one who mounts it, and waits for ever."""
+    try:
+        mount_proc(birth.root.at)
+        _enter(
+            birth.groups
+        )  # last: what is built here is not at the node's expense, nor at its speed
+        namespaces.unshare(namespaces.CLONE_NEWCGROUP)
+        mount_groups(birth.root.at)
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        environment = {"PATH": PATH, "HOME": "/root", TOKEN_VARIABLE: birth.token}
+        os.set_inheritable(says, True)
+        described = {"capabilities": birth.isolation.bits, "filter": birth.filter, "ready_fd": says}
+        os.execve(ENTER, [ENTER, json.dumps(described)], environment)
+    except OSError as error:
+        os.write(says, str(error).encode())
+    finally:
+        os._exit(127)
+
+
+def _enter(groups: tuple[str, ...]) -> None:
+    for path in groups:
+        try:
+            with open(path, "w") as group:
+                group.write("0")
+        except OSError as error:
+            raise OSError(error.errno, f"{path}: {error.strerror}") from error

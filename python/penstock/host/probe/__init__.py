@@ -1,0 +1,1 @@
+"""Properties of this host: features, facts, clocks, power."""

@@ -1,0 +1,108 @@
+"""What this host draws, from the meters that the kernel shows: RAPL counters or a hwmon sensor."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.synchronize
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.host.network.loopback import Measured, interval
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A meter: energy counters in microjoules with the value at which each starts again, or one sensor in
+    microwatts. `what` says which part of the host it sees."""
+
+    what: str
+    counters: tuple[tuple[Path, int], ...] = ()
+    sensor: Path | None = None
+
+    def watts(self, seconds: float) -> float:
+        """Mean power over the next `seconds`. OSError if the meter can no longer be read."""
+        if self.sensor is not None:
+            readings = []
+            for _ in range(5):
+                readings.append(int(self.sensor.read_text()) * 1e-6)
+                time.sleep(seconds / 5)
+            return sum(readings) / len(readings)
+        before = self.counts()
+        start = time.perf_counter()
+        time.sleep(seconds)
+        elapsed = time.perf_counter() - start
+        return self.joules(before, self.counts()) / elapsed
+
+    def counts(self) -> list[int]:
+        """The counters as they are [µJ]; none of a sensor. OSError if they can no longer be read."""
+        return [int(path.read_text()) for path, _ in self.counters]
+
+    def joules(self, before: list[int], after: list[int]) -> float:
+        """Energy between two `counts`, less than one turn of a counter apart."""
+        turns = (most for _, most in self.counters)
+        return sum((b - a) % t for a, b, t in zip(before, after, turns, strict=True)) * 1e-6
+
+
+def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
+    """The meter of this host, or None and what was looked for in vain."""
+    counters = []
+    unreadable = ""
+    for zone in sorted((sys / "class/powercap").glob("intel-rapl:*")):
+        if zone.name.count(":") != 1:
+            continue  # a part of another zone
+        try:
+            int((zone / "energy_uj").read_text())
+            most = int((zone / "max_energy_range_uj").read_text())
+        except (OSError, ValueError) as error:
+            unreadable = (
+                f"; {zone.name} cannot be read ({getattr(error, 'strerror', None) or error})"
+            )
+            continue
+        counters.append((zone / "energy_uj", most))
+    sensors = sorted((sys / "class/hwmon").glob("hwmon*/power1_input"))
+    for sensor in sensors:
+        try:
+            int(sensor.read_text())
+        except (OSError, ValueError):
+            continue
+        name = sensor.parent / "name"
+        label = name.read_text().strip() if name.is_file() else sensor.parent.name
+        if label in ("power_meter", "acpi_power_meter"):
+            return Meter("the whole host, by its power meter", sensor=sensor), ""
+    if counters:
+        return Meter("the processors' packages alone, by RAPL", counters=tuple(counters)), ""
+    return (
+        None,
+        f"neither RAPL (class/powercap) nor a power meter (class/hwmon) is there{unreadable}",
+    )
+
+
+def measure(meter: Meter, repetitions: int = 5, seconds: float = 0.4) -> tuple[Measured, Measured]:
+    """(idle, all processors busy) in watts. OSError if the meter can no longer be read."""
+    idle = interval([meter.watts(seconds) for _ in range(repetitions)])
+    stop = multiprocessing.get_context("spawn").Event()
+    cores = len(os.sched_getaffinity(0))
+    spinners = [
+        multiprocessing.get_context("spawn").Process(target=_spin, args=(stop,), daemon=True)
+        for _ in range(cores)
+    ]
+    try:
+        for spinner in spinners:
+            spinner.start()
+        time.sleep(1.0)
+        busy = interval([meter.watts(seconds) for _ in range(repetitions)])
+    finally:
+        stop.set()
+        for spinner in spinners:
+            spinner.join(timeout=5)
+            spinner.kill()
+    return idle, busy
+
+
+def _spin(stop: multiprocessing.synchronize.Event) -> None:
+    number = 1
+    while not stop.is_set():
+        for _ in range(10_000):
+            number = number * 48271 % 2147483647

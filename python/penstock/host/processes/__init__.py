@@ -1,0 +1,1 @@
+"""Processes: commands, daemons, their sockets and signals."""

@@ -1,0 +1,379 @@
+"""Long-lived parts (disk, tracer, sampler; nodes): started, asked and stopped from here.
+
+As a module it is also the entry point of those that are native:
+`python -m penstock.host.processes.daemon KIND CONFIG.json`. One in Python has a module of its own for that,
+which begins with `begun`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError, Refused
+from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
+from penstock.state import closed, runtime_dir
+from penstock.writing import write_whole
+
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect", "record")
+_READY_WITHIN_S = 60.0
+_PR_SET_NAME = 15
+
+
+class Daemon:
+    """A running daemon: its pid, its control socket, and the journal entry that stands for it."""
+
+    def __init__(
+        self,
+        kind: str,
+        pid: int,
+        socket_path: Path,
+        log_path: Path | None = None,
+        *,
+        child: subprocess.Popen[bytes] | None = None,
+        entry: Entry | None = None,
+        journal: Journal | None = None,
+    ):
+        self.kind = kind
+        self.pid = pid
+        self.socket_path = socket_path
+        self.log_path = log_path
+        self._child = child
+        self._entry = entry
+        self._journal = journal
+        self._connection: socket.socket | None = None
+        self._received = b""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if self._child is not None:
+            return self._child.poll() is None
+        return Identity.of(self.pid) is not None
+
+    def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
+        """Asks the daemon one thing and gives its answer, without the `ok`.
+
+        Raises Refused with the daemon's own words (BadInput where it says so), PenstockError with the end of
+        its log if it has died.
+        """
+        line = json.dumps({"cmd": cmd, **arguments}).encode() + b"\n"
+        try:
+            if self._connection is None:
+                self._connection = _connected(self.socket_path, timeout_s)
+            self._connection.settimeout(timeout_s)
+            self._connection.sendall(line)
+            answer = json.loads(self._answer())
+        except (OSError, ValueError) as error:
+            self.hang_up()
+            raise PenstockError(
+                f"penstock-{self.kind}, asked to {cmd}: {self._why(error)}"
+            ) from error
+        if not answer.pop("ok", False):
+            words = answer.get("error", "no reason given")
+            if answer.get("bad_input"):
+                raise BadInput(words)
+            raise Refused(f"penstock-{self.kind}, asked to {cmd}: {words}")
+        return dict(answer)
+
+    def fault(self, wait_s: float = 2.0) -> str:
+        """Why it serves nobody, in words: it has died, or does not answer within `wait_s`; '' if it serves.
+
+        Asked over a connection of its own, so that a request under way need not end first.
+        """
+        asks = Daemon(self.kind, self.pid, self.socket_path)
+        try:
+            asks.call("ping", timeout_s=wait_s)
+        except PenstockError:
+            return "does not answer" if self.alive else "has died"
+        finally:
+            asks.hang_up()
+        return ""
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """Asks it to shut down, then insists; closes its journal entry."""
+        if self.alive:
+            with contextlib.suppress(PenstockError):
+                self.call("shutdown", timeout_s=grace_s)
+        self.hang_up()
+        for which, wait_s in ((None, grace_s), (signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+            if which is not None and self.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, which)
+            if self.gone(wait_s):
+                break
+        else:
+            raise PenstockError(f"penstock-{self.kind} ({self.pid}) does not end")
+        with contextlib.suppress(OSError):
+            self.socket_path.unlink()
+        if (
+            self._entry is not None
+            and self.log_path is not None
+            and self._entry.token in self.log_path.name
+        ):
+            self.log_path.unlink(missing_ok=True)
+        if self._journal is not None and self._entry is not None:
+            self._journal.undone(self._entry)
+            self._entry = None
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def gone(self, wait_s: float) -> bool:
+        """Whether it has ended, or does so within `wait_s`."""
+        until = time.monotonic() + wait_s
+        pause_s = 0.001
+        while self.alive:
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.02)
+        return True
+
+    def _answer(self) -> bytes:
+        assert self._connection is not None
+        while b"\n" not in self._received:
+            more = self._connection.recv(1 << 16)
+            if not more:
+                raise ConnectionError("it hung up")
+            self._received += more
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def hang_up(self) -> None:
+        """Closes our connection; the next call makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._received = None, b""
+
+    def _why(self, error: Exception) -> str:
+        if self.alive:
+            return str(error)
+        return f"it has died. {_log_tail(self.log_path)}"
+
+
+def connect(kind: str, pid: int, socket_path: str | os.PathLike[str]) -> Daemon:
+    """A daemon that another command started."""
+    return Daemon(kind, pid, Path(socket_path))
+
+
+def start_daemon(
+    kind: str,
+    config: dict[str, Any],
+    journal: Journal,
+    log_path: str | os.PathLike[str] | None = None,
+    *,
+    run: str | None = None,
+    module: str = "penstock.host.processes.daemon",
+) -> Daemon:
+    """Starts a daemon and returns when it is ready; `config` gets `socket`, `owner_pid` if it lacks them.
+
+    With `outlive_owner` true in `config` the daemon answers for itself in the journal and stays when this
+    process ends. Its output goes to `log_path` (default: in the runtime directory); `module` is its entry
+    point.
+    Raises PenstockError with the end of its log if it does not get ready.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no such daemon: {kind}")
+    token = new_token()
+    base = runtime_dir()
+    config = {"owner_pid": os.getpid(), "outlive_owner": False, **config}
+    config.setdefault("socket", str(base / f"{kind}-{token}.sock"))
+    log = Path(log_path) if log_path is not None else base / f"{kind}-{token}.log"
+    settings = base / f"{kind}-{token}.json"
+    socket_path = Path(config["socket"])
+    if len(os.fsencode(socket_path)) > 107:
+        raise PenstockError(f"{socket_path}: too long for a socket's path (107 bytes)")
+    entry = journal.plan("process", f"penstock-{kind}", run=run, token=token)
+    try:
+        write_whole(settings, json.dumps(config))
+        log.touch(mode=0o600)
+    except (OSError, PenstockError):
+        settings.unlink(missing_ok=True)
+        journal.undone(entry)
+        raise
+    reads, writes = os.pipe()
+    words = [
+        sys.executable,
+        "-m",
+        module,
+        kind,
+        str(settings),
+        "--ready-fd",
+        str(writes),
+    ]
+    try:
+        with open(log, "ab", opener=closed) as sink:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env={**os.environ, TOKEN_VARIABLE: token},
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(writes,),
+            )
+    finally:
+        os.close(writes)
+    daemon = Daemon(kind, child.pid, socket_path, log, child=child, entry=entry, journal=journal)
+    try:
+        identity = Identity.of(child.pid)
+        if identity is not None:
+            journal.done(entry, pid=identity.pid, start=identity.start)
+        _await_ready(daemon, reads)
+        if config["outlive_owner"]:
+            journal.hand_over(entry, child.pid)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        daemon.stop()
+        raise
+    finally:
+        os.close(reads)
+        with contextlib.suppress(OSError):
+            settings.unlink()
+    return daemon
+
+
+def stop_entirely(daemon: Daemon, journal: Journal) -> None:
+    """Ends a daemon that another command started, or sees to what a dead one left of its files.
+
+    Closes the journal entries of its process; what it held is for `undo`.
+    """
+    entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
+    daemon.stop()
+    for entry in entries:
+        if entry.kind == "process":
+            journal.undone(entry)
+    token = daemon.socket_path.stem.rpartition("-")[2]
+    for path in runtime_dir().glob(f"*{token}*"):
+        path.unlink(missing_ok=True)
+
+
+def leave_no_trace() -> None:
+    """Closes the journal entry of this daemon and removes its files, where nobody else will."""
+    token, journal, me = os.environ.get(TOKEN_VARIABLE, ""), Journal(), Identity.own()
+    for entry in journal.open_entries():
+        if entry.kind == "process" and entry.token == token and entry.owner == me:
+            journal.undone(entry)
+            for path in runtime_dir().glob(f"*{token}*"):
+                path.unlink(missing_ok=True)
+
+
+def _await_ready(daemon: Daemon, reads: int) -> None:
+    """Until it says so on the pipe, or its socket answers a ping."""
+    until = time.monotonic() + _READY_WITHIN_S
+    closed = False
+    while time.monotonic() < until:
+        if closed:
+            time.sleep(0.01)
+        elif select.select([reads], [], [], 0.02)[0]:
+            if os.read(reads, 64):
+                return
+            closed = True
+        if not daemon.alive:
+            tail = _log_tail(daemon.log_path)
+            raise PenstockError(f"penstock-{daemon.kind} did not start. {tail}")
+        if daemon.socket_path.exists():
+            with contextlib.suppress(PenstockError):
+                daemon.call("ping", timeout_s=2.0)
+                return
+    raise PenstockError(f"penstock-{daemon.kind} was not ready in {_READY_WITHIN_S:.0f} s")
+
+
+def _connected(path: Path, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _log_tail(path: Path | None, lines: int = 3) -> str:
+    if path is None:
+        return ""
+    try:
+        with open(path, errors="replace") as log:
+            return "Its log ends: " + " | ".join(line.strip() for line in deque(log, lines))
+    except OSError:
+        return ""
+
+
+def begun(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """Kind and settings by the words of a daemon, KIND CONFIG.json [--ready-fd N]; names its process."""
+    kind, config_path, *rest = words
+    config = json.loads(Path(config_path).read_text())
+    if rest[:1] == ["--ready-fd"]:
+        config["ready_fd"] = int(rest[1])
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
+    return kind, config
+
+
+def say_ready(ready_fd: int | None) -> None:
+    """Tells who started this daemon that it answers; who found that out by its socket listens no more."""
+    if ready_fd is None:
+        return
+    try:
+        os.write(ready_fd, b"ready\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(ready_fd)
+
+
+def run_daemon(words: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
+    """Entry point of a daemon whose threads may hang: serves by its settings, and ends without them."""
+    kind, config = begun(words)
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    try:
+        serve(config)
+    except (PenstockError, OSError) as error:
+        print(f"penstock-{kind}: {error}", file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main(words: list[str]) -> int:
+    """Entry point of the process of a native daemon."""
+    kind, config = begun(words)
+    os.umask(0o077)
+    run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
+    if run is None:
+        print(f"this build of penstock has no {kind} daemon", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run(json.dumps(config))
+    except (RuntimeError, OSError, ValueError) as error:
+        print(f"penstock-{kind}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""Running a command in a control group: entered before it starts, timed, bounded, never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from penstock.errors import PenstockError
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.journal import new_token
+from penstock.state import runtime_dir
+
+#: how long a command that is stopped may take to end by itself [s]
+STOPPED_WITHIN_S = 3.0
+
+#: the last words of a command: characters of them, and bytes of its log in which they are looked for
+LAST_WORDS, _TAIL_BYTES = 200, 4096
+
+#: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
+_ENTER = (
+    't=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do '
+    '{ echo $$ >"$1"; } 2>/dev/null || { echo "$1" >"$t"; exit 125; }; '
+    'shift; n=$((n-1)); done; exec "$@"'
+)
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """What a command and the processes it waited for used (getrusage(2)).
+
+    `max_resident_bytes` is that of the largest process, and never below the size of the one that started it.
+    """
+
+    user_s: float
+    system_s: float
+    max_resident_bytes: int
+    minor_faults: int
+    major_faults: int
+    blocks_in: int
+    blocks_out: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+
+class Stop:
+    """By which another thread ends commands that are being run, once and for all of them."""
+
+    def __init__(self) -> None:
+        self._reads, self._writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def ask(self) -> None:
+        """Ends them: SIGTERM, and SIGKILL to what is still there after a while."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writes, b"!")
+
+    def fileno(self) -> int:
+        """What can be read from once it was asked; nobody reads from it."""
+        return self._reads
+
+    def close(self) -> None:
+        """Nothing waits for it any more, and nobody asks."""
+        os.close(self._reads)
+        os.close(self._writes)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended: exit status, or the signal that ended it (then the status is 128 + signal).
+
+    `stopped`: it was ended by a `Stop`.
+    """
+
+    exit_status: int
+    signal: int | None
+    timed_out: bool
+    start_ns: int
+    end_ns: int
+    rusage: ResourceUse
+    pid: int
+    stopped: bool = False
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from start to end."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def launch(
+    command: Sequence[str] | str,
+    cgroup: RunCgroup | None = None,
+    stdout: str | os.PathLike[str] | IO[bytes] | int | None = None,
+    stderr: str | os.PathLike[str] | IO[bytes] | int | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    timeout_s: float | None = None,
+    user: str | None = None,
+    *,
+    stdin: IO[bytes] | int | None = subprocess.DEVNULL,
+    extra_env: Mapping[str, str] | None = None,
+    stop: Stop | None = None,
+    started: Callable[[int], object] | None = None,
+) -> Finished:
+    """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
+
+    It has a session of its own and enters the group before it becomes the command; as `user` if given.
+    After `timeout_s` the whole group is killed, where `stop` is asked it is ended. `stdout` and `stderr` are
+    paths, open files or None (as ours); `env` replaces the environment, `extra_env` adds to it; `started` is
+    told the pid, which leads the session. A KeyboardInterrupt kills the group and goes on. Raises
+    PenstockError if the command is not there or the group cannot be entered.
+    """
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    environment = dict(os.environ if env is None else env) | dict(extra_env or {})
+    if not argv:
+        raise PenstockError("no command given")
+    found = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
+    if found is None and not (cwd is not None and os.access(Path(cwd) / argv[0], os.X_OK)):
+        raise PenstockError(f"{argv[0]}: no such program")
+    enter = cgroup.enter_args() if cgroup is not None else []
+    if cgroup is not None:
+        environment.update(cgroup.environment())
+    line = [*_as_user(user, environment), *argv]
+    trouble = runtime_dir() / f"enter-{new_token()}"
+    with contextlib.ExitStack() as stack:
+        out, err = (_opened(sink, stack) for sink in (stdout, stderr))
+        shim = ["/bin/sh", "-c", _ENTER, "penstock", str(trouble), str(len(enter)), *enter]
+        try:
+            start_ns = time.monotonic_ns()
+            child = subprocess.Popen(
+                [*shim, *line],
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PenstockError(f"{argv[0]} cannot be started: {error}") from error
+        if started is not None:
+            started(child.pid)
+        finished = _await(child, cgroup, start_ns, timeout_s, stop)
+    if finished.exit_status == 125 and trouble.exists():
+        refused = trouble.read_text().strip()
+        trouble.unlink()
+        raise PenstockError(f"the command could not enter {refused}")
+    return finished
+
+
+def _opened(
+    sink: str | os.PathLike[str] | IO[bytes] | int | None, stack: contextlib.ExitStack
+) -> IO[bytes] | int | None:
+    if isinstance(sink, str | os.PathLike):
+        return stack.enter_context(open(sink, "wb"))
+    return sink
+
+
+def _as_user(user: str | None, environment: dict[str, str]) -> list[str]:
+    """The words that go before a command to drop to `user`; sets HOME, USER and LOGNAME."""
+    if user is None:
+        return []
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise PenstockError(f"no such user: {user}") from None
+    if account.pw_uid == os.geteuid():
+        return []
+    if os.geteuid() != 0:
+        raise PenstockError(f"only root can run a command as {user}")
+    tool = shutil.which("setpriv")
+    if tool is None:
+        raise PenstockError("setpriv (Debian package util-linux) is needed to run as another user")
+    environment.update(HOME=account.pw_dir, USER=user, LOGNAME=user)
+    ids = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
+    return [tool, *ids, "--"]
+
+
+def _await(
+    child: subprocess.Popen[bytes],
+    cgroup: RunCgroup | None,
+    start_ns: int,
+    timeout_s: float | None,
+    stop: Stop | None,
+) -> Finished:
+    pidfd = os.pidfd_open(child.pid)
+    timed_out = stopped = False
+    try:
+        try:
+            if not _exits(pidfd, timeout_s, stop):
+                stopped = stop is not None and _asked(stop)
+                timed_out = not stopped
+                if stopped:
+                    _terminate(child, cgroup, pidfd)
+                _kill(child, cgroup)
+        except BaseException:
+            _kill(child, cgroup)
+            raise
+        finally:
+            _, status, use = os.wait4(child.pid, 0)
+            end_ns = time.monotonic_ns()
+            child.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        os.close(pidfd)
+    code = child.returncode
+    return Finished(
+        exit_status=code if code >= 0 else 128 - code,
+        signal=-code if code < 0 else None,
+        timed_out=timed_out,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        rusage=ResourceUse(
+            user_s=use.ru_utime,
+            system_s=use.ru_stime,
+            max_resident_bytes=use.ru_maxrss * 1024,
+            minor_faults=use.ru_minflt,
+            major_faults=use.ru_majflt,
+            blocks_in=use.ru_inblock,
+            blocks_out=use.ru_oublock,
+            voluntary_switches=use.ru_nvcsw,
+            involuntary_switches=use.ru_nivcsw,
+        ),
+        pid=child.pid,
+        stopped=stopped,
+    )
+
+
+def _exits(pidfd: int, timeout_s: float | None, stop: Stop | None = None) -> bool:
+    """Whether it ended before its time was over, and before it was to be stopped."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    if stop is not None:
+        poller.register(stop.fileno(), select.POLLIN)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
+        if ready := poller.poll(left_ms):
+            return any(descriptor == pidfd for descriptor, _ in ready)
+        if until is not None and time.monotonic() >= until:
+            return False
+
+
+def _asked(stop: Stop) -> bool:
+    return bool(select.select([stop.fileno()], [], [], 0)[0])
+
+
+def _terminate(child: subprocess.Popen[bytes], cgroup: RunCgroup | None, pidfd: int) -> None:
+    """SIGTERM to all of it, once to each process, and some time to end."""
+    pids = cgroup.pids() if cgroup is not None else ()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGTERM)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) != child.pid:
+                os.kill(pid, signal.SIGTERM)
+    _exits(pidfd, STOPPED_WITHIN_S)
+
+
+def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if cgroup is not None:
+        with contextlib.suppress(PenstockError):
+            cgroup.kill()
+
+
+def last_words(log: IO[bytes]) -> str:
+    """The last line of a command's log that says anything, of 200 characters at most."""
+    log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+    lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:LAST_WORDS] if said else ""
+
+
+def last_line(log: Path) -> str:
+    """The same of a log by its path; nothing of one that is not there."""
+    try:
+        with open(log, "rb") as said:
+            return last_words(said)
+    except OSError:
+        return ""

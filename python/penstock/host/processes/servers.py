@@ -1,0 +1,149 @@
+"""Servers that this user runs on this host, and the tokens that this user's own clients send to them.
+
+A server writes a file that only its owner may read. A client of the same user reads it, so that nobody
+handles a token; a request gets nothing for coming from this host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from penstock.errors import PenstockError
+from penstock.host.processes.processes import Identity
+from penstock.state import closed, runtime_dir
+
+if TYPE_CHECKING:
+    import ssl
+
+_PATTERN = "serve-*.json"
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """A running server: the address it is bound to, and its tokens.
+
+    `token` opens everything that it serves, `experiments_token` the experiments that its user may see.
+    `cert` is the path of its certificate, None where it serves without TLS.
+    """
+
+    url: str
+    address: str
+    port: int
+    token: str
+    experiments_token: str
+    cert: str | None
+
+    def is_at(self, url: str) -> bool:
+        """True if the URL leads to this server.
+
+        Send the token to `self.url` alone: another user may listen at another address of the same name.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or _PORTS.get(parts.scheme, 0)
+        except ValueError:
+            return False
+        same = parts.scheme == urlsplit(self.url).scheme and port == self.port
+        return same and parts.hostname is not None and self._is_bound_to(parts.hostname)
+
+    def _is_bound_to(self, host: str) -> bool:
+        try:
+            bound = ipaddress.ip_address(self.address)
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = {plain_address(str(answer[4][0])) for answer in answers}
+        except (OSError, UnicodeError, ValueError):
+            return False
+        return bound in addresses or (bound.is_unspecified and any(map(_is_local, addresses)))
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def plain_address(text: str) -> _Address:
+    """An address; one of IPv4 that is written as IPv6 is the former."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_local(address: _Address) -> bool:
+    """True if it is an address of this host: a socket can be bound to it."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+def running_servers() -> list[LocalServer]:
+    """The servers of this user that run. Raises PenstockError where the directory is another user's."""
+    servers = []
+    for path in sorted(runtime_dir().glob(_PATTERN)):
+        try:
+            said = json.loads(path.read_text())
+            if Identity(said["boot_id"], said["pid"], said["start"]).alive:
+                servers.append(LocalServer(**{k: said[k] for k in LocalServer.__annotations__}))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return servers
+
+
+def server_at(url: str) -> LocalServer | None:
+    """The server of this user at a URL; None where another, or nobody, listens there."""
+    try:
+        servers = running_servers()
+    except (PenstockError, OSError):
+        return None  # no directory of our own, so no server
+    return next((server for server in servers if server.is_at(url)), None)
+
+
+@contextlib.contextmanager
+def announced(server: LocalServer) -> Iterator[tuple[Path, Path]]:
+    """While it runs: a file for clients of the same user, and a header for curl (`-H @FILE`)."""
+    home = runtime_dir()
+    path, header = home / f"serve-{os.getpid()}.json", home / f"serve-{server.port}.header"
+    line = f"Authorization: Bearer {server.experiments_token}\n"
+    _write(path, json.dumps({**vars(Identity.own()), **asdict(server)}))
+    try:
+        _write(header, line)
+        yield path, header
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if header.read_text() == line:  # another address may have a server at the same port
+                header.unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    """A file that only its owner may read, made whole or not at all."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with open(draft, "x", opener=closed) as file:
+        file.write(text)
+    draft.rename(path)
+
+
+def trust_in(cert: str) -> ssl.SSLContext:
+    """Trust in the server that has this very certificate, whatever names it is for."""
+    import ssl
+
+    try:
+        trust = ssl.create_default_context(cafile=cert)
+    except OSError as error:
+        raise PenstockError(f"{cert}: {error}") from None
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trust.check_hostname = False
+    return trust

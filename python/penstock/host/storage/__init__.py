@@ -1,0 +1,1 @@
+"""Block devices, mounts and the page cache of the host."""

@@ -1,0 +1,82 @@
+"""How many pages the kernel maps around a fault of a mapped file, and one page for the length of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import put_back
+from penstock.host.storage.mounts import mounts, unmount
+from penstock.state import runtime_dir
+
+_SETTING = "fault_around_bytes"
+_ONE_PAGE = os.sysconf("SC_PAGE_SIZE")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextlib.contextmanager
+def single_page_faults(journal: Journal, debugfs: Path | None = None) -> Iterator[None]:
+    """Within it every fault of a mapped file maps one page, on the whole machine; put back afterwards.
+
+    `debugfs` is where that file system is mounted (default: found, else mounted for the while). Raises
+    PenstockError with the reason where the kernel does not allow it.
+    """
+    with _debugfs(journal) if debugfs is None else contextlib.nullcontext(debugfs) as base:
+        path = base / _SETTING
+        try:
+            old = path.read_text().strip()
+        except OSError as error:
+            raise PenstockError(_refusal(error)) from error
+        if old == str(_ONE_PAGE):
+            yield
+            return
+        entry = journal.plan("setting", path, old=old, new=str(_ONE_PAGE))
+        try:
+            try:
+                path.write_text(str(_ONE_PAGE))
+            except OSError as error:
+                raise PenstockError(_refusal(error)) from error
+            journal.done(entry)
+            yield
+        finally:
+            put_back(entry, journal)
+
+
+def _refusal(error: OSError) -> str:
+    why = error.strerror or str(error)
+    if isinstance(error, PermissionError):
+        why = "the kernel is locked down (lockdown=integrity keeps debugfs from being written)"
+    return (
+        f"--mmap-exact needs to set {_SETTING} in debugfs: {why}. Without it faults are seen with what "
+        "the kernel maps around them, and the result says so"
+    )
+
+
+@contextlib.contextmanager
+def _debugfs(journal: Journal) -> Iterator[Path]:
+    there = next((mount.point for mount in mounts() if mount.fstype == "debugfs"), None)
+    if there is not None:
+        yield Path(there)
+        return
+    point = Path(tempfile.mkdtemp(prefix="debugfs-", dir=runtime_dir()))
+    try:
+        entry = journal.plan("mount", point)
+        source = f"penstock:{entry.token}".encode()
+        if _libc.mount(source, os.fsencode(point), b"debugfs", 0, None):
+            error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            journal.undone(entry)
+            raise PenstockError(_refusal(error))
+        try:
+            journal.done(entry)
+            yield point
+        finally:
+            unmount(point)
+            journal.undone(entry)
+    finally:
+        point.rmdir()
