@@ -38,7 +38,7 @@ from bench import record
 from penstock.observe.monitor.collectors.columns import table_of
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.spool import Spool
 
 native: Any = importlib.import_module("penstock._native")
 BEGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000

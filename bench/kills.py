@@ -38,9 +38,9 @@ from penstock.host.processes.servers import server_at
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiment import Experiment
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.moments import seconds_text
+from penstock.observe.monitor.experiments.experiment import Experiment
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.moments import seconds_text
 
 Faults = list[str]
 #: what comes at such an interval [s]

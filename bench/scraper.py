@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from penstock.observe.monitor.collectors.running import Collecting
 from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.spool import Spool
 
 METRICS = 50
 #: targets, interval [s], most cores or no bar

@@ -76,7 +76,11 @@ PARTS = {
 #: modules of the core in folders of parts
 IN_CORE = (
     *("observe.monitor.sampling", "observe.monitor.samples", "observe.monitor.alerts"),
-    *("observe.monitor.utilisation", "observe.monitor.counters", "observe.monitor.spool"),
+    *(
+        "observe.monitor.utilisation",
+        "observe.monitor.experiments.counters",
+        "observe.monitor.experiments.spool",
+    ),
     *("predict.study", "workload.parsers", "workload.responses", "workload.metrics"),
 )
 CORE = "core"

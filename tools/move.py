@@ -39,7 +39,7 @@ TEXT = (
 )
 
 #: marks names of modules that are new already: a folder may have the name of a module that was moved
-_DONE = "\x01"
+_DONE = "moved__"
 
 Names = dict[tuple[str, str], str]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.api import series as series
     from penstock.api import trace as trace
     from penstock.emulate.cluster.cluster import Cluster as Cluster
-    from penstock.observe.monitor.lacking import PartialData as PartialData
+    from penstock.observe.monitor.experiments.lacking import PartialData as PartialData
 
     __version__: str
 
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
         return Cluster
     if name == "PartialData":
-        from penstock.observe.monitor.lacking import PartialData
+        from penstock.observe.monitor.experiments.lacking import PartialData
 
         return PartialData
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,7 +45,7 @@ from penstock.observe.monitor.collectors.collector import Collector
 from penstock.observe.monitor.conformance import Ledger as Ledger
 from penstock.observe.monitor.conformance import Sent as Sent
 from penstock.observe.monitor.conformance import check_receiver as check_receiver
-from penstock.observe.monitor.points import (
+from penstock.observe.monitor.experiments.points import (
     Accepted,
     Batch,
     Closed,

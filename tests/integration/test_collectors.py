@@ -31,15 +31,15 @@ from penstock.observe.monitor.collectors.http_push import (
     snapped,
 )
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.dashboards import DASHBOARDS, names_of, rows_of
-from penstock.observe.monitor.formulas import IDLE_STATES, STATES
+from penstock.observe.monitor.experiments.points import Batch
+from penstock.observe.monitor.experiments.recorded import recorded
 from penstock.observe.monitor.monitor import Monitor
-from penstock.observe.monitor.points import Batch
-from penstock.observe.monitor.recorded import recorded
 from penstock.observe.monitor.servers.graphite import GraphiteReader
 from penstock.observe.monitor.servers.influxdb import InfluxReader
 from penstock.observe.monitor.servers.prometheus import PrometheusReader
-from penstock.observe.monitor.uses import uses_of_points
+from penstock.observe.monitor.usage.dashboards import DASHBOARDS, names_of, rows_of
+from penstock.observe.monitor.usage.formulas import IDLE_STATES, STATES
+from penstock.observe.monitor.usage.uses import uses_of_points
 from penstock.testing import MemorySink
 from tests.support import commands
 from tests.unit.shared_runs import made, own_store, penstock

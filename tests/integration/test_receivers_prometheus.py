@@ -14,8 +14,8 @@ import pytest
 
 from penstock.observe.monitor.collectors.http_push import RemoteWriteReceiver
 from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.recorded import recorded, refusals
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.recorded import recorded, refusals
+from penstock.observe.monitor.experiments.spool import Spool
 from tests.integration.test_collectors import answers, free_port, program, running
 from tests.unit.test_collectors import until
 

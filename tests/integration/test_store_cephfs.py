@@ -19,10 +19,10 @@ from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
 from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.points import canonical_labels
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.uses import uses_of_points
+from penstock.observe.monitor.experiments.points import canonical_labels
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
+from penstock.observe.monitor.usage.uses import uses_of_points
 from penstock.store.cephfs import CephFS
 from penstock.testing import MemorySink
 from tests.integration.node_ground import NODES, Ground

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.recorded import recorded
-from penstock.observe.monitor.uses import uses_of_points
+from penstock.observe.monitor.experiments.recorded import recorded
+from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
+from penstock.observe.monitor.usage.uses import uses_of_points
 from penstock.testing import MemorySink
 from studies.swift.saio import Swift, SwiftError, missing, running, up
 

@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from penstock.observe.monitor.collectors.collector import Intake
 from penstock.observe.monitor.conformance import Ledger, Sent, check_balance
-from penstock.observe.monitor.points import STALE_BITS
-from penstock.observe.monitor.recorded import recorded
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.points import STALE_BITS
+from penstock.observe.monitor.experiments.recorded import recorded
+from penstock.observe.monitor.experiments.spool import Spool
 
 SECOND = 1_000_000_000
 T0 = 1_790_000_000 * SECOND

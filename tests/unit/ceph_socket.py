@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.observe.monitor.collectors.ceph import CephPoller
-from penstock.observe.monitor.recorded import Recorded, recorded
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
 from penstock.testing import MemorySink
 
 OSD = '{"daemon":"osd.0"}'

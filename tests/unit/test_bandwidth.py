@@ -11,9 +11,9 @@ import pytest
 
 from penstock.archive.series.series import Series
 from penstock.errors import BadInput
-from penstock.observe.monitor.bandwidth import as_json, bwinfo, devices_of
 from penstock.observe.monitor.samples import SAMPLES_SCHEMA
-from penstock.observe.monitor.uses import uses_of_tables
+from penstock.observe.monitor.usage.bandwidth import as_json, bwinfo, devices_of
+from penstock.observe.monitor.usage.uses import uses_of_tables
 from penstock.observe.monitor.utilisation import utilisation
 
 

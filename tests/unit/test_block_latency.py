@@ -24,10 +24,10 @@ from penstock.archive.series.series import Array, Recorded, Series
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.collectors import block_latency
 from penstock.observe.monitor.collectors.block_latency import BlockLatency
-from penstock.observe.monitor.entities import labels_of_entity
+from penstock.observe.monitor.experiments.entities import labels_of_entity
+from penstock.observe.monitor.experiments.recorded import recorded
 from penstock.observe.monitor.latency import with_beginnings
-from penstock.observe.monitor.recorded import recorded
-from penstock.observe.monitor.sampled import sampled
+from penstock.observe.monitor.outbox.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLES_SCHEMA
 from penstock.observe.monitor.utilisation import utilisation
 from penstock.testing import MemorySink, check_collector

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.cassandra import CassandraPoller
-from penstock.observe.monitor.recorded import recorded
+from penstock.observe.monitor.experiments.recorded import recorded
 from penstock.testing import MemorySink, check_collector
 from penstock.workload.metrics import cassandra
 

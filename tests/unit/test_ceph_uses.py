@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.observe.monitor.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.grafana import dashboard_json
-from penstock.observe.monitor.points import Batch, canonical_labels, points
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.run_uses import run_uses
-from penstock.observe.monitor.uses import uses_of_points
+from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
+from penstock.observe.monitor.usage.grafana import dashboard_json
+from penstock.observe.monitor.usage.run_uses import run_uses
+from penstock.observe.monitor.usage.uses import uses_of_points
 from tests.unit.test_dashboards import T0, S, experiment
 
 VOLUMES = DASHBOARDS["volumes"]

@@ -34,10 +34,10 @@ from penstock.observe.monitor import collect
 from penstock.observe.monitor.collect import SPOOL, CollectObserver
 from penstock.observe.monitor.collectors.beside import InRoom, Room
 from penstock.observe.monitor.collectors.configured import mistakes, variable
-from penstock.observe.monitor.points import Batch, Closed, points
-from penstock.observe.monitor.recorded import recorded_in
-from penstock.observe.monitor.spool import Spool
-from penstock.observe.monitor.uses import uses_of_bundle
+from penstock.observe.monitor.experiments.points import Batch, Closed, points
+from penstock.observe.monitor.experiments.recorded import recorded_in
+from penstock.observe.monitor.experiments.spool import Spool
+from penstock.observe.monitor.usage.uses import uses_of_bundle
 from penstock.observe.observer import Seen, Watched
 from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
@@ -396,7 +396,7 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
         float=[100.0, 101.0, 102.0, 103.0],
         unit="W",
     )
-    from penstock.observe.monitor.recorded import recorded
+    from penstock.observe.monitor.experiments.recorded import recorded
 
     made = recorded([Batch("power", 0, table)], BEGIN, BEGIN + 4 * SECOND)
     sample = {"source": "cpu", "entity": "all", "metric": "user", "unit": "s", "cumulative": True}

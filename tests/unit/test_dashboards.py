@@ -17,8 +17,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.observe.monitor.bandwidth import bwinfo, devices_of
-from penstock.observe.monitor.dashboards import (
+from penstock.observe.monitor.experiments.experiment import Experiment, Phase
+from penstock.observe.monitor.experiments.points import Account, Batch, canonical_labels, points
+from penstock.observe.monitor.experiments.recorded import recorded
+from penstock.observe.monitor.usage.bandwidth import bwinfo, devices_of
+from penstock.observe.monitor.usage.dashboards import (
     ALL_TENANTS,
     DASHBOARDS,
     MOST_BESIDE,
@@ -26,12 +29,9 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.experiment import Experiment, Phase
-from penstock.observe.monitor.grafana import dashboard_json, write
-from penstock.observe.monitor.points import Account, Batch, canonical_labels, points
-from penstock.observe.monitor.recorded import recorded
-from penstock.observe.monitor.run_uses import run_uses
-from penstock.observe.monitor.uses import COLUMNS, uses_of_points
+from penstock.observe.monitor.usage.grafana import dashboard_json, write
+from penstock.observe.monitor.usage.run_uses import run_uses
+from penstock.observe.monitor.usage.uses import COLUMNS, uses_of_points
 from tests.support import commands
 from tests.unit.test_experiment_server import Server
 

@@ -21,16 +21,23 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.probe.clock_offset import Offset
-from penstock.observe.monitor.answers import answer
-from penstock.observe.monitor.door import clocks
-from penstock.observe.monitor.experiment import Taken, Unknown
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.export import as_bytes, joined, numbers_as_text
-from penstock.observe.monitor.moments import moment_ns, name_and_repeat, seconds_text
-from penstock.observe.monitor.points import Account, Batch, Closed, Event, checked, points
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.spool import Spool
-from penstock.observe.monitor.targets import Targets
+from penstock.observe.monitor.experiments.experiment import Taken, Unknown
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.moments import moment_ns, name_and_repeat, seconds_text
+from penstock.observe.monitor.experiments.points import (
+    Account,
+    Batch,
+    Closed,
+    Event,
+    checked,
+    points,
+)
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.observe.monitor.experiments.spool import Spool
+from penstock.observe.monitor.experiments.targets import Targets
+from penstock.observe.monitor.outbox.door import clocks
+from penstock.observe.monitor.queries.answers import answer
+from penstock.observe.monitor.queries.export import as_bytes, joined, numbers_as_text
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
@@ -244,7 +251,7 @@ def test_one_that_was_being_ended_is_ended_by_the_next_process(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr("penstock.observe.monitor.experiments.write_bundle", killed)
+        m.setattr("penstock.observe.monitor.experiments.experiments.write_bundle", killed)
         with pytest.raises(KeyboardInterrupt):
             store.stop(begun, at_ns=T0 + 2 * S)
     with pytest.raises(Closed):

@@ -24,13 +24,13 @@ from penstock.archive.catalogue import Catalogue
 from penstock.archive.selection import Selection
 from penstock.archive.series.read_series import of_selection
 from penstock.errors import BadInput, Upstream
-from penstock.observe.monitor import elsewhere, fetched, fetching
-from penstock.observe.monitor.answers import answer
-from penstock.observe.monitor.elsewhere import Question
-from penstock.observe.monitor.experiment import Unknown
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.points import Batch, points
-from penstock.observe.monitor.targets import Target, Targets
+from penstock.observe.monitor.experiments.experiment import Unknown
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.points import Batch, points
+from penstock.observe.monitor.experiments.targets import Target, Targets
+from penstock.observe.monitor.queries import elsewhere, fetched, fetching
+from penstock.observe.monitor.queries.answers import answer
+from penstock.observe.monitor.queries.elsewhere import Question
 from penstock.serve.app import application
 from penstock.serve.traces import Served
 from tests.support import commands

@@ -24,10 +24,10 @@ import penstock
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.configured import checked_collectors
 from penstock.observe.monitor.collectors.gathering import Fan
-from penstock.observe.monitor.door import opened
-from penstock.observe.monitor.points import Accepted, Account, Batch, Closed, points
-from penstock.observe.monitor.pushing import batches_of, read_table
-from penstock.observe.monitor.targets import read_targets
+from penstock.observe.monitor.experiments.points import Accepted, Account, Batch, Closed, points
+from penstock.observe.monitor.experiments.targets import read_targets
+from penstock.observe.monitor.outbox.door import opened
+from penstock.observe.monitor.outbox.pushing import batches_of, read_table
 from penstock.testing import MemorySink
 from tests.support import commands
 

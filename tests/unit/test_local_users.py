@@ -22,9 +22,9 @@ from penstock.errors import PenstockError
 from penstock.host.processes.servers import LocalServer, announced, running_servers, server_at
 from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
 from penstock.observe.monitor.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
-from penstock.observe.monitor.door import Remote
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.outbox.door import Remote
+from penstock.observe.monitor.usage.swift_bandwidth import accounts_of, are_ours
 from penstock.serve.app import application
 from penstock.serve.traces import Served
 from penstock.testing import MemorySink

@@ -16,9 +16,9 @@ import pytest
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import Away, PenstockError
-from penstock.observe.monitor.delivery import Delivery
-from penstock.observe.monitor.door import Local, Patient
-from penstock.observe.monitor.points import Batch, points
+from penstock.observe.monitor.experiments.points import Batch, points
+from penstock.observe.monitor.outbox.delivery import Delivery
+from penstock.observe.monitor.outbox.door import Local, Patient
 from tests.support import commands
 
 Broken = Callable[[Path], Any]

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.cli.monitor.application import application, lacking
 from penstock.errors import BadInput
-from penstock.observe.monitor.entities import labels_of_entity
-from penstock.observe.monitor.follow import Follower
+from penstock.observe.monitor.experiments.entities import labels_of_entity
 from penstock.observe.monitor.monitor import _of_use
-from penstock.observe.monitor.sampled import sampled
+from penstock.observe.monitor.outbox.sampled import sampled
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
+from penstock.observe.monitor.usage.follow import Follower
 from penstock.observe.monitor.utilisation import UTILISATION_SCHEMA
 from penstock.study.load import load_study
 

@@ -125,7 +125,7 @@ def test_it_ends_where_another_command_ends_the_experiment(ground: Ground) -> No
     ground.penstock("monitor", "start", "x")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_STATE", str(ground.state))
-        from penstock.observe.monitor.door import Local
+        from penstock.observe.monitor.outbox.door import Local
 
         Local().stop("x")
     wait_for(ground.is_clean)

@@ -24,8 +24,8 @@ from penstock.observe.monitor.collectors.http_push import (
 )
 from penstock.observe.monitor.collectors.scrape import Scraper
 from penstock.observe.monitor.conformance import Ledger, Sent, check_balance, check_receiver
-from penstock.observe.monitor.points import Batch, Event, points
-from penstock.observe.monitor.recorded import recorded, refusals
+from penstock.observe.monitor.experiments.points import Batch, Event, points
+from penstock.observe.monitor.experiments.recorded import recorded, refusals
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import OK, at_work, exporting, shown_by, until
 

@@ -23,8 +23,8 @@ import pytest
 
 from penstock.archive.catalogue import local_user
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.points import Batch, Event, points
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.points import Batch, Event, points
 from tests.support import commands
 from tests.unit.shared_runs import T0, S, made, own_store, penstock
 from tests.unit.test_collectors import exporting, until

@@ -21,14 +21,14 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.observe.monitor.formulas import STATES
+from penstock.observe.monitor.experiments.points import Batch
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
 from penstock.observe.monitor.latency import with_beginnings
 from penstock.observe.monitor.monitor import BEGINNING_NS, CLOSE_NS, _of_the_dead, _of_use
-from penstock.observe.monitor.points import Batch
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.sampled import sampled
+from penstock.observe.monitor.outbox.sampled import sampled
+from penstock.observe.monitor.outbox.sending import Sending, _Source
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.sending import Sending, _Source
+from penstock.observe.monitor.usage.formulas import STATES
 from penstock.observe.monitor.utilisation import utilisation
 from tests.support import commands
 from tests.unit.test_experiment_server import Server

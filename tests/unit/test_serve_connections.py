@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from penstock.observe.monitor.collectors.room import MOST_HELD
-from penstock.observe.monitor.delivery import Delivery
-from penstock.observe.monitor.door import Remote
-from penstock.observe.monitor.points import Batch, points
+from penstock.observe.monitor.experiments.points import Batch, points
+from penstock.observe.monitor.outbox.delivery import Delivery
+from penstock.observe.monitor.outbox.door import Remote
 
 HALVES = (
     b"",

@@ -87,7 +87,7 @@ def command(
 
 def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
     from penstock.archive.sharing.share import pack
-    from penstock.observe.monitor.named import selected
+    from penstock.observe.monitor.experiments.named import selected
 
     made = pack(selected(named), target, license=license)
     if as_json:
@@ -104,8 +104,8 @@ def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
 def _sent(named: str, to: str, as_json: bool) -> None:
     import os
 
-    from penstock.observe.monitor.named import selected
-    from penstock.observe.monitor.remote_write import TOKEN, RemoteWrite
+    from penstock.observe.monitor.experiments.named import selected
+    from penstock.observe.monitor.queries.remote_write import TOKEN, RemoteWrite
     from penstock.terminal import say
 
     server = RemoteWrite(to, os.environ.get(TOKEN), tell=say)
@@ -132,8 +132,8 @@ def _series(
     axis: Literal["timestamp", "duration", "sample"] | None,
     as_json: bool,
 ) -> None:
-    from penstock.observe.monitor.folders import write
-    from penstock.observe.monitor.named import selected
+    from penstock.observe.monitor.experiments.named import selected
+    from penstock.observe.monitor.queries.folders import write
     from penstock.writing import whole_folder
 
     runs = selected(named).runs

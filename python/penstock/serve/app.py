@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from penstock.archive.bundle import command_line
 from penstock.errors import Away, BadInput, PenstockError
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.targets import Targets
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.targets import Targets
 from penstock.serve import api, dashboards, experiments, metrics
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate, Users

@@ -25,7 +25,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
-from penstock.observe.monitor.dashboards import (
+from penstock.observe.monitor.experiments.experiment import Experiment, Unknown
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.moments import moment_ns
+from penstock.observe.monitor.usage.dashboards import (
     DASHBOARDS,
     NO_TENANCY,
     Dashboard,
@@ -36,12 +39,9 @@ from penstock.observe.monitor.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.experiment import Experiment, Unknown
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.grafana import MARKS
-from penstock.observe.monitor.moments import moment_ns
-from penstock.observe.monitor.run_uses import run_uses
-from penstock.observe.monitor.uses import tenancy_of, uses_of_bundle, uses_of_points
+from penstock.observe.monitor.usage.grafana import MARKS
+from penstock.observe.monitor.usage.run_uses import run_uses
+from penstock.observe.monitor.usage.uses import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import who_asks
 from penstock.serve.page import dashboards_page
 from penstock.serve.spooled import Turns

@@ -10,10 +10,10 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiment import Taken
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.fetching import fetch_asked
-from penstock.observe.monitor.targets import Targets
+from penstock.observe.monitor.experiments.experiment import Taken
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.targets import Targets
+from penstock.observe.monitor.queries.fetching import fetch_asked
 from penstock.serve.gate import who_asks
 
 _Name = Annotated[

@@ -22,17 +22,12 @@ from pydantic import BaseModel, ValidationError
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Upstream
-from penstock.observe.monitor import elsewhere
-from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.door import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
-from penstock.observe.monitor.experiment import Experiment, Taken, Unknown
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.export import MEDIA
-from penstock.observe.monitor.fetching import fetch_named
-from penstock.observe.monitor.lacking import STATE
-from penstock.observe.monitor.moments import iso_text, moment_ns
-from penstock.observe.monitor.points import (
+from penstock.observe.monitor.experiments.experiment import Experiment, Taken, Unknown
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.lacking import STATE
+from penstock.observe.monitor.experiments.moments import iso_text, moment_ns
+from penstock.observe.monitor.experiments.points import (
     MOST_SERIES,
     Account,
     Batch,
@@ -41,8 +36,13 @@ from penstock.observe.monitor.points import (
     canonical_labels,
     points,
 )
-from penstock.observe.monitor.provenance import checked_facts
-from penstock.observe.monitor.targets import Targets, checked_options
+from penstock.observe.monitor.experiments.provenance import checked_facts
+from penstock.observe.monitor.experiments.targets import Targets, checked_options
+from penstock.observe.monitor.outbox.door import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
+from penstock.observe.monitor.queries import elsewhere
+from penstock.observe.monitor.queries.answers import answer
+from penstock.observe.monitor.queries.export import MEDIA
+from penstock.observe.monitor.queries.fetching import fetch_named
 from penstock.serve import experiment_sources
 from penstock.serve.experiment_models import (
     Accepted,
@@ -594,7 +594,7 @@ async def resumed(
 def local_store() -> Experiments:
     """The store of this user, or of the team's catalogue."""
     from penstock.archive.catalogue import open_index
-    from penstock.observe.monitor.experiments import experiments_home
+    from penstock.observe.monitor.experiments.experiments import experiments_home
 
     index: Catalogue = open_index()
     return Experiments(index, experiments_home())

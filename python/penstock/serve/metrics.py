@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from penstock.observe.monitor.experiment import Experiment
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.export import MEDIA, escaped
-from penstock.observe.monitor.exposed import exposed
-from penstock.observe.monitor.newest import Newest
+from penstock.observe.monitor.experiments.experiment import Experiment
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.newest import Newest
+from penstock.observe.monitor.queries.export import MEDIA, escaped
+from penstock.observe.monitor.queries.exposed import exposed
 from penstock.serve.gate import who_asks
 from penstock.version import version
 

@@ -22,9 +22,9 @@ from penstock.observe.monitor.collectors.configured import checked_collectors
 from penstock.observe.monitor.collectors.getting import Talk
 from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
 from penstock.observe.monitor.collectors.swift import rates
-from penstock.observe.monitor.points import Batch, checked
-from penstock.observe.monitor.pushing import batches_of, column_of, parsed, rows_where
-from penstock.observe.monitor.swift_bandwidth import Bandwidth
+from penstock.observe.monitor.experiments.points import Batch, checked
+from penstock.observe.monitor.outbox.pushing import batches_of, column_of, parsed, rows_where
+from penstock.observe.monitor.usage.swift_bandwidth import Bandwidth
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Target, plain
 

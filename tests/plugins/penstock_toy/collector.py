@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.observe.monitor.collectors.collector import Intake, Receipt, only
-from penstock.observe.monitor.points import Sink, points
+from penstock.observe.monitor.experiments.points import Sink, points
 
 
 class ToyCollector:

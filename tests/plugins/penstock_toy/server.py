@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.observe.monitor.points import points
+from penstock.observe.monitor.experiments.points import points
 from penstock.observe.monitor.servers.reader import Kept
 
 

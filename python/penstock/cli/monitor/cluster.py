@@ -30,9 +30,9 @@ def bandwidth(
 
     Read and written bytes together, in MB/s. `coverage` is the share of a window for which there are samples.
     """
-    from penstock.observe.monitor.bandwidth import as_json as shown
-    from penstock.observe.monitor.bandwidth import bandwidths
-    from penstock.observe.monitor.swift_bandwidth import WINDOWS
+    from penstock.observe.monitor.usage.bandwidth import as_json as shown
+    from penstock.observe.monitor.usage.bandwidth import bandwidths
+    from penstock.observe.monitor.usage.swift_bandwidth import WINDOWS
 
     if what is None and series:
         raise BadInput("found --series without a bundle; expected one")
@@ -104,7 +104,7 @@ def grafana(
 
     Its data source is the plugin simpod-json-datasource; its token, $PENSTOCK_TOKEN in Grafana's environment.
     """
-    from penstock.observe.monitor.grafana import write
+    from penstock.observe.monitor.usage.grafana import write
 
     files = [str(path) for path in write(directory, server)]
     print(json.dumps({"files": files}) if as_json else "\n".join(files))

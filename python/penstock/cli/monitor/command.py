@@ -114,12 +114,12 @@ def run(
     import time
 
     from penstock.observe.monitor.collect import CollectObserver
-    from penstock.observe.monitor.delivery import Delivery
-    from penstock.observe.monitor.door import Patient, clocks
+    from penstock.observe.monitor.experiments.provenance import facts_of_command
     from penstock.observe.monitor.monitor import CLOSE_NS
-    from penstock.observe.monitor.provenance import facts_of_command
-    from penstock.observe.monitor.sampled import SOURCES
-    from penstock.observe.monitor.sending import EVERY_S, Sending
+    from penstock.observe.monitor.outbox.delivery import Delivery
+    from penstock.observe.monitor.outbox.door import Patient, clocks
+    from penstock.observe.monitor.outbox.sampled import SOURCES
+    from penstock.observe.monitor.outbox.sending import EVERY_S, Sending
     from penstock.observe.monitor.session import Signals, monitor_command
     from penstock.observe.monitor.unobserved import run_unobserved, state_trouble
 
@@ -248,7 +248,7 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
     import fnmatch
 
     from penstock.observe.monitor.collectors.configured import mistakes, own_settings, placed
-    from penstock.observe.monitor.targets import read_targets
+    from penstock.observe.monitor.experiments.targets import read_targets
 
     wanted = {
         collector: own_settings(settings)

@@ -17,7 +17,7 @@ from penstock.errors import BadInput
 from penstock.terminal import say
 
 if TYPE_CHECKING:
-    from penstock.observe.monitor.pushing import Pushed
+    from penstock.observe.monitor.outbox.pushing import Pushed
 
 
 @app.command()
@@ -53,7 +53,7 @@ def get(
 
     stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
     """
-    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.outbox.door import opened
     from penstock.writing import whole_file
 
     if metric is None:
@@ -156,8 +156,8 @@ def derive(
     ratio, join, moving_mean, abs, quantile.
     """
     from penstock.archive.series.expression import split
-    from penstock.observe.monitor.derived import derive as kept
-    from penstock.observe.monitor.named import selected
+    from penstock.observe.monitor.experiments.named import selected
+    from penstock.observe.monitor.queries.derived import derive as kept
 
     word, expression = split(said)
     made = kept(selected(name).runs, word, expression, unit, table)
@@ -204,16 +204,16 @@ def push(
 
     What was acknowledged is kept. The same file pushed again doubles nothing.
     """
-    from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.pushing import (
+    from penstock.observe.monitor.outbox.door import opened
+    from penstock.observe.monitor.outbox.pushing import (
         batches_of,
         column_of,
         file_id_of,
         read_table,
         rows_where,
     )
-    from penstock.observe.monitor.pushing import push as pushed
-    from penstock.observe.monitor.unsent import is_unsent, send
+    from penstock.observe.monitor.outbox.pushing import push as pushed
+    from penstock.observe.monitor.outbox.unsent import is_unsent, send
 
     if is_unsent(table_file):
         done = send(opened(server), name, table_file, patience_s=patience, tell=say)

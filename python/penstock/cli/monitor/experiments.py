@@ -137,8 +137,8 @@ def listed(
     server: str = SERVER,
 ) -> None:
     """List experiments, and runs of studies, which are experiments, too."""
-    from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.moments import iso_text
+    from penstock.observe.monitor.experiments.moments import iso_text
+    from penstock.observe.monitor.outbox.door import opened
     from penstock.text import duration
 
     found = opened(server).listed(user=user, name=name, tag=tag, state=state)
@@ -161,7 +161,7 @@ def listed(
 @app.command()
 def rm(name: str = NAME, as_json: bool = JSON, server: str = SERVER) -> None:
     """Remove an experiment; it is kept in the trash for seven days."""
-    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.outbox.door import opened
     from penstock.observe.monitor.sampling import finish
 
     finish(server, name)

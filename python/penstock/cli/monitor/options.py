@@ -27,7 +27,7 @@ def _monitor() -> None:
 
 def patient(server: str | None) -> Any:
     """The store of experiments, here or at a server; it is asked again while it is away."""
-    from penstock.observe.monitor.door import Patient, opened
+    from penstock.observe.monitor.outbox.door import Patient, opened
 
     return Patient(opened(server))
 
@@ -45,6 +45,6 @@ def params(said: list[str], option: str = "--param") -> dict[str, str]:
 
 def moment(said: str | None) -> int | None:
     """A time as nanoseconds since 1970. Raises BadInput."""
-    from penstock.observe.monitor.moments import moment_ns
+    from penstock.observe.monitor.experiments.moments import moment_ns
 
     return None if said is None else moment_ns(said)

@@ -48,8 +48,8 @@ def fetch(
     elsewhere, as at the end of each experiment of `penstock serve --config`. What was fetched is not asked
     for again. get, plot, compare and export read it from the archive then.
     """
-    from penstock.observe.monitor.door import opened
-    from penstock.observe.monitor.targets import Target, Targets, read_targets, shown
+    from penstock.observe.monitor.experiments.targets import Target, Targets, read_targets, shown
+    from penstock.observe.monitor.outbox.door import opened
 
     targets = None if config is None else read_targets(config)
     said: dict[str, Any] = {
@@ -94,7 +94,7 @@ def on(
 
 
 def _switch(name: str, collector: str, to_on: bool, server: str | None, as_json: bool) -> None:
-    from penstock.observe.monitor.door import opened
+    from penstock.observe.monitor.outbox.door import opened
 
     word = "on" if to_on else "off"
     changed = opened(server).switch(name, collector, to_on)

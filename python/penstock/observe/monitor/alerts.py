@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from penstock.archive.completeness import check_manifest
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput
-from penstock.observe.monitor.follow import Follower, Values
-from penstock.observe.monitor.formulas import Array
+from penstock.observe.monitor.usage.follow import Follower, Values
+from penstock.observe.monitor.usage.formulas import Array
 from penstock.spec.alert import METRICS, Rule
 from penstock.text import measured
 

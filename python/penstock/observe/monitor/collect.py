@@ -29,7 +29,6 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import Daemon, start_daemon
-from penstock.observe.monitor.accounting import of_refusals, verdict, worst
 from penstock.observe.monitor.collectors.configured import (
     Mistake,
     checked_of_run,
@@ -37,9 +36,10 @@ from penstock.observe.monitor.collectors.configured import (
     of_run,
     variable,
 )
-from penstock.observe.monitor.points import NO_LOSS, Batch
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.accounting import of_refusals, verdict, worst
+from penstock.observe.monitor.experiments.points import NO_LOSS, Batch
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.observe.monitor.experiments.spool import Spool
 from penstock.observe.observer import Seen, Watched
 
 #: longest that a run waits for its collectors at its begin, and at its end [s]

@@ -25,9 +25,9 @@ import numpy as np
 
 from penstock.observe.monitor.collectors.collector import Collector, Receipt
 from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.points import canonical_labels
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.spool import Spool
+from penstock.observe.monitor.experiments.points import canonical_labels
+from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.observe.monitor.experiments.spool import Spool
 
 #: reasons of points that came without a value: they are of their series, and counted there, too
 NO_VALUE = ("not finite", "stale")

@@ -38,15 +38,15 @@ from penstock.host.processes.daemon import (
     stop_entirely,
 )
 from penstock.host.processes.processes import TOKEN_VARIABLE
-from penstock.observe.monitor.delivery import PATIENCE_S
-from penstock.observe.monitor.door import Door, clocks, opened, patiently
-from penstock.observe.monitor.experiment import Taken
-from penstock.observe.monitor.experiments import experiments_home
-from penstock.observe.monitor.moments import name_and_repeat
+from penstock.observe.monitor.experiments.experiment import Taken
+from penstock.observe.monitor.experiments.experiments import experiments_home
+from penstock.observe.monitor.experiments.moments import name_and_repeat
+from penstock.observe.monitor.experiments.points import Batch, Closed
 from penstock.observe.monitor.monitor import Monitor
-from penstock.observe.monitor.points import Batch, Closed
-from penstock.observe.monitor.sampled import SOURCES
-from penstock.observe.monitor.sending import Sending
+from penstock.observe.monitor.outbox.delivery import PATIENCE_S
+from penstock.observe.monitor.outbox.door import Door, clocks, opened, patiently
+from penstock.observe.monitor.outbox.sampled import SOURCES
+from penstock.observe.monitor.outbox.sending import Sending
 from penstock.state import runtime_dir, state_dir
 
 _KIND = "record"

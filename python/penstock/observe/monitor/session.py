@@ -21,7 +21,7 @@ from penstock.host.processes.launch import Finished, Stop, launch
 from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
 from penstock.observe.monitor.collect import CollectObserver
 from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
-from penstock.observe.monitor.sending import Sending
+from penstock.observe.monitor.outbox.sending import Sending
 from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.calibrate import calibrate

@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.schemas import TABLES
-from penstock.observe.monitor.formulas import (
+from penstock.observe.monitor.latency import SOURCE as BLOCK_LATENCY
+from penstock.observe.monitor.latency import latencies
+from penstock.observe.monitor.usage.formulas import (
     STATES,
     Array,
     cpu_percent,
@@ -27,8 +29,6 @@ from penstock.observe.monitor.formulas import (
     network_percent,
     percent_of,
 )
-from penstock.observe.monitor.latency import SOURCE as BLOCK_LATENCY
-from penstock.observe.monitor.latency import latencies
 
 #: sources that come to no utilisation, some of them with many rows
 _NO_USE = ["process", "file", "command", "sampler"]

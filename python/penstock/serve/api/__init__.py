@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from penstock.observe.monitor.experiments import Experiments
+from penstock.observe.monitor.experiments.experiments import Experiments
 from penstock.serve.api import clusters, disks, host, jobs, live
 from penstock.serve.gate import Users
 from penstock.serve.live.hub import Hub

@@ -24,8 +24,8 @@ from penstock.errors import PenstockError
 from penstock.host.processes.control import answering, listen, usual_answer
 from penstock.host.processes.daemon import run_daemon, say_ready
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.points import Accepted, Batch, Closed, Full
-from penstock.observe.monitor.spool import Holding, Spool
+from penstock.observe.monitor.experiments.points import Accepted, Batch, Closed, Full
+from penstock.observe.monitor.experiments.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
 #: of one run: points, bytes of them, and sources that senders name themselves

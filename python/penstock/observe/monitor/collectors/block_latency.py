@@ -24,8 +24,14 @@ from penstock.observe.monitor.collectors.collector import (
     interval_of,
     only,
 )
+from penstock.observe.monitor.experiments.points import (
+    Account,
+    Closed,
+    Sink,
+    canonical_labels,
+    points,
+)
 from penstock.observe.monitor.latency import SOURCE
-from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
 
 native: Any = importlib.import_module("penstock._native")
 

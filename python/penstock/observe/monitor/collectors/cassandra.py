@@ -30,7 +30,13 @@ from penstock.observe.monitor.collectors.collector import (
     only,
     setting,
 )
-from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
+from penstock.observe.monitor.experiments.points import (
+    Account,
+    Closed,
+    Sink,
+    canonical_labels,
+    points,
+)
 from penstock.workload.metrics.cassandra import STATISTICS, Value, values_of
 
 MOST_KEYSPACES = 100

@@ -29,7 +29,7 @@ from penstock.observe.monitor.collectors.collector import (
     setting,
 )
 from penstock.observe.monitor.collectors.perf_counters import MOST_COUNTERS, USUAL, Counters, Series
-from penstock.observe.monitor.points import Account, Closed, Event, Sink, points
+from penstock.observe.monitor.experiments.points import Account, Closed, Event, Sink, points
 
 SOCKETS = "/var/run/ceph/*.asok"
 MOST_PATTERNS, MOST_DAEMONS = 1_000, 1_000

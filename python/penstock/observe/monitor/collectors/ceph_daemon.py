@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from penstock.errors import printable
 from penstock.observe.monitor.collectors.perf_counters import Counters, Series
-from penstock.observe.monitor.points import Event, canonical_labels
+from penstock.observe.monitor.experiments.points import Event, canonical_labels
 
 SUCCESS = "ceph_success"
 #: of one pattern; events of one daemon at one time

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.columns import no_unit, table_of
-from penstock.observe.monitor.points import (
+from penstock.observe.monitor.experiments.points import (
     Accepted,
     Account,
     Batch,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.observe.monitor.points import POINTS
+from penstock.observe.monitor.experiments.points import POINTS
 
 Columns = Mapping[str, Any]
 

@@ -28,10 +28,10 @@ from penstock.observe.monitor.collectors.collector import Receipt
 from penstock.observe.monitor.collectors.configured import BEGUN, checked_collectors, own_settings
 from penstock.observe.monitor.collectors.running import Collecting, collectors_of
 from penstock.observe.monitor.collectors.switching import Part, joined, tell
-from penstock.observe.monitor.experiment import Experiment
-from penstock.observe.monitor.experiments import Experiments
-from penstock.observe.monitor.points import Accepted, Batch, Closed, Event, Sink, points
-from penstock.observe.monitor.spool import Holding, Spool
+from penstock.observe.monitor.experiments.experiment import Experiment
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.points import Accepted, Batch, Closed, Event, Sink, points
+from penstock.observe.monitor.experiments.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
 #: observers, whose receipts bear their names

@@ -22,8 +22,8 @@ from penstock.observe.monitor.collectors.collector import (
 )
 from penstock.observe.monitor.collectors.listening import PATIENCE_S, Door, Listener, exactly
 from penstock.observe.monitor.collectors.room import FullError
-from penstock.observe.monitor.points import Closed, Sink
-from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
+from penstock.observe.monitor.experiments.points import Closed, Sink
+from penstock.observe.monitor.usage.swift_bandwidth import accounts_of, are_ours
 
 #: how long lines are gathered before they are kept [s], and at most how many [bytes]
 GATHERED_S = 0.2

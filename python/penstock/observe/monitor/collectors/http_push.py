@@ -39,7 +39,7 @@ from penstock.observe.monitor.collectors.listening import (
     Request,
 )
 from penstock.observe.monitor.collectors.together import Together
-from penstock.observe.monitor.points import NO_LOSS, Closed, Held, Sink
+from penstock.observe.monitor.experiments.points import NO_LOSS, Closed, Held, Sink
 
 #: of `precision`, one unit [ns]
 PRECISIONS = {

@@ -19,7 +19,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.network.sock_diag import owners
 from penstock.observe.monitor.collectors.collector import setting
 from penstock.observe.monitor.collectors.room import FullError, Room, Share
-from penstock.observe.monitor.swift_bandwidth import accounts_of, are_ours
+from penstock.observe.monitor.usage.swift_bandwidth import accounts_of, are_ours
 
 #: connections at a time; one more takes the place of the one that was silent longest
 MOST_CONNECTIONS = 512

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.collector import Collector, Receipt
-from penstock.observe.monitor.points import Sink
+from penstock.observe.monitor.experiments.points import Sink
 from penstock.plugins import COLLECTORS
 
 T = TypeVar("T")

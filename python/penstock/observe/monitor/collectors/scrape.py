@@ -46,7 +46,7 @@ from penstock.observe.monitor.collectors.collector import (
 )
 from penstock.observe.monitor.collectors.columns import table_of, unit_of
 from penstock.observe.monitor.collectors.getting import Talk
-from penstock.observe.monitor.points import MOST_SERIES, Account, Closed, Sink
+from penstock.observe.monitor.experiments.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")
 

@@ -27,7 +27,13 @@ from penstock.observe.monitor.collectors.collector import (
     only,
     setting,
 )
-from penstock.observe.monitor.points import Account, Closed, Sink, canonical_labels, points
+from penstock.observe.monitor.experiments.points import (
+    Account,
+    Closed,
+    Sink,
+    canonical_labels,
+    points,
+)
 
 METRIC = "swift_bandwidth"
 MOST_SERVERS, MOST_DEVICES = 200, 256

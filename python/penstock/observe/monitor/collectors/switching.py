@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from penstock.observe.monitor.points import Accepted, Account, Batch, Event, Sink, points
+from penstock.observe.monitor.experiments.points import (
+    Accepted,
+    Account,
+    Batch,
+    Event,
+    Sink,
+    points,
+)
 
 
 def tell(source: str, sink: Sink, kind: Literal["disabled", "enabled"], utc_ns: int) -> None:

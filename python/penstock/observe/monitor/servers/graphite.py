@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.observe.monitor.collectors.collector import only
-from penstock.observe.monitor.points import canonical_labels, points
+from penstock.observe.monitor.experiments.points import canonical_labels, points
 from penstock.observe.monitor.servers.reader import Kept, Server, check_window
 
 SECOND_NS = 1_000_000_000

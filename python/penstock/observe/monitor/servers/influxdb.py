@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.collector import only, setting
-from penstock.observe.monitor.points import canonical_labels, points
+from penstock.observe.monitor.experiments.points import canonical_labels, points
 from penstock.observe.monitor.servers.reader import Kept, Server, check_window
 
 

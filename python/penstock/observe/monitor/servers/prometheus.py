@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.errors import BadInput
 from penstock.observe.monitor.collectors.collector import only
 from penstock.observe.monitor.collectors.columns import unit_of
-from penstock.observe.monitor.points import canonical_labels, points
+from penstock.observe.monitor.experiments.points import canonical_labels, points
 from penstock.observe.monitor.servers.reader import Kept, Server, check_window
 
 #: points of one series that Prometheus answers with, both ends counted

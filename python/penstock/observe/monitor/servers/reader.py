@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 
 from penstock.errors import BadInput, NoAnswer, Upstream, printable
-from penstock.observe.monitor.targets import shown
+from penstock.observe.monitor.experiments.targets import shown
 
 #: of one answer [bytes], how long it may take to reach the server and to hear of it [s]
 MOST_ANSWER = 256 << 20

@@ -1,0 +1,1 @@
+"""Delivery of points to experiments on this host or on a server."""

@@ -1,0 +1,1 @@
+"""Questions to experiments and servers, and answers as tables."""

@@ -1,0 +1,1 @@
+"""Use of hosts, disks and networks, and the dashboards that show it."""
