@@ -61,6 +61,9 @@ class Table(Mapping[str, str]):
             raise PenstockError(f"the {self.what} {name} ({self[name]}): {error}") from error
 
 
+#: verbs of other packages; ours are in `penstock.cli`
+COMMANDS = Table("commands", "verb", {})
+
 #: what makes disks for nodes and studies, the first that can serve a disk is taken
 DISK_BACKENDS = Table(
     "disk-backends",
@@ -220,6 +223,16 @@ TRACE_FINDINGS = Table(
     },
 )
 
+#: tables that are made of all runs of a study, in this order
+ANALYSIS_STEPS = Table(
+    "analysis-steps",
+    "step of an analysis",
+    {
+        name: f"penstock.campaign.analysis_steps:{name}"
+        for name in ("effects", "predictions", "surface", "means", "ledger")
+    },
+)
+
 #: what is said of a study, in this order
 STUDY_FINDINGS = Table(
     "study-findings",
@@ -327,6 +340,7 @@ FIGURE_KINDS = Table(
 )
 
 TABLES = (
+    COMMANDS,
     DISK_BACKENDS,
     NODE_RUNTIMES,
     OBSERVERS,
@@ -338,6 +352,7 @@ TABLES = (
     TRACE_IMPORTERS,
     TRACE_EXPORTERS,
     TRACE_FINDINGS,
+    ANALYSIS_STEPS,
     STUDY_FINDINGS,
     STORE_ENGINES,
     STORE_HINTS,

@@ -31,6 +31,7 @@ from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.archive.series.series import Recorded as RecordedSeries
 from penstock.archive.traces.trace_tables import TraceTables
+from penstock.campaign.analysis import analyse
 from penstock.design.claims import check
 from penstock.design.kinds.base import Asked
 from penstock.emulate.backends.base import Backend, Owner, Place
@@ -247,6 +248,17 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
 def check_study_finding(rule: Any, outs: Sequence[Path]) -> list[Finding]:
     """A finding of studies on their OUT directories, as `check_finding`."""
     return _checked([f for out in outs for f in rule(Outcome.read(out))])
+
+
+def check_analysis_step(step: Any, out: Path) -> None:
+    """A step of an analysis on an OUT directory: it writes tables and removes none."""
+    before = {path.name for path in out.glob("*.parquet")}
+    analysis = analyse(out, full=False)
+    step(analysis)
+    after = {path.name for path in out.glob("*.parquet")}
+    assert before <= after, f"removed {', '.join(sorted(before - after))}"
+    for name in after - before:
+        assert pq.read_table(out / name).num_columns, f"{name} has no column"
 
 
 def check_finding(rule: Any, bundles: Sequence[Path]) -> list[Finding]:

@@ -66,6 +66,7 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     assert "toys" in result["answer"][0]
     codes = {f["code"]: f["statement"] for f in pq.read_table(out / "findings.parquet").to_pylist()}
     assert codes["toy-runs"] == "A toy counts 4 runs."
+    assert pq.read_table(out / "toys.parquet").to_pylist() == [{"runs": 4}]
     for bundle in bundles(out):
         assert pq.read_table(bundle.path / "toys.parquet").num_rows == 1
         assert bundle.manifest["receipts"]["toy"] == {"observer": "toy"}

@@ -84,6 +84,15 @@ def test_a_package_adds_one_of_each_and_nothing_else_names_it() -> None:
         assert "toy" not in path.read_text().split(), path
 
 
+def test_a_verb_of_another_package_is_on_the_help_page_and_runs() -> None:
+    page = with_toys("--help").stdout
+    assert re.search(r"From other packages:\n +toy +Print a word\.", page)
+    done = with_toys("toy", "ball")
+    assert (done.returncode, done.stdout) == (0, "ball\n"), done.stderr
+    assert "Usage: penstock toy" in with_toys("toy", "--help").stdout
+    assert with_toys("toi").returncode == 2
+
+
 def test_the_toys_keep_to_their_protocols() -> None:
     code = (
         "from penstock import testing\n"

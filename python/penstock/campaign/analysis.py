@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 
 from penstock.analyse.fidelity.fidelity import RULES
 from penstock.analyse.fidelity.validity import DEGRADED, graded
@@ -23,15 +22,14 @@ from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
-from penstock.archive.schemas import described
 from penstock.campaign.evidence.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.campaign.frozen import read_campaign
 from penstock.campaign.left_out import left_out, without
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
+from penstock.plugins import ANALYSIS_STEPS
 from penstock.spec.study import Study
 from penstock.study.load import load_study
-from penstock.study.resolve import needs_cluster
 from penstock.text import counted, wrapped
 from penstock.workload.responses import measure
 
@@ -45,6 +43,9 @@ if TYPE_CHECKING:
 class Analysis:
     """What the analysis of a study came to.
 
+    Steps of the analysis (`penstock.plugins.ANALYSIS_STEPS`) get it and write tables to `out`, from its
+    `runs`, `study`, `plan` and `tables`.
+
     `conclusion` is the answer, `plot` and `ranked` the plot and the table of treatments for a terminal.
     `notes` says which of its parts could not be made, and why, and which runs are judged otherwise than when
     they were made.
@@ -52,6 +53,8 @@ class Analysis:
 
     out: Path
     runs: pd.DataFrame
+    study: Study
+    plan: Plan
     effects: pd.DataFrame | None = None
     conclusion: Answer | None = None
     plot: list[str] = field(default_factory=list)
@@ -60,6 +63,13 @@ class Analysis:
     outcome: Outcome | None = None
     report: Path | None = None
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def tables(self) -> Outcome:
+        """The tables of the study as they are when this is first used."""
+        from penstock.analyse.outcome import Outcome
+
+        return Outcome.read(self.out)
 
     @property
     def valid_runs(self) -> int:
@@ -119,7 +129,7 @@ def analyse(
     runs = runs_table([without(b, reasons) for b in last], factors, responses)
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
-    result = Analysis(out, runs.to_pandas(), notes=_on_certificates(judged))
+    result = Analysis(out, runs.to_pandas(), study, plan, notes=_on_certificates(judged))
     result.notes += _used_now(bundles(out), last)
     again = {str(each.bundle.manifest["run_id"]) for each in judged if each.rejudged}
     regraded = [
@@ -140,16 +150,9 @@ def analyse(
     if not full:
         return result
     say("analysing")
-    scales: dict[str, str] = {r.name: r.scale for r in study.responses if r.scale != "auto"}
-    _part(result, "effects", lambda: _effects(result, plan, study, scales))
-    _part(result, "predictions", lambda: _predictions(result, study))
-    from penstock.analyse.outcome import Outcome
-
-    outcome = Outcome.read(out)
-    _part(result, "surface", lambda: _surface(result, outcome))
-    _part(result, "means", lambda: _means(result, outcome))
-    _part(result, "ledger", lambda: _ledger(result, outcome))
-    _part(result, "findings", lambda: _findings(result, outcome))
+    for name in ANALYSIS_STEPS:
+        _part(result, name, partial(ANALYSIS_STEPS.load(name), result))
+    _part(result, "findings", lambda: _findings(result))
     if report:
         say("writing the report")
         _part(result, "report", lambda: _report(result))
@@ -250,101 +253,18 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
         make()
     except PenstockError as error:
         result.notes.append(f"no {name}: {error}")
+    except Exception as error:
+        if name in (*ANALYSIS_STEPS.own, "findings", "report"):
+            raise
+        result.notes.append(f"no {name}: {type(error).__name__}: {error}")
 
 
-def _effects(result: Analysis, plan: Plan, study: Study, scales: dict[str, str]) -> None:
-    from penstock.analyse.statistics.effects import effects
-    from penstock.analyse.statistics.fit import fitted, usable
-    from penstock.analyse.statistics.residuals import residual_table
-    from penstock.analyse.statistics.scale import usual_scale
-    from penstock.analyse.surface.polynomials import trends
-
-    path = result.out / "effects.parquet"
-    path.unlink(missing_ok=True)
-    found, faults = [], []
-    parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
-    surface = study.design.purpose == "optimise" or any(r.desire for r in study.responses)
-    for response in [r.name for r in study.responses]:
-        try:
-            scale = scales.get(response) or usual_scale(result.runs, response, surface=surface)
-            fit = fitted(result.runs, plan, response, scale)
-            found.append(effects(result.runs, plan, response, scale=scale, fit=fit))
-            data = usable(result.runs, plan, response)
-            parts["residuals"].append(residual_table(fit, data, response, scale, study.outliers))
-            parts["trends"].append(trends(fit, plan, response, scale))
-        except PenstockError as error:
-            faults.append(f"{response}: {error}")
-    if found:
-        result.effects = pd.concat(found, ignore_index=True)
-        table = pa.Table.from_pandas(result.effects, preserve_index=False)
-        write_parquet(path, described("effects", table.replace_schema_metadata(None)))
-    for name, frames in parts.items():
-        _write_frame(result.out, name, [f for f in frames if len(f)])
-    if faults:
-        raise PenstockError("; ".join(faults))
-
-
-def _write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
-    """A table of the study; none where it has no row."""
-    path = out / f"{name}.parquet"
-    path.unlink(missing_ok=True)
-    if frames:
-        table = pa.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
-        write_parquet(path, described(name, table.replace_schema_metadata(None)))
-
-
-def _surface(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.surface.optimum import tables, wanted
-
-    found = tables(outcome) if wanted(outcome) and result.valid_runs else None
-    _write_frame(result.out, "surface", [found[0]] if found and len(found[0]) else [])
-    _write_frame(result.out, "optimum", [found[1]] if found and len(found[1]) else [])
-    if found and found[2]:
-        raise PenstockError("; ".join(found[2]))
-
-
-def _means(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.treatments.means import means_table
-
-    write_parquet(result.out / "means.parquet", means_table(outcome))
-
-
-def _ledger(result: Analysis, outcome: Outcome) -> None:
-    from penstock.analyse.sequential.ledger import ledger
-
-    path = result.out / "ledger.parquet"
-    path.unlink(missing_ok=True)
-    frame = ledger(outcome)
-    if frame is not None:
-        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-        write_parquet(path, described("ledger", table))
-
-
-def _predictions(result: Analysis, study: Study) -> None:
-    from penstock.predict.study.predict import predict_study
-
-    path = result.out / "predictions.parquet"
-    path.unlink(missing_ok=True)
-    if study.observers.trace is None or study.observers.trace.mode != "trace":
-        return
-    disks = [disk for node in study.platform.nodes for disk in node.disks]
-    if not disks or not all(d.profile is not None for d in disks) or not result.valid_runs:
-        return
-    if needs_cluster(study.platform):
-        result.notes.append(
-            "no predictions: runs on several nodes are not replayed; `penstock predict` takes their platform"
-        )
-        return
-    frame = predict_study(result.out)
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    write_parquet(path, described("predictions", table))
-
-
-def _findings(result: Analysis, outcome: Outcome) -> None:
+def _findings(result: Analysis) -> None:
     from penstock.analyse.findings.answer import answer
     from penstock.analyse.findings.answer_plot import plot_lines, table_lines
     from penstock.analyse.findings.findings import write_findings
 
+    outcome = result.tables
     result.findings, result.outcome = write_findings(outcome), outcome
     result.conclusion = answer(outcome, result.findings)
     result.plot = plot_lines(outcome)

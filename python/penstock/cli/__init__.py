@@ -4,7 +4,7 @@ A file `cli/VERB.py` offers either `command`, a function with Typer parameters, 
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
 completion go by the table; a file is imported when its verb is asked for, and imports at its top only
 what its options need: libraries and the other packages are imported where they are used. What verbs share
-is in files with an underscore.
+is in files with an underscore. Verbs of other packages are rows of `penstock.plugins.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typer.main import get_group
 
 from penstock.cli._failure import tell
 from penstock.errors import BadInput, PenstockError
+from penstock.plugins import COMMANDS
 from penstock.terminal import escaped_output, say
 
 #: libraries that only some verbs need, and the extra of the package that brings them
@@ -112,6 +113,13 @@ class _Group(TyperGroup):
 class _Verbs(_Group):
     """The verbs by group; what Typer knows of each is its row until it is asked for."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *added()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        return _command(cmd_name) if own is None and cmd_name in added() else own
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         verb, _, rest = super().resolve_command(ctx, args)
         return verb, None if verb is None else _command(verb), rest
@@ -120,12 +128,21 @@ class _Verbs(_Group):
         for group, rows in GROUPS.items():
             with formatter.section(group):
                 formatter.write_dl(list(rows.items()))
+        if names := added():
+            rows = {name: COMMANDS.load(name).HELP for name in names}
+            with formatter.section("From other packages"):
+                formatter.write_dl(list(rows.items()))
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _stopped()
+
+
+def added() -> list[str]:
+    """Names of the verbs of other packages."""
+    return [name for name in COMMANDS if name not in VERBS]
 
 
 def _build() -> typer.Typer:
@@ -172,7 +189,8 @@ def _build() -> typer.Typer:
 
 def _command(verb: str) -> Any:
     """What Typer makes of the verb's file."""
-    module = importlib.import_module(f"{__name__}.{verb}")
+    own = verb in VERBS
+    module = importlib.import_module(f"{__name__}.{verb}") if own else COMMANDS.load(verb)
     holder = typer.Typer(rich_markup_mode=None)
     if hasattr(module, "app"):
         holder.add_typer(module.app, name=verb, cls=_Group)
