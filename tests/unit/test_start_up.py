@@ -136,3 +136,22 @@ def test_a_study_is_planned_and_frozen_without_what_only_its_analysis_needs(tmp_
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == ["numpy"]  # which it does need: what is loaded is seen
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["treatments"] == 4
+
+
+GUEST = """
+import sys
+before = set(sys.modules)
+import penstock.emulate.backends, penstock.emulate.backends.cgroup1, penstock.emulate.backends.cgroup2
+import penstock.emulate.backends.image, penstock.host.journal.undo
+new = {name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
+parts = {".".join(name.split(".")[:2]) for name in sys.modules if name.startswith("penstock.")}
+print(sorted(new), sorted(p for p in parts if hasattr(sys.modules[p], "__path__")))
+"""
+
+
+def test_back_ends_load_what_a_guest_has() -> None:
+    """`tests/guest` carries these packages into a virtual machine, and no library."""
+    done = subprocess.run(
+        [sys.executable, "-c", GUEST], capture_output=True, text=True, check=True
+    ).stdout
+    assert done == "['penstock'] ['penstock.emulate', 'penstock.host', 'penstock.spec']\n"

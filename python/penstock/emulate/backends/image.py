@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.emulate.backends.base import Place
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.journal.settings import restore_own
 from penstock.host.storage.blockdev import BlockDevice, device_of
 from penstock.host.storage.loop import LoopDevice, attach, detach, holders
 from penstock.host.storage.mounts import mounts_at, unmount
@@ -47,10 +48,8 @@ class ImageDisk:
 
     def down(self) -> None:
         """Unmounts it, lazily when files are open, and lets the loop device go."""
-        from penstock.host.journal.undo import put_back
-
         while self._settings:
-            put_back(self._settings.pop(), self.journal)
+            restore_own(self._settings.pop(), self.journal)
         if _is_ours(self.mount, self.entry.token):
             _read_only(self.mount)
             unmount(self.mount)

@@ -7,14 +7,15 @@ import json
 import platform
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.disks.transport import DEVICE, IO_URING, required
 from penstock.host.processes.processes import boot_id
-from penstock.profile.honour import demands
-from penstock.profile.model import StorageProfile
 from penstock.state import state_dir
 from penstock.version import version
+
+if TYPE_CHECKING:
+    from penstock.profile.model import StorageProfile
 
 #: share of the processors that other programs may use while the floors are measured
 QUIET = 0.25
@@ -78,6 +79,9 @@ class HostFloor:
 def _hardest(profile: str, floor: HostFloor) -> tuple[float, float]:
     """Rank of a transport for a profile (JSON), the smaller the faster: the hardest demand, then the requests
     per second. The moments of a profile with seeks take a tenth of a second."""
+    from penstock.profile.honour import demands
+    from penstock.profile.model import StorageProfile
+
     demand, _ = demands(StorageProfile.from_json(profile), floor, loaded=True)[0]
     return demand, -floor.loaded_iops
 

@@ -18,7 +18,6 @@ from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal.journal import Entry, Journal, Values
 from penstock.host.processes.daemon import Daemon, start_daemon
-from penstock.profile.model import StorageProfile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -397,6 +396,8 @@ def _transport_of(asked: str | None, profile: Mapping[str, Any], *, durable: boo
     floor = kept_floor()
     if durable or floor is None or missing():
         return DEVICE
+    from penstock.profile.model import StorageProfile  # a guest has neither it nor a floor
+
     return floor.transport(StorageProfile.from_dict(dict(profile)))
 
 

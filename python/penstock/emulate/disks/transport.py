@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Entry, Journal
-from penstock.host.journal.undo import put_back
+from penstock.host.journal.settings import restore_own
 
 DEVICE, IO_URING = "device", "io_uring"
 TRANSPORTS = (DEVICE, IO_URING)
@@ -97,4 +97,4 @@ def offer(journal: Journal, run: str | None = None) -> Entry | None:
 def withdraw(entry: Entry | None, journal: Journal) -> None:
     """Restore the setting that `offer` changed, within `locked`."""
     if entry is not None:
-        put_back(entry, journal)
+        restore_own(entry, journal)

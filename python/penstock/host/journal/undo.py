@@ -15,7 +15,6 @@ from penstock.host.journal.directories import take_directory
 from penstock.host.journal.journal import KINDS, Entry, Journal
 from penstock.host.journal.settings import changed_since, restore, text_of
 from penstock.host.network.neighbour_table import release
-from penstock.host.network.pinned_netns import take_namespace
 from penstock.host.processes import processes
 from penstock.host.processes.command import run_planned
 from penstock.host.processes.daemon import connect
@@ -216,6 +215,8 @@ def _tracefs(entry: Entry) -> tuple[str, str]:
 
 
 def _netns(entry: Entry) -> tuple[str, str]:
+    from penstock.host.network.pinned_netns import take_namespace  # netlink takes 0.1 s to load
+
     return ("undone", "") if take_namespace(entry) else ("gone", "")
 
 
