@@ -75,6 +75,17 @@ DISK_BACKENDS = Table(
     },
 )
 
+#: places in which runs take place; the first that takes a run makes it, those of other packages before ours
+RUN_PLACES = Table(
+    "run-places",
+    "place of runs",
+    {
+        "guest": "penstock.campaign.places.guest_stage:GuestStage",
+        "nodes": "penstock.campaign.places.nodes_stage:NodesStage",
+        "host": "penstock.campaign.places.host_stage:HostStage",
+    },
+)
+
 #: what makes nodes, the first that lacks nothing is taken
 NODE_RUNTIMES = Table(
     "node-runtimes",
@@ -342,6 +353,7 @@ FIGURE_KINDS = Table(
 TABLES = (
     COMMANDS,
     DISK_BACKENDS,
+    RUN_PLACES,
     NODE_RUNTIMES,
     OBSERVERS,
     COLLECTORS,

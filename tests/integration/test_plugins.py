@@ -76,6 +76,23 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     assert ground.seen()["mounts"] == before["mounts"]
 
 
+def test_a_study_in_a_place_of_another_package(ground: Ground) -> None:
+    path = ground.where / "place.study.yaml"
+    path.write_text(
+        STUDY.replace("platform: {runtime: toy, ", "platform: {")
+        .replace(", backend: toy", "")
+        .replace("{kind: {toy: {runs: 2}}, replicates: 2}", "{kind: full}")
+        .replace(", parser: toy}", ", parser: toy, env: {TOY_PLACE: '1'}}")
+        .replace("{n.d}", "{d}")
+    )
+    out = ground.where / "out"
+    done = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    places = [bundle.manifest["place"] for bundle in bundles(out)]
+    assert places
+    assert all(place == {"toy": True} for place in places)
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("traced")

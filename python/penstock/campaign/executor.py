@@ -26,6 +26,7 @@ from penstock.campaign.evidence.collect import (
 from penstock.campaign.evidence.interrupted import note_begun, note_done, note_interrupted
 from penstock.campaign.evidence.observation import RunObservation
 from penstock.campaign.manifest import draw_seed
+from penstock.campaign.places.stage import Site
 from penstock.campaign.places.stages import Stages
 from penstock.campaign.preparation import disk_space
 from penstock.campaign.preparation.device_state import discard
@@ -95,7 +96,7 @@ class HostExecutor:
         for above, mode in ((runtime_dir(), 0o700), (passable_runtime_dir(), 0o711)):
             self._made.append(make_directory(above / token, self._journal, mode=mode))
         home, mounts = (Path(made.target) for made in self._made)
-        self._stages = Stages(self._journal, home, mounts, self._study.base_dir)
+        self._stages = Stages(Site(self._journal, home, mounts, self._study.base_dir))
         wanted = self._study.observers.by_name()
         self._recorder = Recorder.of_names(self._journal, home, wanted)
 

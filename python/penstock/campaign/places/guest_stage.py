@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.campaign.evidence.disk_observation import DiskObservation
-from penstock.campaign.places.stage import CommandLine, Stage, Used
+from penstock.campaign.places.stage import CommandLine, Site, Stage, Used
 from penstock.campaign.preparation.device_state import State
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal.journal import Journal
 from penstock.host.nodes.guest import Answer, Guest
 from penstock.host.processes.launch import Finished, ResourceUse
 from penstock.observe.observer import Watched
@@ -30,14 +29,19 @@ class GuestStage(Stage):
 
     by_node = False
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, site: Site) -> None:
         super().__init__()
-        self._journal = journal
+        self._journal = site.journal
         self._guest: Guest | None = None
         self._spec: GuestSpec | None = None
         self._resolved: ResolvedRun | None = None
         self._cpu_ns = 0
         self._faults: list[str] = []
+
+    @classmethod
+    def takes(cls, resolved: ResolvedRun) -> bool:
+        """True for a treatment that names a guest."""
+        return resolved.guest is not None
 
     @property
     def up(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.campaign.places.stage import CommandLine, Stage, Used, pages_and_devices
+from penstock.campaign.places.stage import CommandLine, Site, Stage, Used, pages_and_devices
 from penstock.emulate.backends import Place
 from penstock.emulate.disks.live import LiveDisks
 from penstock.emulate.disks.recorded import Recorded
@@ -25,14 +25,19 @@ class HostStage(Stage):
 
     by_node = False
 
-    def __init__(self, journal: Journal, home: Path, mounts: Path) -> None:
+    def __init__(self, site: Site) -> None:
         super().__init__()
-        self._journal = journal
+        self._journal = site.journal
         # a plain node's disks have a profile, which no other back end has: there is nothing to look for
-        self._live = LiveDisks(home, journal, lacking={})
-        self._points = MountPoints(journal, mounts)
+        self._live = LiveDisks(site.home, site.journal, lacking={})
+        self._points = MountPoints(site.journal, site.mounts)
         self._cgroup: RunCgroup | None = None
         self._resolved: ResolvedRun | None = None
+
+    @classmethod
+    def takes(cls, resolved: ResolvedRun) -> bool:
+        """True for a treatment without a guest and without nodes of its own."""
+        return resolved.guest is None and resolved.cluster is None
 
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
         """Nothing: each run has a group and mounts of its own."""

@@ -16,13 +16,13 @@ from typing import Any
 
 from penstock.campaign.places.cluster_reuse import changes_between
 from penstock.campaign.places.services import Services, descendants
-from penstock.campaign.places.stage import CommandLine, Stage, Used, pages_and_devices
+from penstock.campaign.places.stage import CommandLine, Site, Stage, Used, pages_and_devices
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.disks.recorded import Recorded
 from penstock.emulate.network.port import interface_name
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
-from penstock.host.journal.journal import Journal, new_token
+from penstock.host.journal.journal import new_token
 from penstock.host.processes.launch import Finished, launch
 from penstock.observe.observer import Watched
 from penstock.spec.check_cluster import check_cluster
@@ -38,10 +38,10 @@ RUN = "run"
 class NodesStage(Stage):
     """One cluster at a time, held by a supervisor that ends with this process."""
 
-    def __init__(self, journal: Journal, study_dir: Path) -> None:
+    def __init__(self, site: Site) -> None:
         super().__init__()
-        self._journal = journal
-        self._study_dir = study_dir
+        self._journal = site.journal
+        self._study_dir = site.study_dir
         self._cluster: Cluster | None = None
         self._spec: ClusterSpec | None = None
         self._resolved: ResolvedRun | None = None
@@ -51,6 +51,11 @@ class NodesStage(Stage):
         self._of_store: set[int] = set()
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
+
+    @classmethod
+    def takes(cls, resolved: ResolvedRun) -> bool:
+        """True for a treatment with nodes, and without a guest."""
+        return resolved.cluster is not None and resolved.guest is None
 
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
         """Any action takes the cluster down: disks are mounted and services started with a new one."""

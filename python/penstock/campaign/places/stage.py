@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.campaign.evidence.disk_observation import DiskObservation, observation_of
 from penstock.campaign.preparation.device_state import State, of_devices
 from penstock.emulate.disks.recorded import Recorded
+from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import Finished, Stop
 from penstock.observe.observer import Watched
 from penstock.study.resolve import ResolvedRun
@@ -70,12 +71,27 @@ class Disks(Protocol):
     def events(self) -> list[dict[str, Any]]: ...
 
 
+@dataclass(frozen=True)
+class Site:
+    """Directories of a campaign on this host: of its daemons, of its mount points, of the study file."""
+
+    journal: Journal
+    home: Path
+    mounts: Path
+    study_dir: Path
+
+
 class Stage(ABC):
     """One stage serves all runs of a study that are made on its kind of place.
 
     For each run: `change`, `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is
     last.
     """
+
+    @classmethod
+    @abstractmethod
+    def takes(cls, resolved: ResolvedRun) -> bool:
+        """True if runs of this kind take place here."""
 
     #: whether what it records is told by node
     by_node = True

@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from pathlib import Path
 
-from penstock.campaign.places.guest_stage import GuestStage
-from penstock.campaign.places.host_stage import HostStage
-from penstock.campaign.places.nodes_stage import NodesStage
-from penstock.campaign.places.stage import Stage
-from penstock.host.journal.journal import Journal
+from penstock.campaign.places.stage import Site, Stage
+from penstock.errors import PenstockError
+from penstock.plugins import RUN_PLACES
 from penstock.study.resolve import ResolvedRun
 
 
 class Stages:
-    """The stages of one study. `home`, `mounts`: our directories of the daemons, and of mount points."""
+    """The stages of one study."""
 
-    def __init__(self, journal: Journal, home: Path, mounts: Path, study_dir: Path) -> None:
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._up: dict[str, Stage] = {}
-        self._makers: dict[str, Callable[[], Stage]] = {
-            "guest": lambda: GuestStage(journal),
-            "nodes": lambda: NodesStage(journal, study_dir),
-            "host": lambda: HostStage(journal, home, mounts),
-        }
 
     def of(self, resolved: ResolvedRun) -> Stage:
-        """Where a run of this kind takes place."""
+        """The stage for a run of this kind."""
         kind = _kind(resolved)
         if kind not in self._up:
-            self._up[kind] = self._makers[kind]()
+            self._up[kind] = RUN_PLACES.load(kind)(self._site)
         return self._up[kind]
 
     def take_down(self, resolved: ResolvedRun) -> None:
-        """What is up for runs of this kind, so that the next one finds it new."""
+        """Stops the stage for runs of this kind, so that the next one gets a new one."""
         kind = _kind(resolved)
         if kind in self._up:
             self._up.pop(kind).stop()
 
     def stop(self) -> None:
-        """Takes down all of them."""
+        """Stops all of them."""
         with contextlib.ExitStack() as stack:
             while self._up:
                 stack.callback(self._up.popitem()[1].stop)
 
 
 def _kind(resolved: ResolvedRun) -> str:
-    if resolved.guest is not None:
-        return "guest"
-    return "nodes" if resolved.cluster is not None else "host"
+    """The first place that takes a run, those of other packages before ours."""
+    names = [*(name for name in RUN_PLACES if name not in RUN_PLACES.own), *RUN_PLACES.own]
+    for name in names:
+        if RUN_PLACES.load(name).takes(resolved):
+            return name
+    raise PenstockError(f"no place takes the run; expected one of {', '.join(names)}")

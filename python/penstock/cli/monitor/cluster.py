@@ -71,7 +71,7 @@ def middleware(
     from penstock.writing import whole_file
 
     name = "swift_bandwidth.py"
-    text = (resources.files("penstock.observe.monitor") / name).read_text(encoding="utf-8")
+    text = (resources.files("penstock.observe.monitor.usage") / name).read_text(encoding="utf-8")
     settings = (
         f"[pipeline:main]\npipeline = bandwidth {server}\n\n[filter:bandwidth]\n"
         "paste.filter_factory = swift_bandwidth:filter_factory"

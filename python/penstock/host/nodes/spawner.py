@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PACKET = 1 << 18
 #: makes a process one of a node's (crates/enter)
-ENTER = str(Path(__file__).with_name("penstock-enter"))
+ENTER = str(Path(__file__).parents[1] / "penstock-enter")
 #: of a node's first process, and of commands that are given none
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
