@@ -97,6 +97,20 @@ def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
     assert "no valid run" in done.output
 
 
+def test_the_legend_of_runs_has_the_marks_that_occur(tmp_path: Path) -> None:
+    out = three_disks(failed=lambda levels: levels["disk"] == "hdd-7200").write(tmp_path / "out")
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    assert outcome.runs is not None
+    table = sections.validity(outcome)
+    assert table is not None
+    assert table["legend"] == "● valid, × failed"
+    outcome.runs.loc[outcome.runs["valid"].idxmax(), "validity"] = "degraded"
+    table = sections.validity(outcome)
+    assert table is not None
+    assert table["legend"] == "● valid, ◐ degraded, used with a bound on its bias, × failed"
+
+
 def test_means_are_ranked_with_intervals(tmp_path: Path) -> None:
     out = three_disks().write(tmp_path / "out")
     analyse(out, report=False)

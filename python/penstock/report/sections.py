@@ -285,6 +285,16 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     }
 
 
+#: marks of runs
+_RUN_MARKS = {
+    "●": "valid",
+    "◐": "degraded, used with a bound on its bias",
+    "○": "left out",
+    "×": "failed",
+    "·": "not made",
+}
+
+
 def validity(outcome: Outcome) -> Table | None:
     """Runs made, valid, left out and why."""
     runs = outcome.runs
@@ -336,7 +346,10 @@ def validity(outcome: Outcome) -> Table | None:
         f"analysis, {left} {'is' if left == 1 else 'are'} left out"
         f"{' for the reasons below' if left else ''}.{again}"
     )
-    return _table(["run", "treatment", "state", "reason"], rows, strip=strip, sentence=sentence)
+    used = {one["symbol"] for one in strip}
+    legend = ", ".join(f"{mark} {name}" for mark, name in _RUN_MARKS.items() if mark in used)
+    heads = ["run", "treatment", "state", "reason"]
+    return _table(heads, rows, strip=strip, sentence=sentence, legend=legend)
 
 
 def prediction(outcome: Outcome) -> Table | None:
