@@ -44,6 +44,7 @@ from penstock.observe.monitor.usage.run_uses import run_uses
 from penstock.observe.monitor.usage.uses import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import who_asks
 from penstock.serve.page import dashboards_page
+from penstock.serve.server import Server
 from penstock.serve.spooled import Turns
 
 PREFIX = "/api/v1/dashboards"
@@ -159,8 +160,9 @@ def _with_run(uses: pd.DataFrame, of_run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([f for f in (uses, of_run) if len(f)] or [uses], ignore_index=True)
 
 
-def opened(app: FastAPI, store: Store, turns: Turns) -> None:
-    """Puts dashboards into the application."""
+def add_routes(app: FastAPI, server: Server) -> None:
+    """Adds the routes of dashboards."""
+    store, turns = server.store, server.turns
     kept = _Kept()
     app.include_router(_ours(store, kept, turns))
     for calls in _grafana(store, kept, turns):

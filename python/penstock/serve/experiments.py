@@ -56,6 +56,7 @@ from penstock.serve.experiment_models import (
     Told,
 )
 from penstock.serve.gate import Who, allow, who_asks
+from penstock.serve.server import Server
 from penstock.serve.spooled import Made, Turns
 
 PREFIX = "/api/v1/experiments"
@@ -100,10 +101,9 @@ def describe(document: dict[str, Any]) -> None:
         schemas[model.__name__] = made
 
 
-def opened(
-    app: FastAPI, store: Store, targets: Targets, gathering: Gathering, turns: Turns
-) -> None:
-    """Puts the experiments of a store into the application."""
+def add_routes(app: FastAPI, server: Server) -> None:
+    """Adds the routes of experiments."""
+    store, targets, gathering, turns = server.store, server.targets, server.gathering, server.turns
 
     @app.exception_handler(Unknown)
     async def unknown(_: Request, error: Unknown) -> JSONResponse:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.experiments import Experiments
 from penstock.observe.monitor.experiments.newest import Newest
 from penstock.observe.monitor.queries.export import MEDIA, escaped
 from penstock.observe.monitor.queries.exposed import exposed
 from penstock.serve.gate import who_asks
+from penstock.serve.server import Server
 from penstock.version import version
 
 #: of the server itself
@@ -27,8 +27,9 @@ _BEGUN = "penstock_experiment_start_time_seconds"
 _Sample = tuple[dict[str, str], float, int | None]
 
 
-def opened(app: FastAPI, store: Callable[[], Experiments]) -> None:
+def add_routes(app: FastAPI, server: Server) -> None:
     """Adds the route."""
+    store = server.store
     newest, begun_s = Newest(), time.time()
 
     @app.get(

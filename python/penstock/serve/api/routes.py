@@ -1,0 +1,33 @@
+"""The routes of the resources, and the version of the interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from penstock.serve.api import clusters, disks, host, jobs, live
+from penstock.serve.server import Server
+from penstock.version import version
+
+PREFIX = "/api/v1"
+
+
+def add_routes(app: FastAPI, server: Server) -> None:
+    """Adds the resources."""
+    api = APIRouter(prefix=PREFIX)
+    registry = server.jobs
+
+    @api.get("", summary="Which version this is")
+    def front_door() -> dict[str, Any]:
+        return {"penstock": version(), "api": 1}
+
+    for part in (
+        clusters.router(registry),
+        disks.router(registry),
+        host.router(),
+        live.router(server.hub, server.users, server.store),
+    ):
+        api.include_router(part)
+    api.include_router(jobs.router(registry))
+    app.include_router(api)

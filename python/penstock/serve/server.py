@@ -1,0 +1,29 @@
+"""The parts of a server that its routes use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.observe.monitor.collectors.gathering import Gathering
+from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.observe.monitor.experiments.targets import Targets
+from penstock.serve.api.jobs import JobRegistry
+from penstock.serve.gate import Users
+from penstock.serve.live.hub import Hub
+from penstock.serve.spooled import Turns
+from penstock.serve.traces import Served
+
+
+@dataclass(frozen=True)
+class Server:
+    """Bundles that are served, the store of experiments, users, and work in progress."""
+
+    served: Served
+    store: Callable[[], Experiments]
+    users: Users
+    targets: Targets
+    gathering: Gathering
+    hub: Hub
+    turns: Turns = field(default_factory=Turns)
+    jobs: JobRegistry = field(default_factory=JobRegistry)
