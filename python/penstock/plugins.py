@@ -86,6 +86,12 @@ RUN_PLACES = Table(
     },
 )
 
+#: services that are put up over the nodes of a run, by the key of the study that declares them; not open to
+#: other packages, whose keys no study has
+CLUSTER_SERVICES = Table(
+    "cluster-services", "service of clusters", {"store": "penstock.store.store:Store"}
+)
+
 #: what makes nodes, the first that lacks nothing is taken
 NODE_RUNTIMES = Table(
     "node-runtimes",

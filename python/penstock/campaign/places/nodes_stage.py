@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.campaign.places.cluster_reuse import changes_between
 from penstock.campaign.places.services import Services, descendants
@@ -25,14 +25,26 @@ from penstock.host.cgroups.cgroup import members
 from penstock.host.journal.journal import new_token
 from penstock.host.processes.launch import Finished, launch
 from penstock.observe.observer import Watched
+from penstock.plugins import CLUSTER_SERVICES
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, NodeSpec
 from penstock.spec.template import Filling
-from penstock.store.store import Store
 from penstock.study.resolve import ResolvedRun
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
 RUN = "run"
+
+
+class ClusterService(Protocol):
+    """A service that was put up over the nodes of a run: a row of `penstock.plugins.CLUSTER_SERVICES`."""
+
+    cluster: Cluster
+
+    def status(self) -> dict[str, Any]:
+        """Its state as JSON values."""
+
+    def stop(self) -> None:
+        """Ends it; the nodes stay."""
 
 
 class NodesStage(Stage):
@@ -46,7 +58,7 @@ class NodesStage(Stage):
         self._spec: ClusterSpec | None = None
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
-        self._store: Store | None = None
+        self._store: ClusterService | None = None
         #: processes of its daemons
         self._of_store: set[int] = set()
         self._before: dict[str, Used] = {}
@@ -107,8 +119,10 @@ class NodesStage(Stage):
             return Cluster.up(bare, self._journal, outlive=False, run=run_id)
         store = resolved.store
         # strict: a factor that the engine passes over would have no effect, and nobody would know why
-        self._store = Store.up(bare, store.spec, store.roles, outlive=False, strict=True)
-        return self._store.cluster
+        up = CLUSTER_SERVICES.load("store").up
+        service: ClusterService = up(bare, store.spec, store.roles, outlive=False, strict=True)
+        self._store = service
+        return service.cluster
 
     def _placed(
         self, spec: ClusterSpec, backing: Mapping[str, Path], seed: int, shared: Path
