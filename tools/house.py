@@ -51,7 +51,7 @@ PARTS = {
     ),
     "stores": (
         *("store", "campaign.workflow", "campaign.seeding", "cli.store", "cli.workflow"),
-        *("cli.seed", "spec.store", "study.store", "platform.stores"),
+        "cli.seed",
     ),
     "server": ("serve", "cli.serve"),
     "conformity": ("cli.check", "report.check", "report.junit", "analyse.conformity"),
@@ -66,12 +66,7 @@ PARTS = {
         *("platform.xml_places", "campaign.measurements.import_platform", "cli.import"),
     ),
     "remote": ("campaign.hosts",),
-    "guests": (
-        "campaign.places.guest_stage",
-        "host.nodes.guest",
-        "host.nodes.guest_image",
-        "spec.guest",
-    ),
+    "guests": ("parts.guests",),
 }
 #: modules of the core in folders of parts
 IN_CORE = (
@@ -82,6 +77,7 @@ IN_CORE = (
         "observe.monitor.experiments.spool",
     ),
     *("predict.study", "workload.parsers", "workload.responses", "workload.metrics"),
+    *("workload.measured", "workload.events"),
 )
 CORE = "core"
 #: parts that a part may import

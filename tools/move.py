@@ -187,9 +187,10 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     table = Path(sys.argv[1])
+    own = (table.resolve(), Path(__file__).resolve())
     modules, names = read_table(table)
     move_modules(modules)
-    rewrite([path for path in files() if path != table], modules, names)
+    rewrite([p for p in files() if p.resolve() not in own], modules, names)
     subprocess.run(["ruff", "check", "-q", "--fix", "--select", "I", "."], cwd=ROOT, check=False)
     subprocess.run(["ruff", "format", "-q", "."], cwd=ROOT, check=False)
 

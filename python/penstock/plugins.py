@@ -1,18 +1,29 @@
 """What can be added without a change elsewhere: tables of names, ours before those of other packages.
 
-A row is `name → module` or `name → module:attribute`, imported when it is first used. Other packages add
-rows by entry points of the group `penstock.TABLE`; none of them takes the name of a row of ours.
+A row is `name → module` or `name → module:attribute`, imported when it is first used. Our own are those below
+and those of `penstock.parts`. Other packages add rows by entry points of the group `penstock.TABLE`; none of
+them takes the name of a row of ours.
 docs/extending.md has the protocol of each table, `penstock.testing` checks that a row keeps to it.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
+from pkgutil import iter_modules
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
+
+
+@cache
+def _parts() -> list[Mapping[str, Mapping[str, str]]]:
+    """The rows of each part that is there: table → name → module."""
+    folder = os.path.join(os.path.dirname(__file__), "parts")
+    names = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
+    return [importlib.import_module(f"penstock.parts.{name}.rows").ROWS for name in names]
 
 
 class Table(Mapping[str, str]):
@@ -21,7 +32,14 @@ class Table(Mapping[str, str]):
     def __init__(self, name: str, what: str, rows: Mapping[str, str]) -> None:
         self.name = name
         self.what = what
-        self._own = dict(rows)
+        self._core = dict(rows)
+
+    @cached_property
+    def _own(self) -> dict[str, str]:
+        rows = dict(self._core)
+        for part in _parts():
+            rows |= part.get(self.name, {})
+        return rows
 
     @cached_property
     def _rows(self) -> dict[str, str]:
@@ -33,7 +51,7 @@ class Table(Mapping[str, str]):
         return rows
 
     def __getitem__(self, name: str) -> str:
-        return self._own.get(name) or self._rows[name]
+        return self._core.get(name) or self._own.get(name) or self._rows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
@@ -80,7 +98,6 @@ RUN_PLACES = Table(
     "run-places",
     "place of runs",
     {
-        "guest": "penstock.campaign.places.guest_stage:GuestStage",
         "nodes": "penstock.campaign.places.nodes_stage:NodesStage",
         "host": "penstock.campaign.places.host_stage:HostStage",
     },

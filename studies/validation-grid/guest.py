@@ -14,7 +14,7 @@ from cells import Cell
 
 import penstock
 from penstock.errors import PenstockError
-from penstock.host.nodes.guest_image import PATH
+from penstock.parts.guests.guest_image import PATH
 from tests.guest import machine
 
 HERE = Path(__file__).parent

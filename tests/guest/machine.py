@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.host.nodes.guest_image import (
+from penstock.parts.guests.guest_image import (
     BASE_INIT,
     cache_dir,
     kernel,

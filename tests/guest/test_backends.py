@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.analyse.fidelity.fidelity_counters import BEFORE_A_LIMIT, fidelity_of_counters
 from penstock.emulate.backends.counters import as_table
-from penstock.host.nodes.guest_image import PATH
+from penstock.parts.guests.guest_image import PATH
 from tests.guest import machine
 
 PROGRAMS = ("fio", "mkfs.ext4", "tune2fs")

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
-from penstock.host.nodes.guest import MOST_OUTPUT_BYTES, Guest
+from penstock.parts.guests.guest import MOST_OUTPUT_BYTES, Guest
 from penstock.spec.guest import GuestDisk, GuestSpec
 from tests.guest import machine
 

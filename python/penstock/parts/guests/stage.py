@@ -12,9 +12,9 @@ from penstock.campaign.places.stage import CommandLine, Site, Stage, Used
 from penstock.campaign.preparation.device_state import State
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.nodes.guest import Answer, Guest
 from penstock.host.processes.launch import Finished, ResourceUse
 from penstock.observe.observer import Watched
+from penstock.parts.guests.guest import Answer, Guest
 from penstock.spec.guest import GuestSpec
 from penstock.study.resolve import ResolvedRun
 

@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Entry, Journal, new_token
-from penstock.host.nodes.guest_image import BASE_INIT, PATH, kernel, missing, ram_disk
+from penstock.parts.guests.guest_image import BASE_INIT, PATH, kernel, missing, ram_disk
 from penstock.spec.guest import GuestSpec
 from penstock.state import runtime_dir
 

@@ -1,0 +1,1 @@
+"""Runs in virtual machines with another kernel."""
