@@ -289,7 +289,7 @@ def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: b
     program = (
         "import os, sys; from pathlib import Path\n"
         "from penstock.archive.catalogue import Catalogue\n"
-        "from penstock.observe.monitor import experiments\n"
+        "from penstock.observe.monitor.experiments import experiments\n"
         f"store = experiments.Experiments(Catalogue(Path({str(place)!r})), Path({str(home)!r}))\n"
         "rename = os.rename\n"
         "def killed(*words):\n"

@@ -175,5 +175,5 @@ def test_bad_options_are_refused(kind: str, size: str, options: dict[str, Any]) 
 
 
 def test_files_of_nothing_and_of_ten_terabytes() -> None:
-    made("pipeline", "medium", {"file_bytes": 0}).check()
-    made("pipeline", "medium", {"file_bytes": 10 * 2**40}).check()
+    check_workload(made("pipeline", "medium", {"file_bytes": 0}))
+    check_workload(made("pipeline", "medium", {"file_bytes": 10 * 2**40}))
