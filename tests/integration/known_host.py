@@ -18,7 +18,7 @@ from penstock.writing import write_whole
 _CACHE = Path(__file__).parents[2] / "out" / "known-host"
 _MEASURED = ("host-floor.json", "trace-cost.json")
 _MEASURE = """
-from penstock.emulate.disks.floor import host_floor
+from penstock.emulate.disks.measure_floor import host_floor
 from penstock.host.journal.journal import Journal
 from penstock.observe.trace import MODES
 from penstock.observe.trace.capture.overhead import cost_of
@@ -63,7 +63,11 @@ def _measure() -> dict[str, str]:
     try:
         own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
         line = [sys.executable, "-c", _MEASURE]
-        subprocess.run(line, env=os.environ | own, capture_output=True, timeout=180)
+        done = subprocess.run(
+            line, env=os.environ | own, capture_output=True, text=True, timeout=180
+        )
+        if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr:
+            raise RuntimeError(done.stderr)
         found = [where / "state" / name for name in _MEASURED]
         return {path.name: path.read_text() for path in found if path.exists()}
     finally:

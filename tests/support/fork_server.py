@@ -34,6 +34,16 @@ LIBRARIES = (
     "matplotlib.figure pydantic ruamel.yaml sqlalchemy jinja2 pyroute2 rich.table rich.progress typer "
     "fastapi uvicorn"
 ).split()
+#: modules that verbs load when they work
+MODULES = (
+    "penstock.api",
+    "penstock.campaign.run",
+    "penstock.campaign.analysis",
+    "penstock.predict.study.predict",
+    "penstock.report.html",
+    "penstock.observe.monitor.monitor",
+    "penstock.serve.app",
+)
 #: bytes before each message: its length
 _LENGTH = struct.Struct("!I")
 #: dispositions of a fresh interpreter, whatever the shell that started the tests passed on
@@ -76,14 +86,12 @@ def preload() -> None:
     package = importlib.import_module("penstock.cli")
     for module in pkgutil.walk_packages(package.__path__, "penstock.cli."):
         importlib.import_module(module.name)
-    for name in (
-        "penstock.api",
-        "penstock.campaign.run",
-        "penstock.report.study",
-        "penstock.serve.api",
-    ):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    for name in MODULES:
+        importlib.import_module(name)
+    plugins = importlib.import_module("penstock.plugins")
+    for table in (plugins.RUN_PLACES, plugins.STUDY_FINDINGS, plugins.ANALYSIS_STEPS):
+        for name in table.own:
+            table.load(name)
     if threading.active_count() != 1:
         raise RuntimeError(f"threads were started by imports: {threading.enumerate()}")
     gc.collect()
