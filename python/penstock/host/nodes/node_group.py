@@ -32,8 +32,7 @@ from penstock.host.cgroups.cgroup import (
     write_files,
 )
 from penstock.host.journal.journal import Entry, Journal, new_token
-from penstock.host.journal.settings import text_of
-from penstock.host.journal.undo import put_back
+from penstock.host.journal.settings import restore_own, text_of
 from penstock.host.storage.mounts import mounts
 
 #: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that
@@ -280,7 +279,7 @@ class NodeGroups:
             remove_groups([str(self.above)])
         self.journal.undone(self.entry)
         while self.settings:
-            put_back(self.settings.pop(), self.journal)
+            restore_own(self.settings.pop(), self.journal)
 
 
 def create_node_groups(

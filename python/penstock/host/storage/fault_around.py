@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
-from penstock.host.journal.undo import put_back
+from penstock.host.journal.settings import restore_own
 from penstock.host.storage.mounts import mounts, unmount
 from penstock.state import runtime_dir
 
@@ -45,7 +45,7 @@ def single_page_faults(journal: Journal, debugfs: Path | None = None) -> Iterato
             journal.done(entry)
             yield
         finally:
-            put_back(entry, journal)
+            restore_own(entry, journal)
 
 
 def _refusal(error: OSError) -> str:
