@@ -3,7 +3,7 @@
 A table is a text file. Each line is either a module and its new name, or a name of a module and the module
 that has it now; `#` begins a comment:
 
-    penstock.analyse.findings.findings.findings.why -> penstock.analyse.time_breakdown
+    penstock.analyse.why -> penstock.analyse.time_breakdown
     penstock.design.plan:Plan -> penstock.design.planned
 
 Modules are moved with `git mv`. Names must have been moved by hand: only imports of them are rewritten.
@@ -79,7 +79,7 @@ def files() -> list[Path]:
 
 
 def move_modules(modules: dict[str, str]) -> None:
-    """Moves the files, and creates the packages that they move to."""
+    """Moves the files. The packages that they move to must exist."""
     for old, new in modules.items():
         source, base = path_of(old), SOURCE.joinpath(*new.split("."))
         target = base if source.is_dir() else base.with_suffix(".py")
@@ -167,7 +167,7 @@ def with_names_moved(text: str, names: Names, path: Path) -> str:
 
 
 def rewrite(paths: Iterable[Path], modules: dict[str, str], names: Names) -> None:
-    """Rewrites the files that refer to what has"""
+    """Rewrites the files that refer to moved modules and names."""
     for path in paths:
         if not path.is_file() or path.is_symlink():
             continue
