@@ -46,7 +46,8 @@ MEMORY_BYTES = 256.0
 DESCRIPTORS = 1_024
 #: libfuse's example keeps a descriptor for each file and searches them one by one
 MOST_PASSED_THROUGH = 10_000
-BARE, LIBFUSE, PLANTED = (
+DISK, BARE, LIBFUSE, PLANTED = (
+    "emulated disk",
     "bare directory",
     "libfuse passthrough_ll",
     "planted",
@@ -123,7 +124,7 @@ def engines() -> Iterator[list[Engine]]:
         base = Path(where)
         for name in ("bare", "planted", "behind"):
             (base / name).mkdir()
-        made = [Engine(BARE, base / "bare")]
+        listed = [Engine(BARE, base / "bare")]
         lacking = missing()
         if lacking:
             print(f"no io_uring: {lacking}", file=sys.stderr)
@@ -135,23 +136,23 @@ def engines() -> Iterator[list[Engine]]:
             server.add(
                 "files", mount, backing, INSTANT_PROFILE, calibrate=False, transport=transport
             )
-            made.append(Engine(f"emulated disk, {transport}", mount, server.daemon.pid))
+            listed.append(Engine(f"{DISK}, {transport}", mount, server.daemon.pid))
         program = passthrough(base)
         if program is None:
             print("no passthrough_ll: libfuse3-dev, cc or pkg-config is missing", file=sys.stderr)
         else:
             mount, pid = stack.enter_context(passed_through(program, base, base / "behind"))
-            made.append(Engine(LIBFUSE, mount, pid, MOST_PASSED_THROUGH))
+            listed.append(Engine(LIBFUSE, mount, pid, MOST_PASSED_THROUGH))
         table = bytearray(64 * MANY)
         scan = Engine(PLANTED, base / "planted", scan=lambda known: scanning(table, known))
-        yield [*made, scan]
+        yield [*listed, scan]
 
 
 def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
     gc.disable()
     with engines() as all_engines:
         bare, *_, planted = all_engines
-        disks = [engine for engine in all_engines if engine.name.startswith("emulated disk")]
+        disks = [engine for engine in all_engines if engine.name.startswith(DISK)]
         before: dict[str, int] = {}
         for known in (FEW, many):
             for engine in all_engines:

@@ -51,7 +51,7 @@ class Table(Mapping[str, str]):
         return rows
 
     def __getitem__(self, name: str) -> str:
-        return self._core.get(name) or self._own.get(name) or self._rows[name]
+        return self._own.get(name) or self._rows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)

@@ -169,9 +169,9 @@ impl Serving {
             let ended = || io::Error::other("the session ended");
             let started = ready.recv().unwrap_or_else(|_| Err(ended()));
             started.map_err(|error| Error::host(what(), error))?;
-            let found = mount::device(&disk.mount)?;
-            _ = device.set(found);
-            Ok((thread, found))
+            let number = mount::device(&disk.mount)?;
+            _ = device.set(number);
+            Ok((thread, number))
         };
         match finish() {
             Ok((session, device)) => {

@@ -81,8 +81,8 @@ def _judged(
 
 
 def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
-    """Of each term of a full design whose factors are of two levels or numbers its contrasts of one degree of
-    freedom (linear, quadratic, … of the real values, and their products).
+    """Contrasts of one degree of freedom (linear, quadratic, … of the real values, and their products) of
+    each term of a full design whose factors have two levels or are numbers.
 
     Each is as large as the effect of a two-level term that explains as much. Empty where every stratum has an
     error of its own.
@@ -95,16 +95,16 @@ def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
         return {}
     codes = {f.name: orthogonal(f) for f in plan.factors}
     place = {f.name: fit.design.levels[:, j] for j, f in enumerate(plan.factors)}
-    found: dict[str, list[float]] = {}
+    contrasts: dict[str, list[float]] = {}
     for term in fit.design.terms:
-        made: Values = np.ones((len(fit.design.levels), 1))
+        product: Values = np.ones((len(fit.design.levels), 1))
         for name in term.name.split(":"):
             code = codes[name]
             if code is None:
                 break
-            made = np.einsum("ia,ib->iab", made, code[place[name]]).reshape(len(made), -1)
+            product = np.einsum("ia,ib->iab", product, code[place[name]]).reshape(len(product), -1)
         else:
-            by_run = made[fit.design.of_run]
+            by_run = product[fit.design.of_run]
             by_run = by_run / np.linalg.norm(by_run, axis=0)
-            found[term.name] = (2 * by_run.T @ fit.y / math.sqrt(len(fit.y))).tolist()
-    return found
+            contrasts[term.name] = (2 * by_run.T @ fit.y / math.sqrt(len(fit.y))).tolist()
+    return contrasts

@@ -39,7 +39,7 @@ def of_selection(
     `partial` data will do, where what was recorded of one is not complete; with the selectors `drawn`, only
     where a series that one of them takes is not.
     """
-    found: list[Recorded] = []
+    recorded: list[Recorded] = []
     for path in selection.runs:
         check_manifest(path / "manifest.json")
         bundle = Bundle.open(path)
@@ -49,16 +49,16 @@ def of_selection(
         else:
             there = [*one.series, *(_without_points(bundle) if table in (None, "points") else [])]
             check_drawn(bundle, [s for s in there if any(takes(d, s) for d in drawn)], partial)
-        found.append(one if align is None else one.from_phase(align))
-    if not found:
+        recorded.append(one if align is None else one.from_phase(align))
+    if not recorded:
         raise BadInput(f"{selection.name}: found no valid run; expected one")
-    axes = {r.axis for r in found}
+    axes = {r.axis for r in recorded}
     return Recorded(
-        [s for r in found for s in r.series],
+        [s for r in recorded for s in r.series],
         axis=axes.pop(),
-        phases=found[0].phases if len(found) == 1 else [],
-        axis_name=found[0].axis_name,
-        start_utc_ns=found[0].start_utc_ns if len(found) == 1 else None,
+        phases=recorded[0].phases if len(recorded) == 1 else [],
+        axis_name=recorded[0].axis_name,
+        start_utc_ns=recorded[0].start_utc_ns if len(recorded) == 1 else None,
     )
 
 
@@ -98,12 +98,12 @@ def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -
     # a run has a node's name in its rows, where its nodes were watched one by one
     if "node_id" in rows and rows["node_id"].astype(str).nunique() > 1:
         keys = ["node_id", *keys]
-    for names, mine in rows.groupby([rows[k].astype(str) for k in keys], sort=False):
+    for names, part in rows.groupby([rows[k].astype(str) for k in keys], sort=False):
         host, (kind, entity, metric, unit) = (names[0] if len(keys) == 5 else "", names[-4:])
-        mine = mine.sort_values("t_ns", kind="stable")
-        y = mine["value"].to_numpy(float)
-        x = (mine["t_ns"].to_numpy(np.int64) - begin) / 1e9
-        if table == "samples" and bool(mine["cumulative"].iloc[0]):
+        part = part.sort_values("t_ns", kind="stable")
+        y = part["value"].to_numpy(float)
+        x = (part["t_ns"].to_numpy(np.int64) - begin) / 1e9
+        if table == "samples" and bool(part["cumulative"].iloc[0]):
             x, y, unit = _rate(x, y, unit)
         labels = entity_labels(entity)
         node = " ".join(filter(None, [host, *labels.values()]))
@@ -141,8 +141,8 @@ def _with_derived(
     group: str,
 ) -> Recorded:
     """Series over time, and those that were computed from them."""
-    made = [] if start is None else series_of(bundle, start, run, group)
-    return Recorded([*series, *made], phases=phases, start_utc_ns=start)
+    derived = [] if start is None else series_of(bundle, start, run, group)
+    return Recorded([*series, *derived], phases=phases, start_utc_ns=start)
 
 
 def _utc_ns(bundle: Bundle, monotonic_ns: int) -> int | None:
@@ -175,9 +175,9 @@ def begin_ns(bundle: Bundle, rows: pd.DataFrame) -> int:
     """Begin of a run by its monotonic clock [ns]."""
     if "phases" in bundle.tables:
         phases = bundle.table("phases").to_pandas()
-        mine = phases[phases["phase_id"].astype(str) == "workload"]
-        if len(mine):
-            return int(mine["start_ns"].iloc[0])
+        part = phases[phases["phase_id"].astype(str) == "workload"]
+        if len(part):
+            return int(part["start_ns"].iloc[0])
     times = bundle.manifest.get("times") or {}
     if "experiment" in bundle.manifest and times.get("start_ns") is not None:
         return int(times["start_ns"])
@@ -206,10 +206,10 @@ def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
         files = bundle.table("files", ["file_id", "path"]).to_pandas()
         names = dict(zip(files["file_id"], files["path"].astype(str), strict=True))
     series = []
-    for file_id, mine in rows.groupby("file_id"):
+    for file_id, part in rows.groupby("file_id"):
         name = names.get(int(file_id)) or f"file {file_id}"
-        number = np.arange(len(mine), dtype=float)
-        offset = mine["offset_bytes"].to_numpy(float)
+        number = np.arange(len(part), dtype=float)
+        offset = part["offset_bytes"].to_numpy(float)
         series.append(Series(name, number, offset, "B", name, "offset", run, group))
     series.sort(key=lambda s: -len(s.x))
     check_count(len(series), bundle.path)
@@ -232,17 +232,17 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     phases = _phases(bundle)
     if timed and "phases" in bundle.tables:
         begun = bundle.table("phases").to_pandas().rename(columns={"start_ns": "t_ns"})
-        known = _utc_ns(bundle, begin_ns(bundle, begun))
-        start = start if known is None else known
+        utc_ns = _utc_ns(bundle, begin_ns(bundle, begun))
+        start = start if utc_ns is None else utc_ns
     start = start if begin is None else begin
     series = []
-    for number, mine in rows.groupby("series_id"):
+    for number, part in rows.groupby("series_id"):
         x = (
-            (mine["utc_ns"].to_numpy(np.int64) - start) / 1e9
+            (part["utc_ns"].to_numpy(np.int64) - start) / 1e9
             if timed
-            else mine["index"].to_numpy(float)
+            else part["index"].to_numpy(float)
         )
-        y = mine["_y"].to_numpy(float)
+        y = part["_y"].to_numpy(float)
         series.append(_of_row(named.loc[number], x, y, run, group))
     check_count(len(series), bundle.path)
     if timed and begin is None:
@@ -291,9 +291,9 @@ def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:
     rows = bundle.table("spark_tasks").to_pandas()
     rows = rows[rows["time_s"].notna()].sort_values("launch_ns", kind="stable")
     series = []
-    for stage, mine in rows.groupby("stage_id"):
-        number = np.arange(len(mine), dtype=float)
-        time = mine["time_s"].to_numpy(float)
+    for stage, part in rows.groupby("stage_id"):
+        number = np.arange(len(part), dtype=float)
+        time = part["time_s"].to_numpy(float)
         name = f"stage {stage}"
         series.append(Series(name, number, time, "s", name, "task time", run, group))
     check_count(len(series), bundle.path)
