@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -69,14 +71,19 @@ def cluster() -> Iterator[str]:
 @pytest.fixture
 def url(cluster: str) -> str:
     """An empty database."""
+    drop_tables(cluster)
+    return cluster
+
+
+def drop_tables(url: str) -> None:
+    """Empty a database."""
     from penstock.archive.catalogue_tables import _server
 
-    engine = _server(cluster)
+    engine = _server(url)
     with engine.begin() as connection:
         for table in sa.inspect(connection).get_table_names():
             connection.execute(sa.schema.DropTable(sa.Table(table, sa.MetaData())))
     engine.dispose()
-    return cluster
 
 
 def test_experiments_are_the_same_in_it(url: str, tmp_path: Path) -> None:
@@ -123,17 +130,14 @@ def test_of_many_that_begin_one_name_one_does(url: str, tmp_path: Path) -> None:
         assert len(list((tmp_path / "home" / "ada").iterdir())) == 1
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_path: Path) -> None:
+def create_old(place: Path | str) -> None:
+    """Create a catalogue of before the steps, with one run."""
     from alembic import command
-    from alembic.autogenerate import compare_metadata
     from alembic.config import Config
-    from alembic.migration import MigrationContext
 
-    from penstock.archive.catalogue_tables import _server, _sqlite, revision_of
+    from penstock.archive.catalogue_tables import _server, _sqlite
 
-    path = tmp_path / "old.sqlite"
-    engine = _sqlite(path, WAIT_S) if kind == "sqlite" else _server(url)
+    engine = _sqlite(place, WAIT_S) if isinstance(place, Path) else _server(place)
     with engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", "penstock.archive:migrations")
@@ -149,15 +153,57 @@ def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_p
         # as it was before there were steps
         connection.execute(sa.text("drop table alembic_version"))
     engine.dispose()
-    with Catalogue(path if kind == "sqlite" else url) as catalogue:
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_path: Path) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from penstock.archive.catalogue_tables import revision_of
+
+    place = tmp_path / "old.sqlite" if kind == "sqlite" else url
+    create_old(place)
+    with Catalogue(place) as catalogue:
         (study,) = catalogue.studies()
         assert (study.question, study.runs, study.valid_runs) == ("why", 1, 1)
-    engine = opened(path if kind == "sqlite" else url)
+    engine = opened(place)
     with engine.connect() as connection:
         assert revision_of(connection) == REVISION
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
     engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+def test_processes_that_start_together_share_a_catalogue(
+    kind: str, old: bool, url: str, tmp_path: Path
+) -> None:
+    """Each one can use it. Without a lock "table studies already exists" or "database is locked"."""
+    fork = multiprocessing.get_context("fork")
+    for repeat in range(3):
+        place = tmp_path / f"{repeat}.sqlite" if kind == "sqlite" else url
+        drop_tables(url)
+        if old:
+            create_old(place)
+        start, errors = fork.Barrier(6), fork.SimpleQueue()
+
+        def use(place: Path | str, start: Any, errors: Any) -> None:
+            start.wait()
+            try:
+                opened(place).dispose()
+                errors.put("")
+            except Exception as error:
+                errors.put(str(error))
+
+        together = [fork.Process(target=use, args=(place, start, errors)) for _ in range(6)]
+        for process in together:
+            process.start()
+        results = [errors.get() for _ in together]
+        for process in together:
+            process.join()
+        assert results == [""] * 6
 
 
 def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:

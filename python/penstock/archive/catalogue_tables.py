@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def _sqlite(path: Path, wait_s: float) -> sa.Engine:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     url = sa.URL.create("sqlite", database=str(path))
     engine = sa.create_engine(url, connect_args={"timeout": wait_s})
-    sa.event.listen(engine, "connect", _pragmas)
+    sa.event.listen(engine, "connect", lambda connection, _record: _set_pragmas(connection, wait_s))
     return engine
 
 
@@ -203,29 +204,48 @@ def _server(text: str) -> sa.Engine:
         raise PenstockError(f"this needs {error.name}: pip install 'penstock[monitor]'") from None
 
 
-def _pragmas(connection: Any, _record: Any) -> None:
-    """A catalogue can be rebuilt, so it need not wait for the disk at every commit (sqlite pragmas)."""
+def _set_pragmas(connection: Any, wait_s: float) -> None:
+    """Set up a connection. A catalogue can be rebuilt, so it need not wait for the disk at every commit."""
+    end = time.monotonic() + wait_s
     cursor = connection.cursor()
-    cursor.execute("pragma journal_mode = wal")
+    while True:
+        try:
+            cursor.execute("pragma journal_mode = wal")
+            break
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait here for a process that changes the mode at the same time
+            if not _LOCKED.search(str(error)) or time.monotonic() > end:
+                raise
+            time.sleep(0.005)
     cursor.execute("pragma synchronous = normal")
     cursor.close()
 
 
 def _bring_up_to_date(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        at = revision_of(connection)
-    if at == REVISION:
-        return
+        if revision_of(connection) == REVISION:
+            return
     with engine.begin() as connection:
+        # one process creates the tables; others that start at the same time wait for it
+        connection.exec_driver_sql(_EXCLUDE_OTHERS[engine.url.get_backend_name()])
+        at = revision_of(connection)
+        if at == REVISION:
+            return
         there = set(sa.inspect(connection).get_table_names())
         if at is None and not there & {"studies", "runs"}:
-            # `checkfirst`: another process may make them at the same moment
             METADATA.create_all(connection)
             _versions.create(connection, checkfirst=True)
-            if revision_of(connection) is None:
-                connection.execute(_versions.insert().values(version_num=REVISION))
+            connection.execute(_versions.insert().values(version_num=REVISION))
             return
         migrate(connection, at)
+
+
+#: by back end: the statement that waits for other processes that bring the tables up to date. PostgreSQL
+#: releases its lock at the end of the transaction; its number is arbitrary
+_EXCLUDE_OTHERS = {
+    "sqlite": "begin immediate",
+    "postgresql": "select pg_advisory_xact_lock(7251634)",
+}
 
 
 def revision_of(connection: sa.Connection) -> str | None:
