@@ -65,7 +65,7 @@ PARTS = {
         *("platform.from_distem", "platform.from_simgrid", "platform.foreign"),
         *("platform.xml_places", "campaign.measurements.import_platform", "cli.import"),
     ),
-    "remote": ("campaign.hosts",),
+    "remote": ("parts.remote",),
     "guests": ("parts.guests",),
 }
 #: modules of the core in folders of parts

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.runs import bundles
-from penstock.campaign.hosts.tls import Authority, security
+from penstock.parts.remote.tls import Authority, security
 from tests.support import commands
 
 from .node_ground import Ground

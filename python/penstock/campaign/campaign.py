@@ -61,7 +61,7 @@ from penstock.text import listed
 
 if TYPE_CHECKING:
     from penstock.campaign.analysis import Analysis
-    from penstock.campaign.hosts.conduct import HostConductor
+    from penstock.parts.remote.conductor import HostConductor
 
 
 @dataclass
@@ -336,8 +336,8 @@ def _on_hosts(
     listener: _Telling,
     progress: RunProgress,
 ) -> HostConductor:
-    from penstock.campaign.hosts.conduct import HostConductor
-    from penstock.campaign.hosts.remote import Assignment
+    from penstock.parts.remote.assignment import Assignment
+    from penstock.parts.remote.conductor import HostConductor
 
     assert study.hosts is not None
     text = as_run(study, facts.overrides)

@@ -33,12 +33,12 @@ from penstock.campaign.conductor import (
     still_to_make,
 )
 from penstock.campaign.evidence.interrupted import note_interrupted
-from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
-from penstock.campaign.hosts.tls import Authority, security
 from penstock.design.planned import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
 from penstock.host.processes.launch import last_line
+from penstock.parts.remote.assignment import Assignment, end_study, make_run, read_clock, unpack
+from penstock.parts.remote.tls import Authority, security
 from penstock.predict.explore.cluster import NO_PAGES
 from penstock.spec.study import Hosts, Worker
 
@@ -295,7 +295,7 @@ class HostConductor:
 def start_argv(worker: Worker) -> list[str]:
     """The words that start the worker's process on its host."""
     python = worker.python or sys.executable
-    words = [python, "-m", "penstock.campaign.hosts.worker"]
+    words = [python, "-m", "penstock.parts.remote.worker"]
     if worker.netns is not None:
         path = worker.netns if "/" in worker.netns else f"/run/netns/{worker.netns}"
         return ["nsenter", f"--net={path}", "--", *words]

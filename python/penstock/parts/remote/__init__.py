@@ -4,6 +4,6 @@
 |---|---|
 | `tls.py` | certificates of one campaign |
 | `worker.py` | the process on a host |
-| `remote.py` | what it is asked to do |
-| `conduct.py` | who makes which run, and what becomes of it |
+| `assignment.py` | its tasks: one run each |
+| `conductor.py` | the runs of each host, and what becomes of them |
 """

@@ -1,4 +1,4 @@
-"""The process on a host, `python -m penstock.campaign.hosts.worker`; one JSON line on stdin says what it is.
+"""The process on a host, `python -m penstock.parts.remote.worker`; one JSON line on stdin says what it is.
 
 It ends when its standard input does (the conductor, or the connection to it, is gone) or the scheduler is.
 """
@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock.campaign.hosts.tls import Identity, security
+from penstock.parts.remote.tls import Identity, security
 from penstock.predict.explore.cluster import NO_PAGES
 
 #: gives up when there is no scheduler for so long [s]
