@@ -69,7 +69,8 @@ class Table(Mapping[str, str]):
         try:
             module, _, attribute = self[name].partition(":")
         except KeyError:
-            raise BadInput(f"found {self.what} {name!r}; expected {', '.join(self)}") from None
+            expected = ", ".join(self) or "none: the part that adds it is not installed"
+            raise BadInput(f"found {self.what} {name!r}; expected {expected}") from None
         try:
             found = importlib.import_module(module)
             return getattr(found, attribute) if attribute else found
@@ -108,6 +109,10 @@ RUN_PLACES = Table(
 CLUSTER_SERVICES = Table(
     "cluster-services", "service of clusters", {"store": "penstock.store.store:Store"}
 )
+
+#: conductors of runs on other hosts, by the key of the study that declares them; not open to other packages,
+#: whose keys no study has
+CONDUCTORS = Table("conductors", "conductor of runs", {})
 
 #: what makes nodes, the first that lacks nothing is taken
 NODE_RUNTIMES = Table(

@@ -19,8 +19,9 @@ import pytest
 from penstock.archive.documents import EXPLORATION
 from penstock.archive.schemas import TABLES
 from penstock.cli import main
+from penstock.host.processes.dask_cluster import connected
 from penstock.platform.hosts import load_platform
-from penstock.predict.explore.cluster import Clustered, connected
+from penstock.predict.explore.cluster import Clustered
 from penstock.predict.explore.simulate import Simulated
 from penstock.predict.explore.space import make_space, parse_axis
 from penstock.predict.queue_network.predict import predict

@@ -35,25 +35,51 @@ responses: {wall: {from: wall_s, unit: s, better: lower}}
 """
 
 
+HOSTS = "hosts: {listen: 127.0.0.1, workers: [{name: a, ssh: nowhere.invalid}]}"
+#: by part: a study that cannot be run without it, and what its error says
+NEEDED = {"remote": (STUDY + HOSTS, "found conductor of runs 'hosts'; expected none")}
+
+
+class Copy:
+    """A copy of the package without one part."""
+
+    def __init__(self, part: str, place: Path) -> None:
+        self.place, self.package = place, place / "penstock"
+        copytree(PACKAGE, self.package, ignore=ignore_patterns("*.so", "__pycache__", part))
+        assert not (self.package / "parts" / part).exists()
+        for library in PACKAGE.glob("*.so"):
+            (self.package / library.name).symlink_to(library)
+
+    def run(self, *argv: str, status: int = 0) -> str:
+        """Run Python with the copy; gives its output, or its errors if it fails as expected."""
+        environment = {**os.environ, "PYTHONPATH": str(self.place)}
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PENSTOCK_STATE": str(self.place / "state")}
+        done = subprocess.run(
+            [sys.executable, *argv],
+            env=environment,
+            cwd=self.place,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stderr if status else done.stdout
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_core_works_without_a_part(part: str, tmp_path: Path) -> None:
-    copy = tmp_path / "penstock"
-    copytree(PACKAGE, copy, ignore=ignore_patterns("*.so", "__pycache__", part))
-    assert not (copy / "parts" / part).exists()
-    for library in PACKAGE.glob("*.so"):
-        (copy / library.name).symlink_to(library)
+    copy = Copy(part, tmp_path)
     (tmp_path / "s.study.yaml").write_text(STUDY)
-
-    def run(*argv: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, *argv], env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     where = "import penstock; print(penstock.__file__)"
-    assert run("-c", where) == f"{copy / '__init__.py'}\n"
-    places = run("-c", CODE)
+    assert copy.run("-c", where) == f"{copy.package / '__init__.py'}\n"
+    places = copy.run("-c", CODE)
     assert ("guest" in places) == (part != "guests")
-    assert "2 treatments" in run("-m", "penstock", "plan", "s.study.yaml")
+    assert "2 treatments" in copy.run("-m", "penstock", "plan", "s.study.yaml")
+
+
+@pytest.mark.parametrize("part", NEEDED)
+def test_a_study_that_needs_a_missing_part_is_refused(part: str, tmp_path: Path) -> None:
+    text, message = NEEDED[part]
+    (tmp_path / "s.study.yaml").write_text(text)
+    copy = Copy(part, tmp_path)
+    assert message in copy.run("-m", "penstock", "run", "s.study.yaml", "-o", "out", status=2)
+    assert not (tmp_path / "out").exists()

@@ -52,6 +52,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.announce import Announcement
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
+from penstock.plugins import CONDUCTORS
 from penstock.spec.guest import GuestSpec
 from penstock.spec.study import Retry, Study
 from penstock.state import state_dir
@@ -61,7 +62,6 @@ from penstock.text import listed
 
 if TYPE_CHECKING:
     from penstock.campaign.analysis import Analysis
-    from penstock.parts.remote.conductor import HostConductor
 
 
 @dataclass
@@ -158,6 +158,8 @@ def run_loaded(
     began = time.monotonic()
     out = (out or Path(study.name)).resolve()
     before = _look(out, study, resume)
+    if study.hosts is not None:
+        CONDUCTORS.load("hosts")  # ends early without the part
     journal = Journal()
     frozen = before.time_scales if before is not None else None
     study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
@@ -300,9 +302,11 @@ def _make(
     try:
         with _interrupts(), progress, _beside_others(out, progress.say):
             if study.hosts is not None:
-                _on_hosts(study, plan, facts, out, listener, progress).conduct(
-                    plan.rows, made, begun
+                text = as_run(study, facts.overrides)
+                conductor = CONDUCTORS.load("hosts")(
+                    study, facts.study_id, text, plan.rows, out, listener, progress.say
                 )
+                conductor.conduct(plan.rows, made, begun)
                 return
             executor = HostExecutor(
                 study,
@@ -326,23 +330,6 @@ def _make(
         progress.say(f"the study has taken what it may: {limit}; what is finished is kept")
     except _FailedError as failed:
         result.failed = str(failed)
-
-
-def _on_hosts(
-    study: Study,
-    plan: Plan,
-    facts: Campaign,
-    out: Path,
-    listener: _Telling,
-    progress: RunProgress,
-) -> HostConductor:
-    from penstock.parts.remote.assignment import Assignment
-    from penstock.parts.remote.conductor import HostConductor
-
-    assert study.hosts is not None
-    text = as_run(study, facts.overrides)
-    said = Assignment(facts.study_id, text, str(study.base_dir), "", tuple(plan.rows))
-    return HostConductor(study.hosts, said, out, listener, progress.say)
 
 
 #: runs in a row that the host spoilt, after which a campaign waits for a quieter one

@@ -196,7 +196,8 @@ def _evaluator(
     if cluster is None:
         yield Simulated(workload, platform, space, threads)
         return
-    from penstock.predict.explore.cluster import Clustered, connected
+    from penstock.host.processes.dask_cluster import connected
+    from penstock.predict.explore.cluster import Clustered
 
     Simulated(
         workload, platform, space

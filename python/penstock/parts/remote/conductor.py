@@ -36,11 +36,11 @@ from penstock.campaign.evidence.interrupted import note_interrupted
 from penstock.design.planned import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
+from penstock.host.processes.dask_cluster import NO_PAGES
 from penstock.host.processes.launch import last_line
 from penstock.parts.remote.assignment import Assignment, end_study, make_run, read_clock, unpack
 from penstock.parts.remote.tls import Authority, security
-from penstock.predict.explore.cluster import NO_PAGES
-from penstock.spec.study import Hosts, Worker
+from penstock.spec.study import Hosts, Study, Worker
 
 _UP_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.2
@@ -290,6 +290,21 @@ class HostConductor:
             host.process.kill()
             host.process.wait()
         host.log.close()
+
+
+def conductor_of(
+    study: Study,
+    study_id: str,
+    text: str,
+    runs: Sequence[PlannedRun],
+    out: Path,
+    listener: Listener[PlannedRun],
+    say: Callable[[str], None],
+) -> HostConductor:
+    """The conductor of a study with `hosts`; `text`: its file as it is run."""
+    assert study.hosts is not None
+    assignment = Assignment(study_id, text, str(study.base_dir), "", tuple(runs))
+    return HostConductor(study.hosts, assignment, out, listener, say)
 
 
 def start_argv(worker: Worker) -> list[str]:

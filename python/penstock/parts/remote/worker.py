@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from penstock.host.processes.dask_cluster import NO_PAGES
 from penstock.parts.remote.tls import Identity, security
-from penstock.predict.explore.cluster import NO_PAGES
 
 #: gives up when there is no scheduler for so long [s]
 _DEATH_TIMEOUT_S = 20

@@ -1,17 +1,11 @@
-"""The same evaluator over a Dask cluster: batches go to the workers, results come back in order.
-
-The connection to a scheduler elsewhere is TLS where Dask's own configuration names certificates
-(`distributed.comm.tls`); `local` starts workers on this machine with certificates made for the occasion.
-"""
+"""The same evaluator over a Dask cluster: batches go to the workers, results come back in order."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform
 from penstock.predict.explore.evaluate import Measure
 from penstock.predict.explore.simulate import Simulated
@@ -20,9 +14,6 @@ from penstock.workload.workflow import Workload
 
 #: candidates of one task, at most: small enough to share a batch among workers
 _SHARE = 32
-
-#: Dask's protocols that encrypt
-_ENCRYPTED = frozenset({"tls", "wss"})
 
 
 class Clustered(Simulated):
@@ -70,47 +61,3 @@ def _there(
         _known.clear()
         _known[key] = Simulated(*what, threads=1)
     return _known[key].evaluate(candidates, seeds)
-
-
-#: the HTTP servers of Dask's schedulers and workers ask nobody who they are: they have no pages
-NO_PAGES: dict[str, list[str]] = {
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-}
-
-
-@contextlib.contextmanager
-def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
-    """A Dask client of the scheduler at `address`, or of workers on this machine (`local`).
-
-    BadInput if there is no scheduler, or if it is to be reached without TLS and not `insecure`.
-    """
-    distributed: Any = importlib.import_module("distributed")
-    if address == "local":
-        security = distributed.Security.temporary()
-        with (
-            importlib.import_module("dask").config.set(NO_PAGES),
-            distributed.LocalCluster(
-                processes=True,
-                threads_per_worker=1,
-                security=security,
-                dashboard_address=None,
-            ) as cluster,
-            distributed.Client(cluster, security=security) as client,
-        ):
-            yield client
-        return
-    protocol, named, _ = address.partition("://")
-    if not insecure and (not named or protocol not in _ENCRYPTED):
-        raise BadInput(
-            f"--cluster {address}: found {protocol if named else 'tcp'}, by which anyone on the way may "
-            "read and alter what is run; expected tls://HOST:PORT, or --insecure as well"
-        )
-    try:
-        client = distributed.Client(address, timeout=10)
-    except (OSError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        expected = "the address of a Dask scheduler, such as tls://head:8786, or local"
-        raise BadInput(f"--cluster {address}: found {reason}; expected {expected}") from None
-    with client:
-        yield client
