@@ -19,11 +19,19 @@ from penstock.errors import BadInput, PenstockError
 
 
 @cache
-def _parts() -> list[Mapping[str, Mapping[str, str]]]:
-    """The rows of each part that is there: table → name → module."""
+def _parts() -> list[Any]:
+    """The module `rows` of each part that is there."""
     folder = os.path.join(os.path.dirname(__file__), "parts")
     names = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
-    return [importlib.import_module(f"penstock.parts.{name}.rows").ROWS for name in names]
+    return [importlib.import_module(f"penstock.parts.{name}.rows") for name in names]
+
+
+def verbs_of_parts(group: str) -> dict[str, str]:
+    """The verbs that parts add to a group of the help page, with their lines."""
+    verbs: dict[str, str] = {}
+    for part in _parts():
+        verbs |= getattr(part, "VERBS", {}).get(group, {})
+    return verbs
 
 
 class Table(Mapping[str, str]):
@@ -38,7 +46,7 @@ class Table(Mapping[str, str]):
     def _own(self) -> dict[str, str]:
         rows = dict(self._core)
         for part in _parts():
-            rows |= part.get(self.name, {})
+            rows |= part.ROWS.get(self.name, {})
         return rows
 
     @cached_property
@@ -80,7 +88,7 @@ class Table(Mapping[str, str]):
             raise PenstockError(f"the {self.what} {name} ({self[name]}): {error}") from error
 
 
-#: verbs of other packages; ours are in `penstock.cli`
+#: verbs of parts and of other packages; those of the core are in `penstock.cli`
 COMMANDS = Table("commands", "verb", {})
 
 #: what makes disks for nodes and studies, the first that can serve a disk is taken

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from penstock import cli
+from penstock.plugins import COMMANDS
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ LINES = [(), *((v,) for v in cli.VERBS), *((v, w) for v in cli.VERBS for w in be
 
 def test_each_file_is_one_row() -> None:
     files = pkgutil.iter_modules([str(Path(cli.__file__).parent)])
-    assert {f.name for f in files if not f.name.startswith("_")} == set(cli.VERBS)
+    core = {verb for rows in cli.CORE.values() for verb in rows}
+    assert {f.name for f in files if not f.name.startswith("_")} == core
+    assert set(cli.VERBS) - core <= set(COMMANDS.own)
 
 
 def test_the_page_has_every_verb_in_its_group(shown: Callable[..., str]) -> None:

@@ -4,7 +4,7 @@ A file `cli/VERB.py` offers either `command`, a function with Typer parameters, 
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
 completion go by the table; a file is imported when its verb is asked for, and imports at its top only
 what its options need: libraries and the other packages are imported where they are used. What verbs share
-is in files with an underscore. Verbs of other packages are rows of `penstock.plugins.COMMANDS`.
+is in files with an underscore. Verbs of parts and of other packages are rows of `penstock.plugins.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typer.main import get_group
 
 from penstock.cli._failure import tell
 from penstock.errors import BadInput, PenstockError
-from penstock.plugins import COMMANDS
+from penstock.plugins import COMMANDS, verbs_of_parts
 from penstock.terminal import escaped_output, say
 
 #: libraries that only some verbs need, and the extra of the package that brings them
@@ -47,8 +47,8 @@ _UsageError: Any = typer.BadParameter.__base__
 
 _HELP = "One experiment platform for the storage and I/O performance of data systems."
 
-#: the verbs in groups, each with its line of the help page, as a user meets them
-GROUPS = {
+#: the verbs of the core in groups, each with its line of the help page, as a user meets them
+CORE = {
     "Run a study": {
         "doctor": "Say what this host can do, and what to do about the rest.",
         "init": "Write a commented study for a program of yours.",
@@ -91,6 +91,9 @@ GROUPS = {
         "undo": "Put the host back after a crash.",
     },
 }
+
+#: the verbs of the core and of parts in groups
+GROUPS = {group: rows | verbs_of_parts(group) for group, rows in CORE.items()}
 
 #: the line of each verb
 VERBS = {verb: line for rows in GROUPS.values() for verb, line in rows.items()}
@@ -189,8 +192,8 @@ def _build() -> typer.Typer:
 
 def _command(verb: str) -> Any:
     """What Typer makes of the verb's file."""
-    own = verb in VERBS
-    module = importlib.import_module(f"{__name__}.{verb}") if own else COMMANDS.load(verb)
+    core = any(verb in rows for rows in CORE.values())
+    module = importlib.import_module(f"{__name__}.{verb}") if core else COMMANDS.load(verb)
     holder = typer.Typer(rich_markup_mode=None)
     if hasattr(module, "app"):
         holder.add_typer(module.app, name=verb, cls=_Group)
