@@ -22,14 +22,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import record  # noqa: E402
-from penstock.campaign.seeding.seed import Measurements, measure_store  # noqa: E402
-from penstock.campaign.workflow.execute import Executed, execute  # noqa: E402
-from penstock.campaign.workflow.run import store_of  # noqa: E402
-from penstock.campaign.workflow.suspects import Comparison, Suspect, suspects, usual  # noqa: E402
 from penstock.emulate.cluster.change_arguments import changes_of  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
+from penstock.parts.stores.calibration.seed import Measurements, measure_store  # noqa: E402
+from penstock.parts.stores.store import Store  # noqa: E402
+from penstock.parts.stores.workflow.execute import Executed, execute  # noqa: E402
+from penstock.parts.stores.workflow.run import store_of  # noqa: E402
+from penstock.parts.stores.workflow.suspects import Comparison, Suspect, suspects, usual  # noqa: E402
 from penstock.platform.hosts import Platform  # noqa: E402
-from penstock.store.store import Store  # noqa: E402
 from studies.stores import DEFAULT, NOMINAL_BPS, Scenario, cluster, models, seeded_under  # noqa: E402
 
 ENGINE, NODES = "moosefs", 4

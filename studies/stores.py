@@ -41,22 +41,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import record  # noqa: E402
-from penstock.campaign.seeding.seed import Measurements, identified, measure_store  # noqa: E402
-from penstock.campaign.seeding.trials import BUSIEST, Trials  # noqa: E402
-from penstock.campaign.workflow.execute import execute, placement  # noqa: E402
-from penstock.campaign.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
 from penstock.host.cgroups.busy import busy_share, busy_ticks  # noqa: E402
 from penstock.host.network.loopback import Measured as Interval  # noqa: E402
+from penstock.parts.stores.calibration.seed import Measurements, identified, measure_store  # noqa: E402
+from penstock.parts.stores.calibration.trials import BUSIEST, Trials  # noqa: E402
+from penstock.parts.stores.conformance import Shown, conform  # noqa: E402
+from penstock.parts.stores.files import Unmounted  # noqa: E402
+from penstock.parts.stores.store import Store  # noqa: E402
+from penstock.parts.stores.workflow.execute import execute, placement  # noqa: E402
+from penstock.parts.stores.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from penstock.predict.intervals import LEVEL, calibrate, conformal_scores  # noqa: E402
 from penstock.predict.intervals import Interval as Interval90  # noqa: E402
 from penstock.predict.queue_network.identify import Measured  # noqa: E402
 from penstock.predict.queue_network.predict import predict, predict_many  # noqa: E402
-from penstock.store.conformance import Shown, conform  # noqa: E402
-from penstock.store.files import Unmounted  # noqa: E402
-from penstock.store.store import Store  # noqa: E402
 from penstock.workload.make import made  # noqa: E402
 from penstock.workload.workflow import Workload  # noqa: E402
 from penstock.writing import write_whole  # noqa: E402

@@ -49,10 +49,7 @@ PARTS = {
         *("report.prediction_text", "report.exploration", "report.exploration_figures"),
         "report.exploration_text",
     ),
-    "stores": (
-        *("store", "campaign.workflow", "campaign.seeding", "cli.store", "cli.workflow"),
-        "cli.seed",
-    ),
+    "stores": ("parts.stores",),
     "server": ("serve", "cli.serve"),
     "conformity": ("cli.check", "report.check", "report.junit", "analyse.conformity"),
     "interchange": (

@@ -114,9 +114,7 @@ RUN_PLACES = Table(
 
 #: services that are put up over the nodes of a run, by the key of the study that declares them; not open to
 #: other packages, whose keys no study has
-CLUSTER_SERVICES = Table(
-    "cluster-services", "service of clusters", {"store": "penstock.store.store:Store"}
-)
+CLUSTER_SERVICES = Table("cluster-services", "service of clusters", {})
 
 #: conductors of runs on other hosts, by the key of the study that declares them; not open to other packages,
 #: whose keys no study has
@@ -326,31 +324,10 @@ STUDY_FINDINGS = Table(
 )
 
 #: what a shared store is made of
-STORE_ENGINES = Table(
-    "store-engines",
-    "engine",
-    {
-        "moosefs": "penstock.store.moosefs:MooseFS",
-        "glusterfs": "penstock.store.glusterfs:GlusterFS",
-        "hdfs": "penstock.store.hdfs:HDFS",
-        "cephfs": "penstock.store.cephfs:CephFS",
-        "directory": "penstock.store.directory:Directory",
-    },
-)
+STORE_ENGINES = Table("store-engines", "engine", {})
 
 #: what a file of a store can say of itself: the attributes `user.penstock.KEY` that have a meaning
-STORE_HINTS = Table(
-    "store-hints",
-    "hint",
-    {
-        "Replication": "penstock.store.hints:REPLICATION",
-        "ChunkSize": "penstock.store.hints:CHUNK_SIZE",
-        "StripeWidth": "penstock.store.hints:STRIPE_WIDTH",
-        "CacheSize": "penstock.store.hints:CACHE_SIZE",
-        "deduplication": "penstock.store.hints:DEDUPLICATION",
-        "DP": "penstock.store.hints:PLACEMENT",
-    },
-)
+STORE_HINTS = Table("store-hints", "hint", {})
 
 #: from factors to treatments
 DESIGNS = Table(

@@ -59,6 +59,10 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
+from penstock.parts.stores.conformance import conform
+from penstock.parts.stores.engines.engine import StoreEngine
+from penstock.parts.stores.hints import Hint
+from penstock.parts.stores.store import Store
 from penstock.plugins import NODE_RUNTIMES, STORE_HINTS
 from penstock.report import render, style
 from penstock.report.figures.chart import Chart
@@ -68,10 +72,6 @@ from penstock.spec.privileges import parse_privilege
 from penstock.spec.store import PARAMETERS, How
 from penstock.spec.study import Factor, Level
 from penstock.spec.units import convert
-from penstock.store.conformance import conform
-from penstock.store.engine import StoreEngine
-from penstock.store.hints import Hint
-from penstock.store.store import Store
 from penstock.workload.document import document_of
 from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.campaign.seeding.seed import identified
+from penstock.parts.stores.calibration.seed import identified
 from studies.stores import (
     DEFAULT,
     ENGINES,

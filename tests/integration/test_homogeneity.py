@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.campaign.seeding.homogeneity import judged, measured
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.host.journal.journal import Journal
+from penstock.parts.stores.calibration.homogeneity import judged, measured
 from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store.moosefs import MooseFS
+from penstock.parts.stores.engines.moosefs import MooseFS
 from tests.integration.node_ground import NODES, Ground
 from tests.integration.test_store import PLATFORM, a_ground, clean, penstock, written
 from tests.support import commands

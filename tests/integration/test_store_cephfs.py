@@ -23,7 +23,7 @@ from penstock.observe.monitor.experiments.points import canonical_labels
 from penstock.observe.monitor.experiments.recorded import Recorded, recorded
 from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
 from penstock.observe.monitor.usage.uses import uses_of_points
-from penstock.store.cephfs import CephFS
+from penstock.parts.stores.engines.cephfs import CephFS
 from penstock.testing import MemorySink
 from tests.integration.node_ground import NODES, Ground
 from tests.support import commands

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.parts.stores.conformance import conform
+from penstock.parts.stores.deployment import deployment
+from penstock.parts.stores.engines.glusterfs import GlusterFS
+from penstock.parts.stores.store import Store
 from penstock.platform.hosts import load_platform
-from penstock.store.conformance import conform
-from penstock.store.deployment import deployment
-from penstock.store.glusterfs import GlusterFS
-from penstock.store.store import Store
 from tests.integration.node_ground import NODES, Ground
 
 LACKING = GlusterFS().missing()

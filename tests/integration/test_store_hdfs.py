@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.stores.conformance import conform
+from penstock.parts.stores.deployment import deployment
+from penstock.parts.stores.engines.hdfs import HDFS
+from penstock.parts.stores.staging import stage_in, stage_out
+from penstock.parts.stores.store import Store
 from penstock.platform.hosts import load_platform
-from penstock.store.conformance import conform
-from penstock.store.deployment import deployment
-from penstock.store.hdfs import HDFS
-from penstock.store.staging import stage_in, stage_out
-from penstock.store.store import Store
 from tests.integration.node_ground import NODES, Ground
 
 LACKING = HDFS().missing()

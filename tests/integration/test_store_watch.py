@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store.moosefs import MooseFS
+from penstock.parts.stores.engines.moosefs import MooseFS
 from tests.integration.node_ground import NODES, Ground
 from tests.integration.test_store import a_ground, clean, penstock, written
 

@@ -21,7 +21,7 @@ import pytest
 
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
-from penstock.store.moosefs import MooseFS
+from penstock.parts.stores.engines.moosefs import MooseFS
 from tests.integration.node_ground import NODES
 from tests.support import commands
 

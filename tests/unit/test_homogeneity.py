@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.campaign.seeding.homogeneity import LEVEL, MATTERS, Homogeneity, judged
+from penstock.parts.stores.calibration.homogeneity import LEVEL, MATTERS, Homogeneity, judged
 
 
 def drawn(

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.campaign.seeding.deploy import seeding_platform
-from penstock.campaign.seeding.trials import needed
+from penstock.parts.stores.calibration.deploy import seeding_platform
+from penstock.parts.stores.calibration.trials import needed
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Linear, Measured, identify, simulated_s
 

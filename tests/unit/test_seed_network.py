@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.campaign.seeding.seed import Measurements, NetworkValues, _document, network_values
-from penstock.campaign.seeding.trials import SIZES, Trials
 from penstock.host.network.loopback import Measured as Interval
+from penstock.parts.stores.calibration.seed import (
+    Measurements,
+    NetworkValues,
+    _document,
+    network_values,
+)
+from penstock.parts.stores.calibration.trials import SIZES, Trials
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured

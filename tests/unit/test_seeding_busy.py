@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.campaign.seeding import trials
 from penstock.errors import PenstockError
+from penstock.parts.stores.calibration import trials
 
 
 def test_it_gives_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.stores.deployment import deployment
+from penstock.parts.stores.engines import packages
+from penstock.parts.stores.engines.directory import Directory
+from penstock.parts.stores.engines.glusterfs import GlusterFS
+from penstock.parts.stores.engines.moosefs import MooseFS
+from penstock.parts.stores.hints import Placement, attribute, checked
+from penstock.parts.stores.staging import matches
+from penstock.parts.stores.store import check, ready, with_privileges
+from penstock.parts.stores.tags import TAKEN, digest, own, untaken
 from penstock.platform.hosts import load_platform
 from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec
-from penstock.store import packages
-from penstock.store.deployment import deployment
-from penstock.store.directory import Directory
-from penstock.store.glusterfs import GlusterFS
-from penstock.store.hints import Placement, attribute, checked
-from penstock.store.moosefs import MooseFS
-from penstock.store.staging import matches
-from penstock.store.store import check, ready, with_privileges
-from penstock.store.tags import TAKEN, digest, own, untaken
 
 PLATFORM = """
 penstock_platform: 1

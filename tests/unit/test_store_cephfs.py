@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from penstock.parts.stores.engines import ceph_layout, ceph_pools
+from penstock.parts.stores.engines.ceph_layout import (
+    root_layout,
+    spread,
+    with_chunk,
+    with_chunks_together,
+)
+from penstock.parts.stores.engines.ceph_pools import crush_map, in_turn
+from penstock.parts.stores.engines.cephfs import CephFS
+from penstock.parts.stores.engines.engine import Site
 from penstock.spec.store import StoreSpec
-from penstock.store import ceph_layout, ceph_pools
-from penstock.store.ceph_layout import root_layout, spread, with_chunk, with_chunks_together
-from penstock.store.ceph_pools import crush_map, in_turn
-from penstock.store.cephfs import CephFS
-from penstock.store.engine import Site
 
 KIB, MIB = 2**10, 2**20
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.stores.deployment import refused_level
+from penstock.parts.stores.engines.glusterfs import _bricks, _sets
+from penstock.parts.stores.hints import chunk_bytes
+from penstock.parts.stores.store import Roles, check, planned
 from penstock.platform.hosts import Platform
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import StoreSpec
-from penstock.store.deployment import refused_level
-from penstock.store.glusterfs import _bricks, _sets
-from penstock.store.hints import chunk_bytes
-from penstock.store.store import Roles, check, planned
 
 
 def roles(storage: int) -> Roles:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.store.session import Sessions
+from penstock.parts.stores.agent_client import Sessions
 
 
 @dataclass

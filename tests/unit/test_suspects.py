@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.schemas import TABLES
-from penstock.campaign.workflow.execute import Executed
-from penstock.campaign.workflow.suspects import Comparison, suspects, usual
+from penstock.parts.stores.workflow.execute import Executed
+from penstock.parts.stores.workflow.suspects import Comparison, suspects, usual
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.simulate import Simulator, makespan
 from penstock.spec.store import Extent

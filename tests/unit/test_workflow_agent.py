@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.campaign.workflow.execute import AGENT
+from penstock.parts.stores.workflow.execute import AGENT
 
 Agent = subprocess.Popen[str]
 

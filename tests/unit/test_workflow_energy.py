@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign.workflow.energy import Reading, busy
 from penstock.host.probe.meter import find_meter
+from penstock.parts.stores.workflow.energy import Reading, busy
 
 S = 1_000_000_000
 

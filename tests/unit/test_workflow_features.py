@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.campaign.workflow.features import FEATURES, require_executable, uses_set_xattr
-from penstock.campaign.workflow.folder import paths_of
-from penstock.campaign.workflow.hints import tags_of, without
 from penstock.errors import BadInput
+from penstock.parts.stores.hints import PLACEMENT, Hint
+from penstock.parts.stores.workflow.features import FEATURES, require_executable, uses_set_xattr
+from penstock.parts.stores.workflow.folder import paths_of
+from penstock.parts.stores.workflow.hints import tags_of, without
 from penstock.platform.file import LaunchFile, PreprocessFile, SchedulerFile
 from penstock.platform.hosts import Platform
-from penstock.store.hints import PLACEMENT, Hint
 from penstock.workload.task import HINTS, OPERATIONS, PLACEMENTS, File, Hints, Operation, Task
 from penstock.workload.workflow import Workload
 

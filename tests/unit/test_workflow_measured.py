@@ -8,8 +8,8 @@ import pytest
 from penstock.analyse.conformity.measured_rows import measured_of
 from penstock.analyse.findings.contention import Look, uneven_nodes
 from penstock.archive.schemas import TABLES
-from penstock.campaign.workflow.execute import Executed
-from penstock.campaign.workflow.measured_rows import differences, measured_rows
+from penstock.parts.stores.workflow.execute import Executed
+from penstock.parts.stores.workflow.measured_rows import differences, measured_rows
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.predict import predict
 from penstock.spec.expected import Expectation

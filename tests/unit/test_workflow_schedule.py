@@ -7,10 +7,10 @@ import json
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.campaign.workflow.execute import Executed
-from penstock.campaign.workflow.hints import derived, tags_of
-from penstock.campaign.workflow.run import measured_runs, placement
-from penstock.campaign.workflow.schedule import Scheduler, held_bytes
+from penstock.parts.stores.workflow.execute import Executed
+from penstock.parts.stores.workflow.hints import derived, tags_of
+from penstock.parts.stores.workflow.run import measured_runs, placement
+from penstock.parts.stores.workflow.schedule import Scheduler, held_bytes
 from penstock.predict.measured_runs import runs_of
 from penstock.spec.store import Extent
 from penstock.workload.task import File, Hints, Operation, Task

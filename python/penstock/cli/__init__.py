@@ -73,13 +73,10 @@ CORE = {
         "profile": "Put a device into numbers, by measuring it or from a table.",
         "disk": "Have a slow disk without a study; change it while it is used.",
         "nodes": "Have virtual nodes with disks and links of your choice.",
-        "store": "Have a real shared store on such nodes: MooseFS and others.",
     },
     "Predict and choose": {
         "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
-        "workflow": "Run a workflow for real, on nodes with a store.",
         "platform": "Describe where it is to run; start from this host.",
-        "seed": "Find the service times of a real store, to predict it with.",
         "predict": "Predict what it would take there, or every treatment of a study from one.",
         "explore": "Find which configuration to choose: time, cost, energy.",
         "check": "Hold a run against what was predicted; name what made it slow.",

@@ -167,7 +167,7 @@ def command(
 
 def _accepted(space: Space, platform: Platform) -> None:
     """Raises BadInput for levels that the store engine of the platform refuses."""
-    from penstock.store.deployment import refused_level
+    from penstock.parts.stores.deployment import refused_level
 
     mistakes = [
         axis.asked.mistake(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.store.directory import Directory
+from penstock.parts.stores.engines.directory import Directory
 
 
 class ToyEngine(Directory):

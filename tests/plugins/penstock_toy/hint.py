@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.parts.stores.hints import Hint
 from penstock.spec.store import Support, emulated
-from penstock.store.hints import Hint
 
 
 def parse(text: str) -> int:

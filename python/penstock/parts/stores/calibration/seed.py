@@ -1,0 +1,273 @@
+"""`penstock seed`: a platform file with the service times of its store, measured on three of its nodes."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import math
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.host.network.loopback import Measured as Interval
+from penstock.host.network.loopback import interval
+from penstock.parts.stores.calibration.deploy import CONTROL, FRAME, seeding_platform
+from penstock.parts.stores.calibration.homogeneity import Homogeneity, homogeneity
+from penstock.parts.stores.calibration.trials import NARROW, Trials, link, measure, needed
+from penstock.parts.stores.deployment import deployment
+from penstock.parts.stores.hang_guard import guarded
+from penstock.parts.stores.store import ready
+from penstock.parts.stores.workflow.run import Progress, store_of
+from penstock.platform.cluster import cluster_spec
+from penstock.platform.hosts import Platform
+from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
+from penstock.spec.units import parse_duration
+
+Note = Callable[[str], None]
+_LEAST_RATE = 1.0
+#: an interval of few and uneven times may reach below nothing; no operation takes less than this of its mean
+_LEAST_OF_MEAN = 0.05
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured on three nodes of a platform's kind, before any model is asked what it means."""
+
+    engine: str
+    trials: Trials
+    network_bps: Interval
+    loopback_bps: Interval
+    latency_s: Interval
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """What was measured and found; `document` is the platform file with it."""
+
+    document: dict[str, Any]
+    measured: Measurements
+    services: Identified
+    #: what of it could not be known well enough, in words
+    cautions: list[str]
+    #: whether all nodes are like those; None where nothing was compared
+    alike: Homogeneity | None = None
+
+
+def seed(
+    platform: Platform,
+    *,
+    engine: str | None = None,
+    budget_s: float = 120.0,
+    compare: bool = True,
+    note: Note = lambda _: None,
+    progress: Progress | None = None,
+) -> Seeded:
+    """Puts the platform's store up on a manager, a storage node and a client of it, measures and fits.
+
+    Application-level calls only: files written and read through the mount, a TCP stream between two nodes.
+    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so. With
+    `compare` all nodes are timed before, and those that differ from the others are cautions.
+    Raises PenstockError where the store fails or the host is too busy to measure on.
+    """
+    small = seeding_platform(platform)
+    ready(*deployment(small, engine)[1:])
+    alike = homogeneity(platform, note=note, progress=progress) if compare else None
+    seen = measure_store(platform, engine=engine, budget_s=budget_s, note=note, progress=progress)
+    return identified(platform, seen, alike)
+
+
+def measure_store(
+    platform: Platform,
+    *,
+    engine: str | None = None,
+    budget_s: float = 120.0,
+    note: Note = lambda _: None,
+    progress: Progress | None = None,
+) -> Measurements:
+    """The measurements of the store alone, as `seed` makes them."""
+    with store_of(seeding_platform(platform), engine, progress) as store:
+        nodes = store.cluster.nodes
+        client, server = nodes[store.roles.clients[-1]], nodes[store.roles.storage[0]]
+        with guarded(store):
+            note("the network between two nodes")
+            network_bps, latency_s = link(client, server)
+            note("the loopback of one")
+            loopback_bps, _ = link(server, server)
+            trials = measure(store, budget_s, note)
+        return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
+
+
+@dataclass(frozen=True)
+class NetworkValues:
+    """What programs get of the network, as parameters of the model beside the rates and latencies that the
+    links are given: those stay as they are, so that a seeded platform is put up as the one that was measured.
+
+    `payload` is the share of the links' rate, `latency_s` what is added to the links' latency.
+    """
+
+    payload: Interval
+    latency_s: Interval
+    loopback_bps: Interval
+
+    def plain(self) -> dict[str, Any]:
+        """The values by their path in a platform file."""
+        return {
+            "network.payload": self.payload.mean,
+            "network.loopback": _rate(self.loopback_bps.mean),
+            "protocol.latency": _time(self.latency_s.mean),
+        }
+
+
+def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
+    """What was measured between a client and a storage node beside what their links were given."""
+    small = seeding_platform(platform)
+    client, server = (
+        next(n for n in cluster_spec(small).nodes if n.name.startswith(group)).links[0]
+        for group in ("client", "storage")
+    )
+    nominal_bps = min(r for r in (client.out_bps, server.in_bps, math.inf) if r is not None)
+    lowered = small.with_values({"network.loopback": _rate(seen.loopback_bps.mean)}).lower()
+    given_s = lowered["fabric"]["latency_s"] - parse_duration(small.file.protocol.latency)
+    return NetworkValues(
+        _changed(seen.network_bps, lambda bps: min(1.0, bps / nominal_bps)),
+        _changed(seen.latency_s, lambda seconds: max(0.0, seconds - given_s)),
+        seen.loopback_bps,
+    )
+
+
+def _changed(of: Interval, change: Callable[[float], float]) -> Interval:
+    """An interval on another scale."""
+    return replace(of, mean=change(of.mean), low=change(of.low), high=change(of.high))
+
+
+def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None = None) -> Seeded:
+    """Service times with which the model of this platform takes as long, and the platform with them.
+
+    `alike`: how its nodes compare, where that was measured.
+    """
+    network = network_values(platform, seen)
+    known = seeding_platform(platform).with_values(network.plain())
+    means = seen.trials.means()
+    services = identify(known, {k: m.mean for k, m in means.items()})
+    ends = [
+        identify(
+            known, {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()}
+        )
+        for end in ("low", "high")
+    ]
+    cautions = [
+        f"{key}: 95 % interval wider than 5 % after {m.n} operations; some "
+        f"{needed(seen.trials.seconds[key])} would do"
+        for key, m in means.items()
+        if not m.converged
+    ]
+    cautions += [
+        f"{key}: the model takes {off:+.0%} of what was measured, with the best service times there are"
+        for key, off in services.off.items()
+        if abs(off) > NARROW
+    ]
+    cautions += seen.trials.dropped
+    cautions += alike.cautions if alike is not None else []
+    document = _document(platform, seen, network, services, ends)
+    document["store"] = {**(document.get("store") or {}), "engine": seen.engine}
+    if alike is not None:
+        document["facts"]["seeding"]["alike"] = alike.to_dict()
+    return Seeded(document, seen, services, cautions, alike)
+
+
+def _document(
+    platform: Platform,
+    seen: Measurements,
+    found_network: NetworkValues,
+    services: Identified,
+    ends: list[Identified],
+) -> dict[str, Any]:
+    """The platform's own file with what was measured in the place of what it said."""
+    document = copy.deepcopy(platform.document)
+    means, trials = seen.trials.means(), seen.trials
+    about = {
+        "method": "seeding",
+        "date": datetime.date.today().isoformat(),
+        "host": socket.gethostname(),
+        "kernel": os.uname().release,
+    }
+
+    def estimate(
+        value: Any, low: Any, high: Any, of: Interval, clamped: bool = False
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
+        if not of.converged:
+            found["converged"] = False
+        if clamped:
+            found["clamped"] = True
+        return found
+
+    def mean(of: Interval, text: Callable[[float], Any]) -> dict[str, Any]:
+        return estimate(text(of.mean), text(of.low), text(of.high), of)
+
+    def fitted(
+        values: Sequence[float], of: Interval, text: Callable[[float], str]
+    ) -> dict[str, Any]:
+        ends_of = text(min(values)), text(max(values))
+        return estimate(text(values[0]), *ends_of, of, values[0] == 0)
+
+    def service(which: str) -> dict[str, Any]:
+        found: list[Linear] = [getattr(s, which) for s in (services, *ends)]
+        # local ones win
+        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
+        return {
+            "overhead": fitted([s.overhead_s for s in found], of[min(of)], _time),
+            "per_byte": fitted([s.per_byte_s for s in found], of[max(of)], _per_mib),
+        }
+
+    for group in document["hosts"]:
+        roles = group.get("roles") or []
+        if "storage" in roles:
+            kept = {k: v for k, v in (group.get("storage") or {}).items() if k == "capacity"}
+            group["storage"] = {"read": service("read"), "write": service("write"), **kept}
+        if "manager" in roles:
+            values = [s.manager_s for s in (services, *ends)]
+            empty = means[Measured("write", 0)]
+            group["manager"] = {"service": {"overhead": fitted(values, empty, _time)}}
+    network = document.setdefault("network", {})
+    if not isinstance(network, dict):
+        network = document["network"] = {}
+    network["payload"] = mean(found_network.payload, lambda share: round(share, 6))
+    network["loopback"] = mean(seen.loopback_bps, _rate)
+    document["protocol"] = {
+        "frame": FRAME,
+        **(document.get("protocol") or {}),
+        "control": CONTROL,
+        "latency": mean(found_network.latency_s, _time),
+    }
+    document["launch"] = {
+        **(document.get("launch") or {}),
+        "overhead": mean(interval(trials.launches_s), _time),
+        "tag": mean(interval(trials.tags_s), _time),
+        "locate": mean(interval(trials.locates_s), _time),
+    }
+    facts = document.setdefault("facts", {})
+    facts["seeding"] = {
+        **about,
+        "engine": seen.engine,
+        "rounds": trials.rounds,
+        "dropped": len(trials.dropped),
+        "operations": {
+            str(key): {"mean_s": round(m.mean, 7), "n": m.n} for key, m in means.items()
+        },
+    }
+    return document
+
+
+def _rate(bps: float) -> str:
+    return f"{max(_LEAST_RATE, bps) / 1e6:.6g} MB/s"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * max(0.0, seconds):.6g} us"
+
+
+def _per_mib(per_byte_s: float) -> str:
+    return f"{1e3 * max(0.0, per_byte_s) * 2**20:.6g} ms/MiB"

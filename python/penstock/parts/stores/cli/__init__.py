@@ -1,0 +1,1 @@
+"""Verbs of shared stores: one file per verb."""

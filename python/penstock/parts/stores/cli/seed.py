@@ -1,0 +1,120 @@
+"""penstock seed: the service times of a real store, from what programs see of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import typer
+
+from penstock.cli._options import CHANGES
+from penstock.errors import BadInput
+from penstock.terminal import plain_table, progress_bar, say, show
+
+
+def command(
+    platform: Path = typer.Argument(
+        help="A platform file with roles and store: {engine: …}; service times may be missing."
+    ),
+    changes: list[str] = CHANGES,
+    engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
+    budget_s: float = typer.Option(
+        120.0,
+        "--budget",
+        min=1.0,
+        help="Seconds after which means may be less well known than 5 %.",
+    ),
+    compare: bool = typer.Option(
+        True, help="Time the disk and link of every node first, and name those that differ."
+    ),
+    output: Path = typer.Option(
+        ..., "-o", "--output", help="The platform file with what was measured."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="What was found, as one object."),
+) -> None:
+    """Put a store up on three of its nodes, measure it as programs see it, and fit the model's service times.
+
+    The result is the same platform file with measured values and their intervals, to predict and explore
+    with. Afterwards nothing is up any more.
+    """
+    from penstock.parts.stores.calibration.seed import seed
+    from penstock.platform.hosts import Platform, load_platform
+    from penstock.writing import check_target, write_whole
+
+    check_target(output)
+    loaded = load_platform(platform, changes, predicted=False)
+
+    with progress_bar() as progress:
+        found = seed(
+            loaded, engine=engine, budget_s=budget_s, compare=compare, note=say, progress=progress
+        )
+    where = output.absolute().parent
+    result = Platform.from_dict(found.document, loaded.base_dir)
+    try:
+        write_whole(output, result.to_yaml(where))
+    except OSError as error:
+        raise BadInput(f"{output}: {error.strerror}") from error
+    if as_json:
+        alike = found.alike.to_dict() if found.alike is not None else None
+        about = {"platform": str(output), "cautions": found.cautions, "alike": alike}
+        print(json.dumps({**about, **_numbers(found)}))
+        return
+    table = plain_table(("what",), ("found", "from", "to", "n"))
+    for row in _rows(found):
+        table.add_row(*row)
+    show(table)
+    for caution in found.cautions:
+        print(f"caution: {caution}")
+    print(f"{output}: the platform with these values")
+
+
+def _numbers(found: object) -> dict[str, object]:
+    from penstock.parts.stores.calibration.seed import Seeded
+
+    assert isinstance(found, Seeded)
+    seen, services = found.measured, found.services
+    return {
+        "network_bps": seen.network_bps.mean,
+        "loopback_bps": seen.loopback_bps.mean,
+        "latency_s": seen.latency_s.mean,
+        "launch_s": statistics.fmean(seen.trials.launches_s),
+        "tag_s": statistics.fmean(seen.trials.tags_s),
+        "locate_s": statistics.fmean(seen.trials.locates_s),
+        "manager_s": services.manager_s,
+        "write": vars(services.write),
+        "read": vars(services.read),
+        "operations": {
+            str(key): {"mean_s": m.mean, "low_s": m.low, "high_s": m.high, "n": m.n}
+            for key, m in seen.trials.means().items()
+        },
+    }
+
+
+def _rows(found: object) -> list[tuple[str, ...]]:
+    from penstock.host.network.loopback import interval
+    from penstock.parts.stores.calibration.seed import Seeded
+
+    assert isinstance(found, Seeded)
+    rows, seen = [], found.measured
+    for what, measured, by, unit in (
+        ("network", seen.network_bps, 1e-6, "MB/s"),
+        ("loopback", seen.loopback_bps, 1e-6, "MB/s"),
+        ("latency, one way", seen.latency_s, 1e6, "us"),
+        ("launch of a task", interval(seen.trials.launches_s), 1e3, "ms"),
+        ("hints of a file", interval(seen.trials.tags_s), 1e3, "ms"),
+        ("finding a file", interval(seen.trials.locates_s), 1e3, "ms"),
+    ):
+        numbers = (f"{v * by:.4g}" for v in (measured.mean, measured.low, measured.high))
+        rows.append((f"{what} [{unit}]", *numbers, str(measured.n)))
+    for key, m in seen.trials.means().items():
+        numbers = (f"{1e3 * v:.4g}" for v in (m.mean, m.low, m.high))
+        rows.append((f"{key} [ms]", *numbers, str(m.n)))
+    services = found.services
+    rows.append(("manager, a request [us]", f"{1e6 * services.manager_s:.4g}", "", "", ""))
+    for which, one in (("write", services.write), ("read", services.read)):
+        text = f"{1e6 * one.overhead_s:.4g}"
+        rows.append((f"storage, {which}: overhead [us]", text, "", "", ""))
+        text = f"{1e3 * one.per_byte_s * 2**20:.4g}"
+        rows.append((f"storage, {which}: per MiB [ms]", text, "", "", ""))
+    return rows

@@ -1,0 +1,297 @@
+"""penstock store: a real shared store on virtual nodes, for as long as it is needed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli._options import CHANGES, JSON
+from penstock.errors import BadInput
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.store import DEFAULT_ENGINE
+from penstock.terminal import mib, plain_table, progress_bar, say, show
+
+if TYPE_CHECKING:
+    from penstock.parts.stores.staging import Staged
+    from penstock.parts.stores.store import Store
+
+app = typer.Typer(
+    help="A real shared store on virtual nodes, for as long as it is needed.", no_args_is_help=True
+)
+
+_STORE = typer.Option(None, "--store", "-s", help="Which store (default: the only one).")
+_NODE = typer.Option(
+    None, "--node", "-n", help="The client node that does it (default: the first)."
+)
+
+
+@app.command()
+def up(
+    engine: str | None = typer.Argument(
+        None, help=f"{', '.join(STORE_ENGINES)} (default: the file's, else {DEFAULT_ENGINE})."
+    ),
+    platform: Path = typer.Option(
+        ...,
+        "--platform",
+        "-p",
+        help="A platform file: hosts with the roles manager, storage, client.",
+    ),
+    changes: list[str] = CHANGES,
+    keep: list[str] = typer.Option(
+        [], "--keep", help="Files, as a pattern, without whose copy outside `down` refuses."
+    ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Refuse what the engine cannot be told, instead of saying so."
+    ),
+    watch: bool = typer.Option(
+        False, "--watch", help="Take up hints that programs set, by setfattr(1) or setxattr(2)."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Put the nodes of a platform file up, with the store on them, mounted on every client.
+
+    Up means: a file written on one node was read on another and located. A store that is up already stays.
+    """
+    from penstock.parts.stores.deployment import deployment
+    from penstock.parts.stores.lock import changing
+    from penstock.parts.stores.store import Store, check, up_already
+    from penstock.platform.hosts import load_platform
+
+    loaded = load_platform(platform, changes, predicted=False)
+    nodes, spec, roles = deployment(loaded, engine, tuple(keep))
+    spec = replace(spec, watched=watch)
+    with changing(), progress_bar() as progress:
+        store = up_already(nodes, spec, roles)
+        if store is None:
+            for refusal in check(STORE_ENGINES.load(spec.engine)(), spec, roles, strict=strict):
+                say(f"warning: {refusal}")
+            store = Store.up(nodes, spec, roles, strict=strict, progress=progress)
+    if as_json:
+        print(json.dumps(store.status() | {"probe": store.state["probe"]}))
+        return
+    where = f"at {spec.mount} of" if store.mounted else "not mounted, reached from"
+    print(
+        f"{store.name}: {spec.engine} up on {len(roles.storage)} storage nodes, "
+        f"{where} {', '.join(roles.clients)}"
+    )
+
+
+@app.command()
+def mount(
+    node: str = typer.Argument(help="A node of the store's cluster."),
+    store: str | None = _STORE,
+    as_json: bool = JSON,
+) -> None:
+    """Mount the store on one more node, or again on one that was started anew."""
+    found = _found(store)
+    found.mount(node)
+    _said(as_json, {"node": node, "mount": found.spec.mount}, f"{node}: {found.spec.mount}")
+
+
+@app.command()
+def tag(
+    path: str = typer.Argument(help="A path of the store, such as /a or /store/a."),
+    tags: list[str] = typer.Argument(help="KEY=VALUE, such as Replication=3 or 'DP=local'."),
+    store: str | None = _STORE,
+    node: str | None = _NODE,
+    migrate: bool = typer.Option(
+        False, "--migrate", help="Write a file that has data again, under the hint; compared."
+    ),
+    create: bool = typer.Option(False, "--create", help="Make a file that is not there, empty."),
+    strict: bool = typer.Option(False, "--strict", help="Status 1 for a hint that is refused."),
+    as_json: bool = JSON,
+) -> None:
+    """Give a file or directory hints, and say what the engine makes of each."""
+    from penstock.parts.stores.lock import changing
+
+    pairs = dict(_pair(text) for text in tags)
+    with changing():  # two at once would each forget what the other taught the engine
+        results = _found(store).tag(path, pairs, node=node, migrate=migrate, create=create)
+    if as_json:
+        print(json.dumps({"tags": [r.to_dict() for r in results]}))
+    else:
+        for one in results:
+            print(f"{one.path}: {one.key}={one.value}: {one.support.how}: {one.support.why}")
+    if strict and any(r.support.how == "refused" for r in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def get(
+    path: str = typer.Argument(help="A path of the store."),
+    key: str | None = typer.Argument(None, help="One tag only; `location` says where the file is."),
+    store: str | None = _STORE,
+    node: str | None = _NODE,
+    as_json: bool = JSON,
+) -> None:
+    """Show the tags of a file."""
+    if key == "location":
+        locate(path, store=store, node=node, as_json=as_json)
+        return
+    found = _found(store).attributes(path, node)
+    if key is not None and key not in found:
+        raise BadInput(f"{path}: found no tag {key!r}; there are {', '.join(found) or 'none'}")
+    found = found if key is None else {key: found[key]}
+    lines = "\n".join(f"{k}={v}" for k, v in found.items())
+    _said(as_json, {"path": path, "tags": found}, lines or f"{path}: no tag")
+
+
+@app.command()
+def locate(
+    path: str = typer.Argument(help="A file of the store."),
+    store: str | None = _STORE,
+    node: str | None = _NODE,
+    as_json: bool = JSON,
+) -> None:
+    """Show which nodes hold which bytes of a file."""
+    extents = _found(store).locate(path, node)
+    if as_json:
+        print(json.dumps({"path": path, "extents": [e.to_dict() for e in extents]}))
+        return
+    table = plain_table(("nodes",), ("offset", "bytes"))
+    for extent in extents:
+        table.add_row(
+            ", ".join(extent.nodes) or "none", *map(str, (extent.offset_bytes, extent.length_bytes))
+        )
+    show(table)
+
+
+@app.command()
+def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
+    """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
+    from penstock.parts.stores.store import Store
+
+    found = Store.find(store)
+    about = found.status()
+    if as_json:
+        support = {k: s.to_dict() for k, s in found.support().items()}
+        print(json.dumps(about | {"support": support}))
+        return
+    where = f"at {about['mount']}" if found.mounted else "not mounted"
+    print(f"{about['store']}: {about['engine']} {where}")
+    if not about["complete"]:
+        print(about["trouble"])
+        return
+    if "trouble" in about:
+        print(f"it does not answer: {about['trouble']}")
+    servers = plain_table(("node", "state"), ("used MiB", "of MiB"))
+    for one in about["servers"]:
+        sizes = [mib(one[k]) if k in one else "-" for k in ("used_bytes", "total_bytes")]
+        servers.add_row(one["node"], "up" if one["up"] else "down", *sizes)
+    met = plain_table(("parameter or hint", "met", "how"))
+    for key, one in found.support().items():
+        met.add_row(key, one.how, one.why)
+    show(servers, met)
+    if "watch" in about:
+        print(_watched(about["watch"]))
+
+
+@app.command()
+def conformance(
+    store: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    as_json: bool = JSON,
+) -> None:
+    """Try every parameter and hint on a store that is up, by bytes counted on the nodes' disks.
+
+    Needs three nodes that store and are clients, each with a disk. Status 1 if the engine does not do what it
+    says. Takes a minute or two.
+    """
+    from penstock.parts.stores.conformance import conform
+
+    def heard(one: Any) -> None:
+        if not as_json:
+            met = f"{one.support.how}, {'shown' if one.holds else 'NOT SO'}"
+            print(f"{one.cell:<44} {met:<18} {one.evidence}", flush=True)
+
+    shown = conform(_found(store), heard)
+    if as_json:
+        cells = [
+            {"cell": s.cell, **s.support.to_dict(), "holds": s.holds, "evidence": s.evidence}
+            for s in shown
+        ]
+        print(json.dumps({"cells": cells}))
+    if not all(s.holds for s in shown):
+        raise typer.Exit(1)
+
+
+@app.command("stage-in")
+def stage_in(
+    source: Path = typer.Argument(help="A file or directory of this host."),
+    target: str = typer.Argument("/", help="Where in the store."),
+    store: str | None = _STORE,
+    node: str | None = _NODE,
+    as_json: bool = JSON,
+) -> None:
+    """Copy files into the store and compare their checksums."""
+    from penstock.parts.stores import staging
+
+    _staged(as_json, staging.stage_in(_found(store), source, target, node=node), "into the store")
+
+
+@app.command("stage-out")
+def stage_out(
+    target: Path = typer.Argument(help="A directory of this host."),
+    paths: list[str] = typer.Argument(None, help="Paths or patterns; default: the kept files."),
+    store: str | None = _STORE,
+    node: str | None = _NODE,
+    as_json: bool = JSON,
+) -> None:
+    """Copy files out of the store and compare their checksums; `down` then lets them go."""
+    from penstock.parts.stores import staging
+
+    staged = staging.stage_out(_found(store), paths or (), target, node=node)
+    _staged(as_json, staged, f"to {target}")
+
+
+@app.command()
+def down(
+    store: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    discard: list[str] = typer.Option(
+        [], "--discard", help="Kept files, as a pattern, that may be lost; '*': whatever there is."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Take the store and its nodes down; refused while a kept file is not verified outside."""
+    from penstock.parts.stores.lock import changing
+    from penstock.parts.stores.store import Store
+
+    with changing():
+        found = Store.find(store)
+        found.down(discard=discard)
+    _said(as_json, {"down": found.name}, f"{found.name}: down")
+
+
+def _watched(told: dict[str, Any]) -> str:
+    """Lines about the hints that programs set."""
+    if "trouble" in told:
+        return f"hints that programs set are not taken up: {told['trouble']}"
+    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in told["refused"]]
+    counts = f"{told['taken']} taken up, {told['refusals']} refused"
+    return "\n".join([f"hints that programs set: {counts}", *refused])
+
+
+def _found(name: str | None) -> Store:
+    from penstock.parts.stores.store import Store, require_complete
+
+    return require_complete(Store.find(name))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise BadInput(f"found {text!r}; expected KEY=VALUE, such as Replication=3")
+    return key, value
+
+
+def _staged(as_json: bool, staged: list[Staged], where: str) -> None:
+    total = sum(s.size_bytes for s in staged)
+    line = f"{len(staged)} files, {mib(total)} MiB {where}, equal by SHA-256"
+    _said(as_json, {"files": [s.to_dict() for s in staged]}, line)
+
+
+def _said(as_json: bool, value: dict[str, Any], line: str) -> None:
+    print(json.dumps(value) if as_json else line)

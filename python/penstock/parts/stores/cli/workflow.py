@@ -1,0 +1,74 @@
+"""penstock workflow: run one for real, on nodes with a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from penstock.cli._options import CHANGES
+from penstock.errors import BadInput
+from penstock.terminal import plain_table, progress_bar, show
+
+app = typer.Typer(help="Run a workflow for real, on nodes with a store.", no_args_is_help=True)
+
+
+@app.callback()
+def _verbs() -> None:
+    """Keeps `run` a verb of its own, whatever else comes."""
+
+
+@app.command()
+def run(
+    workflow: Path = typer.Argument(help="A workflow: own description, WfFormat, a traced run."),
+    platform: Path = typer.Option(
+        ..., "--platform", "-p", help="A platform file with roles and store: {engine: …}."
+    ),
+    changes: list[str] = CHANGES,
+    engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
+    repeat: int = typer.Option(1, "--repeat", min=1, max=1000, help="How many times."),
+    hints: str = typer.Option(
+        "file", "--hints", help="file: the workflow's own; never: none; always: from its graph."
+    ),
+    keep_cache: bool = typer.Option(
+        False, "--keep-cache", help="Leave what tasks write in the page cache of their node."
+    ),
+    predicted: bool = typer.Option(
+        True, "--predict/--no-predict", help="What the queue network says, beside it."
+    ),
+    timeout_s: float = typer.Option(3600.0, "--timeout", help="Seconds that one run may take."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for its tables."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+) -> None:
+    """Run the tasks as real processes on the client nodes, their files in the store.
+
+    A store of that platform that is up is used and stays; else one is put up, and taken down again.
+    """
+    from penstock.parts.stores.workflow.run import run_workflow
+
+    if hints not in ("file", "never", "always"):
+        raise BadInput(f"--hints: found {hints!r}; expected file, never or always")
+    with progress_bar() as progress:
+        result = run_workflow(
+            workflow,
+            platform,
+            changes,
+            engine=engine,
+            repeat=repeat,
+            hints=hints,
+            keep_cache=keep_cache,
+            predicted=predicted,
+            timeout_s=timeout_s,
+            out=output,
+            progress=progress,
+        )
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    table = plain_table(("", "stage"), ("measured s", "least", "most", "predicted s", "from", "to"))
+    for row in result.rows():
+        table.add_row(*row)
+    show(table)
+    for line in result.sentences():
+        print(line)

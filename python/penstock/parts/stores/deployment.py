@@ -1,0 +1,91 @@
+"""A platform file as a store to be put up: nodes by role, the engine, what it is configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.parts.stores.store import planned, refused_parameters
+from penstock.platform.cluster import checked_cluster
+from penstock.platform.hosts import Platform
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.cluster import ClusterSpec
+from penstock.spec.store import DEFAULT_ENGINE, MOUNT, Roles, StoreSpec
+from penstock.spec.units import parse_size
+
+#: keys of the section `store` that configure an engine; those of sizes
+_KEYS = ("chunk", "stripe", "replicas", "replication", "placement")
+_SIZES = ("chunk",)
+
+
+def deployment(
+    platform: Platform, engine: str | None = None, kept: tuple[str, ...] = ()
+) -> tuple[ClusterSpec, StoreSpec, Roles]:
+    """What a platform file says of nodes and store; `engine` and `kept` beside it. BadInput.
+
+    Where neither says an engine it is DEFAULT_ENGINE.
+    """
+    section: Mapping[str, Any] = platform.plain.get("store") or {}
+    name = engine or section.get("engine") or DEFAULT_ENGINE
+    if name not in STORE_ENGINES:
+        raise BadInput(f"store.engine: found {name!r}; expected {', '.join(STORE_ENGINES)}")
+    if not platform.predictable:
+        raise BadInput(
+            f"{platform.name}: found no host with a role; expected roles: [manager], [storage], [client]"
+        )
+    spec = StoreSpec(
+        name,
+        _parameters(section, platform.plain.get("preprocess") or {}),
+        section.get("mount") or MOUNT,
+        (*(section.get("keep") or ()), *kept),
+    )
+    return checked_cluster(platform), spec, roles_of(platform)
+
+
+def refused_level(platform: Platform, values: Mapping[str, Any]) -> str:
+    """Why the engine that a platform names would not take other values of the platform; empty if it would.
+
+    `values`: dotted path → value. Only what they set is judged; a platform without an engine refuses nothing.
+    """
+    name = (platform.plain.get("store") or {}).get("engine")
+    keys = [
+        path.rpartition(".")[2] for path in values if path.startswith(("store.", "preprocess."))
+    ]
+    if name is None or not keys:
+        return ""
+    try:
+        _, spec, roles = deployment(platform.with_values(values))
+    except BadInput:
+        return ""  # no platform at all, which whoever uses it reports
+    engine = STORE_ENGINES.load(spec.engine)()
+    refusals = refused_parameters(engine, spec)
+    refusal = "; ".join(refusals[key] for key in keys if key in refusals)
+    # that of a stripe or of copies depends on how many hosts there are, which may vary as well
+    if not refusal and not {"placement", "replication"}.isdisjoint(keys):
+        return engine.refusal(planned(spec, roles)) or ""
+    return refusal
+
+
+def roles_of(platform: Platform) -> Roles:
+    """Its hosts by role, by the names of their nodes; without a manager the first storage host is one."""
+
+    def of(role: str) -> tuple[str, ...]:
+        return tuple(h.name for h in platform.hosts if role in h.roles)
+
+    return Roles(of("manager") or of("storage")[:1], of("storage"), of("client"))
+
+
+def _parameters(section: Mapping[str, Any], preprocess: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said, as numbers; `all` and what is not said is the engine's own."""
+    found: dict[str, Any] = {}
+    for key in _KEYS:
+        value = section.get(key)
+        if value is None or value == "all":
+            continue
+        found[key] = parse_size(value) if key in _SIZES and isinstance(value, str) else value
+    for key, name in (("cache", "cache"), ("prefetch", "prefetch")):
+        if preprocess.get(key):
+            value = preprocess[key]
+            found[name] = parse_size(value) if isinstance(value, str) else value
+    return found

@@ -1,0 +1,1 @@
+"""Engines of shared stores: one file per engine."""

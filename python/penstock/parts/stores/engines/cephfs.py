@@ -1,0 +1,237 @@
+"""CephFS 16.2: monitor, manager daemon, metadata server, an OSD for each storage node, ceph-fuse in clients.
+
+A file is cut into objects as its layout says (docs.ceph.com, File layouts); which nodes hold an object is the
+CRUSH rule of its layout's pool. So copies and places are pools here, made when a hint first needs one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.parts.stores.engines.ceph_daemons import (
+    ask,
+    configure,
+    environment,
+    shell,
+    start_monitor,
+    start_osds,
+    stop,
+)
+from penstock.parts.stores.engines.ceph_layout import (
+    CHUNK,
+    layout_of,
+    located,
+    no_chunk,
+    root_layout,
+    set_layout,
+    spread,
+    with_chunk,
+    with_chunks_together,
+)
+from penstock.parts.stores.engines.ceph_pools import DATA, FILE_SYSTEM, METADATA, pool
+from penstock.parts.stores.engines.engine import Site, address
+from penstock.parts.stores.engines.packages import absent, missing
+from penstock.spec.store import Extent, Support, emulated, native, refused
+
+#: least that a client's cache of objects may be, and what it is here unless the platform says [bytes]
+_LEAST_CACHE, _CLIENT_CACHE = 2**20, 64 * 2**20
+
+_PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "crushtool")
+_PACKAGES = "--no-install-recommends ceph-mon ceph-mgr ceph-mds ceph-osd ceph-common ceph-fuse python3-rados"
+_RADOS = "/usr/lib/python3/dist-packages"
+_SUPPORT = {
+    "chunk": native("stripe_unit and object_size of the root's layout, in steps of 64 KiB"),
+    "stripe": native("stripe_count of the root's layout; fewer nodes where objects fall together"),
+    "replicas": native("the size of the root's pool"),
+    "replication": native("always parallel: the primary OSD sends to all others at once"),
+    "placement": refused(
+        "always random, by the hash of an object's name; a file has its directory's pool"
+    ),
+    "placement random": native("by the hash of an object's name"),
+    "cache": emulated("client_oc_size of each mount, not of a file"),
+    "prefetch": emulated("client_readahead_max_bytes of each mount, not of a file"),
+    "Replication": emulated("a pool of that size; only while the file is empty"),
+    "ChunkSize": native("stripe_unit and object_size of the layout, in steps of 64 KiB"),
+    "StripeWidth": emulated("a pool over that many nodes, on which objects fall by hash"),
+    "CacheSize": refused("the cache is an option of the mount, not of a file"),
+    "deduplication": refused("CephFS keeps no chunk once for two files"),
+    "setfattr": emulated(
+        "an empty file's tags are taken up when it is next opened (store up --watch)"
+    ),
+    "DP local": emulated("a pool whose first copy is on the writer's node"),
+    "DP collocation": emulated("a pool whose first copy is on the group's node"),
+    "DP host": emulated("a pool whose first copy is on that node"),
+    "DP scatter": native("an object_size of that many chunks, stripe_count 1"),
+}
+
+_UNMOUNT = """
+pid=$(cat /run/penstock-ceph/client.admin.pid) && umount "$0" || exit 1
+for turn in $(seq 500); do kill -0 "$pid" 2>/dev/null || exit 0; sleep 0.1; done
+echo "ceph-fuse does not end"; exit 1
+"""
+_SIZES = (("used", "kb_used"), ("total", "kb"))
+
+
+class CephFS:
+    """Monitor, manager daemon and metadata server on the first manager; nothing of it on the host."""
+
+    name = "cephfs"
+    privileges = ("SYS_ADMIN", "/dev/fuse")
+    server_privileges: tuple[str, ...] = ()
+
+    def missing(self) -> str:
+        """Debian's packages."""
+        lacking = missing(_PROGRAMS, _PACKAGES)
+        if not lacking and not any(Path(_RADOS).glob("rados*.so")):
+            return absent("rados.so of Python", _PACKAGES)
+        return lacking
+
+    def support(self) -> Mapping[str, Support]:
+        """As the documentation of file layouts and pools has it."""
+        return _SUPPORT
+
+    def refusal(self, site: Site) -> str:
+        """Sizes that no layout takes, and copies that are not sent as asked."""
+        chunk = site.spec.parameters.get("chunk", CHUNK)
+        if why := no_chunk(chunk):
+            return f"chunk: found {why}"
+        way = site.spec.parameters.get("replication", "parallel")
+        if way != "parallel":
+            return f"replication: found {way}; expected parallel (the primary OSD sends all copies)"
+        return ""
+
+    def up(self, site: Site) -> None:
+        """Monitor and manager daemon, OSDs, pools, file system, metadata server."""
+        manager = site.managers[0]
+        site.state.update(fsid=str(uuid.uuid4()), monitor=address(manager))
+        site.state.update(osds=[n.name for n in site.storage], rules=[], pools={})
+        for node in {n.name: n for n in (*site.managers, *site.storage)}.values():
+            configure(site, node)
+        start_monitor(site)
+        start_osds(site)
+        everywhere = list(range(len(site.storage)))
+        copies = site.spec.parameters.get("replicas", 1)
+        # the tree of names outlives the death of any one node
+        pool(site, None, everywhere, min(len(everywhere), max(2, copies)), METADATA)
+        pool(site, None, everywhere, copies, DATA)
+        both = {"metadata": METADATA, "data": DATA}
+        ask(site, {"prefix": "fs new", "fs_name": FILE_SYSTEM, **both})
+        shell(site, manager, "ceph-mds -i a", "the metadata server")
+        site.wait(
+            lambda: "up:active" in json.dumps(ask(site, {"prefix": "mds stat"})[0]),
+            "the metadata server has not become active",
+        )
+
+    def mount(self, site: Site, node: RunningNode) -> None:
+        """By ceph-fuse; the first mount gives the root its layout."""
+        configure(site, node)
+        parameters = site.spec.parameters
+        options = [f"--client_oc_size={max(_LEAST_CACHE, parameters.get('cache', _CLIENT_CACHE))}"]
+        if "prefetch" in parameters:
+            ahead = max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK)
+            options += [f"--client_readahead_max_bytes={ahead}"]
+        shell(site, node, 'mkdir -p "$0"', "the mount point", site.mount)
+        words = ["ceph-fuse", site.mount, "--client_mountpoint=/", *options]
+        site.run(node, words, what="mounting the store", env=environment(site, node))
+        if not site.state.get("prepared"):
+            set_layout(site, node, site.mount, root_layout(site))
+            site.state["prepared"] = True
+
+    def unmount(self, site: Site, node: RunningNode) -> None:
+        """What was written is with the OSDs when ceph-fuse has ended, some time after umount(8) has."""
+        shell(site, node, _UNMOUNT, "unmounting the store", site.mount)
+
+    def tag(
+        self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
+    ) -> Support:
+        """Another layout: sizes, or the pool."""
+        support = _SUPPORT.get(f"DP {value.kind}" if key == "DP" else key)
+        if support is None:
+            return refused("CephFS knows nothing like it")
+        if support.how == "refused":
+            return support
+        if not empty:
+            return refused("a layout is changed only while a file is empty")
+        layout = layout_of(site, node, path)
+        if key == "ChunkSize":
+            why = with_chunk(layout, value)
+        elif key == "DP" and value.kind == "scatter":
+            why = with_chunks_together(layout, value.chunks)
+        else:
+            why = self._with_pool(site, node, layout, key, value)
+        if why:
+            return refused(why)
+        if not set_layout(site, node, path, layout):
+            return refused("it has held data, and a layout is changed only before that")
+        return support
+
+    def _with_pool(
+        self, site: Site, node: RunningNode, layout: dict[str, Any], key: str, value: Any
+    ) -> str:
+        """Gives a layout the pool of a hint. Why not, in words, where there can be none."""
+        names: list[str] = site.state["osds"]
+        now = site.state["pools"][layout["pool"]]
+        first, among, copies = now["first"], now["among"], now["copies"]
+        if key == "Replication":
+            copies = value
+        elif key == "StripeWidth":
+            if value > len(names):
+                return f"{value} of {len(names)} storage nodes"
+            if first is not None and value > 1:
+                return f"its chunks go to {names[first]} (DP)"
+            if first is None:
+                turn = site.state.get("turn", 0)
+                site.state["turn"] = turn + 1
+                among = sorted((turn + i) % len(names) for i in range(value))
+                spread(layout)
+        elif value.kind == "local":
+            if node.name not in names:
+                return f"{node.name} stores nothing"
+            first, among = names.index(node.name), list(range(len(names)))
+        elif value.kind == "host":
+            if value.host not in names:
+                return f"{value.host} is no storage node"
+            first, among = names.index(value.host), list(range(len(names)))
+        else:
+            groups: dict[str, int] = site.state.setdefault("groups", {})
+            first = groups.setdefault(value.group, len(groups) % len(names))
+            among = list(range(len(names)))
+        if copies > len(among):
+            return f"{copies} copies on {len(among)} storage nodes"
+        layout["pool"] = pool(site, first, among, copies)
+        return ""
+
+    def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
+        """Object by object; which OSDs hold one is what the monitor says of its placement group."""
+        return located(site, node, path)
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """OSDs as the monitor knows them, with their space as they last said it."""
+        dump, space = ask(site, {"prefix": "osd dump"}, {"prefix": "osd df"}, mgr=(1,))
+        up = {o["osd"]: bool(o["up"]) for o in dump["osds"]}
+        sizes = {n["id"]: n for n in space["nodes"]}
+        servers = []
+        for number, name in enumerate(site.state["osds"]):
+            one: dict[str, Any] = {"node": name, "up": up.get(number, False)}
+            if sizes.get(number, {}).get("kb"):
+                one |= {f"{k}_bytes": sizes[number][f] * 1024 for k, f in _SIZES}
+            servers.append(one)
+        return {"servers": servers}
+
+    def down(self, site: Site) -> None:
+        """Metadata server and OSDs first, then manager daemon and monitor."""
+        manager = site.managers[0]
+        if manager.state == "running":
+            stop(site, manager, "mds.a")
+        numbers = {n: number for number, n in enumerate(site.state["osds"])}
+        running = [n for n in site.storage if n.state == "running"]
+        with ThreadPoolExecutor(max_workers=4) as at_once:
+            list(at_once.map(lambda n: stop(site, n, f"osd.{numbers[n.name]}"), running))
+        if manager.state == "running":
+            stop(site, manager, "mgr.a", "mon.a")

@@ -1,0 +1,439 @@
+"""GlusterFS 10: a glusterd on every storage node, one volume over their bricks, clients by FUSE.
+
+Chunks are shards (features.shard), copies are replica sets, and both go where the hash of their names says.
+A file keeps the shard size that it was made with, and a name that ends with `@VOLUME-dht:SET` is made in that
+replica set: so a file of a layout of its own is made through a second mount for a moment, whose shard
+translator has another size, and put in the place of the empty one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from xml.etree import ElementTree
+
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.errors import PenstockError
+from penstock.parts.stores.engines.engine import Site
+from penstock.parts.stores.engines.packages import missing
+from penstock.parts.stores.hints import chunk_bytes
+from penstock.spec.store import Extent, Support, emulated, native, refused
+
+T = TypeVar("T")
+
+#: what a shard may be (options of the shard translator), and what it is unless said otherwise
+SMALLEST, DEFAULT, WHOLE = 4 * 2**20, 64 * 2**20, 4 * 2**40
+VOLUME = "store"
+_PROGRAMS = ("glusterd", "gluster", "glusterfs", "mount.glusterfs")
+_PACKAGES = "glusterfs-server glusterfs-client"
+#: where a client mounts the volume a second time to make one file
+_SECOND = "/run/penstock-glusterfs"
+_SHARDED = "the shard size that the file is made with, of 4 MiB or more"
+_PLACED = "the whole file is made in the replica set of {}, as one chunk"
+
+_SUPPORT = {
+    "chunk": native("the volume's shard size (features.shard-block-size), of 4 MiB or more"),
+    "stripe": emulated(
+        "all: shards go by the hash of their names; 1: files are not sharded", partly=True
+    ),
+    "replicas": native("replica sets of the volume"),
+    "replication": native("always the client, to all copies at once"),
+    "placement": native("by the hash of names: striped and random are the same"),
+    "cache": emulated("performance.cache-size of every client, not of a file"),
+    "prefetch": refused("a client reads at most 2 MiB ahead, which is less than a chunk"),
+    "Replication": native("the number that the volume has; else refused", partly=True),
+    "ChunkSize": emulated(_SHARDED, partly=True),
+    "StripeWidth": emulated(
+        "1: the file is not sharded; else refused, as no number of nodes is sure by hash",
+        partly=True,
+    ),
+    "CacheSize": refused("the cache is the volume's, not of a file"),
+    "deduplication": refused("GlusterFS keeps no shard once for two files"),
+    "setfattr": refused(
+        "a tagged file is another one in its place, and who opens it has the first already"
+    ),
+    "DP local": emulated(_PLACED.format("the writer's node")),
+    "DP host": emulated(_PLACED.format("that node")),
+    "DP collocation": emulated(_PLACED.format("the group")),
+    "DP scatter": emulated(f"chunks that stay together are one shard: {_SHARDED}"),
+}
+
+#: asks a client for a file: its path without links, its identity, its size, its tag ChunkSize
+_FACTS = """
+import json, os, sys
+path = os.path.realpath(sys.argv[1])
+told = {n: os.getxattr(path, n).decode() for n in os.listxattr(path) if n == "user.penstock.ChunkSize"}
+print(json.dumps({
+    "path": path, "directory": os.path.isdir(path), "size": os.stat(path).st_size,
+    "id": os.getxattr(path, "glusterfs.gfid.string").decode().rstrip("\\0"),
+    "chunk": next(iter(told.values()), None),
+}))
+"""
+#: asks a storage node for the parts of a file on its bricks, and how large a shard is; pointers are not parts
+_PARTS = """
+import json, os, stat, sys
+name, *bricks = sys.argv[1:]
+def real(path):
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode) != stat.S_ISVTX
+    except OSError:
+        return False
+found = []
+for brick in bricks:
+    first = f"{brick}/.glusterfs/{name[:2]}/{name[2:4]}/{name}"
+    block, parts = None, []
+    if real(first):
+        parts.append(0)
+        try:
+            said = os.getxattr(first, "trusted.glusterfs.shard.block-size")
+            block = int.from_bytes(said[:8], "big")
+        except OSError:
+            pass
+    shards = f"{brick}/.shard"
+    for one in os.listdir(shards) if os.path.isdir(shards) else ():
+        if one.startswith(name + ".") and real(f"{shards}/{one}"):
+            parts.append(int(one.rpartition(".")[2]))
+    found.append({"brick": brick, "block": block, "parts": parts})
+print(json.dumps(found))
+"""
+#: makes a draft in a replica set through the second mount, and puts it in place of an empty file in the first
+_LAY = """
+import os, secrets, sys
+first, second, below, where = sys.argv[1:]
+path = os.path.join(first, below)
+was = os.lstat(path)
+draft = os.path.join(os.path.dirname(below), ".penstock-" + secrets.token_hex(6))
+made = os.open(os.path.join(second, draft + where), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+os.close(made)
+new = os.path.join(first, draft)
+try:
+    os.lstat(os.path.join(second, draft))
+    for name in os.listxattr(path):
+        if name.startswith("user."):
+            os.setxattr(new, name, os.getxattr(path, name))
+    os.chown(new, was.st_uid, was.st_gid)
+    os.chmod(new, was.st_mode & 0o7777)
+    if os.stat(path).st_size:
+        sys.exit("it has been written to meanwhile")
+    os.rename(new, path)
+except BaseException:
+    os.unlink(new)
+    raise
+"""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A file on the bricks: bytes of a chunk (0: it is one), nodes by number of chunk, sets of the first."""
+
+    chunk_bytes: int
+    nodes: Mapping[int, tuple[str, ...]]
+    sets: tuple[int, ...]
+
+
+class GlusterFS:
+    """Bricks on every storage node; there is no manager, clients hash."""
+
+    name = "glusterfs"
+    privileges = ("SYS_ADMIN", "/dev/fuse")
+    #: bricks keep what they know of files in attributes `trusted.*`
+    server_privileges = ("SYS_ADMIN",)
+
+    def missing(self) -> str:
+        """Debian's packages."""
+        return missing(_PROGRAMS, _PACKAGES)
+
+    def support(self) -> Mapping[str, Support]:
+        """Of one volume; what differs for a file is said when it is tagged."""
+        return _SUPPORT
+
+    def refusal(self, site: Site) -> str:
+        """Values that no volume has."""
+        parameters, servers = site.spec.parameters, len(site.storage)
+        chunk = parameters.get("chunk", DEFAULT)
+        if not SMALLEST <= chunk <= WHOLE:
+            return f"store.chunk: found {chunk} bytes; expected 4 MiB to 4 TiB"
+        if parameters.get("stripe", servers) not in (1, servers):
+            found = parameters["stripe"]
+            return f"store.stripe: found {found}; expected 1 or all of {servers} storage nodes"
+        if (sends := parameters.get("replication", "client")) != "client":
+            return f"store.replication: found {sends}; expected client, which sends all copies"
+        if (places := parameters.get("placement", "striped")) not in ("striped", "random"):
+            return f"store.placement: found {places}; expected striped or random, both by hash"
+        return ""
+
+    def up(self, site: Site) -> None:
+        """A glusterd everywhere, all in one pool, then the volume, until each brick is there."""
+        _in_each(site.storage, lambda node: self._start_server(site, node))
+        first = site.storage[0]
+        for node in site.storage[1:]:
+            self._gluster(site, first, "peer", "probe", node.name)
+        expected = len(site.storage)
+
+        def joined(node: RunningNode) -> bool:
+            return self._gluster(site, node, "pool", "list").count("Connected") == expected
+
+        site.wait(
+            lambda: all(_in_each(site.storage, joined)),
+            f"not all of {expected} storage nodes have come together",
+        )
+        copies = site.spec.parameters.get("replicas", 1)
+        site.state["copies"] = copies
+        site.state["bricks"] = bricks = _bricks(site, copies)
+        words = ["replica", str(copies)] if copies > 1 else []
+        self._gluster(
+            site, first, "volume", "create", VOLUME, *words, *map(":".join, bricks), "force"
+        )
+        options = [w for pair in self._options(site).items() for w in pair]
+        self._gluster(site, first, "volume", "set", VOLUME, *options)
+        self._gluster(site, first, "volume", "start", VOLUME)
+        site.wait(
+            lambda: sum(map(len, self._up(site).values())) == len(bricks),
+            f"not all of {len(bricks)} bricks have come up",
+        )
+
+    def _start_server(self, site: Site, node: RunningNode) -> None:
+        at = _home(site, node)
+        site.write(node, f"{at}/glusterd.vol", _SERVER.format(at=at))
+        words = ["glusterd", "-f", f"{at}/glusterd.vol", "-p", f"{at}/glusterd.pid"]
+        words += ["--log-file", f"{at}/glusterd.log"]
+        site.run(node, words, what="its glusterd")
+
+    @staticmethod
+    def _options(site: Site) -> dict[str, str]:
+        parameters = site.spec.parameters
+        size = WHOLE if parameters.get("stripe") == 1 else parameters.get("chunk", DEFAULT)
+        options = {"features.shard": "on", "features.shard-block-size": str(size)}
+        if "cache" in parameters:
+            cache = str(max(SMALLEST, parameters["cache"]))
+            options |= {"performance.io-cache": "on", "performance.cache-size": cache}
+        return options
+
+    @staticmethod
+    def _gluster(site: Site, node: RunningNode, *words: str) -> str:
+        """What the gluster(8) of a node says."""
+        return site.run(node, ["gluster", "--mode=script", *words], what="the volume")
+
+    def _up(self, site: Site) -> dict[str, set[str]]:
+        """By node, the bricks that run, as the first storage node that does sees them."""
+        node = next((n for n in site.storage if n.state == "running"), None)
+        if node is None:
+            return {}
+        said = self._gluster(site, node, "--xml", "volume", "status", VOLUME)
+        found: dict[str, set[str]] = {}
+        for one in ElementTree.fromstring(said).iter("node"):
+            if one.findtext("status") == "1" and (one.findtext("path") or "").startswith("/"):
+                found.setdefault(one.findtext("hostname") or "", set()).add(
+                    one.findtext("path") or ""
+                )
+        return found
+
+    def mount(self, site: Site, node: RunningNode) -> None:
+        """By mount.glusterfs(8), until it is joined with every brick of a node that runs."""
+        self._mount(site, node, site.mount)
+        running = {n.name for n in site.storage if n.state == "running"}
+        expected = sum(host in running for host, _ in site.state["bricks"])
+        words = ["/bin/sh", "-c", _JOINED, "sh", site.mount, VOLUME]
+        site.wait(
+            lambda: int(site.run(node, words, what="its bricks")) >= expected,
+            f"{node.name} is not joined with all of {expected} bricks",
+        )
+
+    def _mount(self, site: Site, node: RunningNode, at: str, *more: str) -> None:
+        hosts = sorted((n.name for n in site.storage), key=lambda name: name != node.name)
+        words = ["glusterfs", "--volfile-id", VOLUME, *more]
+        words += [w for host in hosts for w in ("--volfile-server", host)]
+        log = f"/var/log/penstock-glusterfs{at.replace('/', '-')}.log"
+        site.run(node, ["mkdir", "-p", at], what="the mount point")
+        site.run(node, [*words, "--log-file", log, at], what="mounting the store")
+        site.run(node, ["stat", "-f", at], what="mounting the store")
+
+    def unmount(self, site: Site, node: RunningNode) -> None:
+        """What was written is with the bricks when umount(8) returns."""
+        site.run(node, ["umount", site.mount], what="unmounting the store")
+
+    def tag(
+        self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
+    ) -> Support:
+        """Another file in place of the empty one, of another shard size or in a set of its own."""
+        if key == "Replication":
+            copies = site.state["copies"]
+            return _SUPPORT[key] if value == copies else refused(f"the volume has copies: {copies}")
+        facts = self._facts(site, node, path)
+        layout = self._layout(site, node, key, value, facts)
+        if isinstance(layout, Support):
+            return layout
+        if facts["directory"]:
+            return refused("a directory's files are laid out as the volume has it; tag each")
+        if not empty:
+            return refused("what was written stays where it is")
+        chunk, number = layout
+        if number is None:
+            number = self._parts(site, facts["id"]).sets[0]
+        self._lay(site, node, facts["path"], chunk, number)
+        found = self._parts(site, self._facts(site, node, path)["id"])
+        if found.sets != (number,) or found.chunk_bytes != chunk:
+            return refused(f"{path} was made in another way than asked")
+        return _SUPPORT[key if key != "DP" else f"DP {value.kind}"]
+
+    def _layout(
+        self, site: Site, node: RunningNode, key: str, value: Any, facts: Mapping[str, Any]
+    ) -> tuple[int, int | None] | Support:
+        """Bytes of a chunk and the set of the first (None: where it is), or why it cannot be."""
+        own = self._chunk(site)
+        if key == "StripeWidth":
+            return (WHOLE, None) if value == 1 else refused("shards go by the hash of their names")
+        if key == "ChunkSize":
+            fits = SMALLEST <= value <= WHOLE
+            return (value, None) if fits else refused(f"{value} bytes; {_SHARDED}")
+        if key != "DP":
+            return _SUPPORT.get(key, refused("GlusterFS knows nothing like it"))
+        if value.kind == "scatter":
+            size = value.chunks * chunk_bytes(facts["chunk"], own)
+            return (size, None) if size <= WHOLE else refused(f"{size} bytes; {_SHARDED}")
+        sets = _sets(site)
+        if value.kind == "local":
+            mine = [n for n, nodes in enumerate(sets) if node.name in nodes]
+            return (WHOLE, mine[0]) if mine else refused(f"{node.name} stores nothing")
+        if value.kind == "host":
+            there = [n for n, nodes in enumerate(sets) if value.host in nodes]
+            return (WHOLE, there[0]) if there else refused(f"{value.host} is no storage node")
+        groups: dict[str, int] = site.state.setdefault("groups", {})
+        return WHOLE, groups.setdefault(value.group, len(groups) % len(sets))
+
+    @staticmethod
+    def _chunk(site: Site) -> int:
+        return int(site.spec.parameters.get("chunk", DEFAULT))
+
+    def _lay(self, site: Site, node: RunningNode, path: str, chunk: int, number: int) -> None:
+        kind = "replicate" if site.state["copies"] > 1 else "client"
+        options = {
+            f"{VOLUME}-shard.shard-block-size": chunk,
+            f"{VOLUME}-dht.lookup-optimize": "off",
+        }
+        more = [w for k, v in options.items() for w in ("--xlator-option", f"{k}={v}")]
+        below = path.removeprefix(f"{site.mount}/")
+        where = f"@{VOLUME}-dht:{VOLUME}-{kind}-{number}"
+        self._mount(site, node, _SECOND, *more)
+        try:
+            words = [sys.executable, "-I", "-c", _LAY, site.mount, _SECOND, below, where]
+            site.run(node, words, what="laying out the file")
+        finally:
+            site.run(node, ["umount", _SECOND], what="laying out the file")
+
+    def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
+        """As the bricks have it; a hole is on no node."""
+        facts = self._facts(site, node, path)
+        size, parts = facts["size"], self._parts(site, facts["id"])
+        step = parts.chunk_bytes or size
+        return [
+            Extent(start, min(step, size - start), parts.nodes.get(number, ()))
+            for number, start in enumerate(range(0, size, step) if size else ())
+        ]
+
+    @staticmethod
+    def _facts(site: Site, node: RunningNode, path: str) -> dict[str, Any]:
+        words = [sys.executable, "-I", "-c", _FACTS, path]
+        return dict(json.loads(site.run(node, words, what=path)))
+
+    @staticmethod
+    def _parts(site: Site, identity: str) -> _Parts:
+        """The chunks of a file, asked of every storage node that runs."""
+        bricks: list[list[str]] = site.state["bricks"]
+
+        def ask(node: RunningNode) -> list[dict[str, Any]]:
+            mine = [brick for host, brick in bricks if host == node.name]
+            words = [sys.executable, "-I", "-c", _PARTS, identity, *mine]
+            return list(json.loads(site.run(node, words, what="its bricks")))
+
+        running = [n for n in site.storage if n.state == "running"]
+        nodes: dict[int, list[str]] = {}
+        chunk, sets = 0, set()
+        for node, found in zip(running, _in_each(running, ask), strict=True):
+            for one in found:
+                for part in one["parts"]:
+                    nodes.setdefault(part, []).append(node.name)
+                if 0 in one["parts"]:
+                    chunk = one["block"] or 0
+                    place = bricks.index([node.name, one["brick"]])
+                    sets.add(place // site.state["copies"])
+        return _Parts(chunk, {k: tuple(v) for k, v in nodes.items()}, tuple(sorted(sets)))
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """Nodes whose bricks run."""
+        up = self._up(site)
+        return {"servers": [{"node": n.name, "up": bool(up.get(n.name))} for n in site.storage]}
+
+    def down(self, site: Site) -> None:
+        """The volume, then each glusterd; bricks by themselves where a node that died keeps the volume up."""
+        running = [n for n in site.storage if n.state == "running"]
+        whole = len(running) == len(site.storage)
+        if whole:
+            self._gluster(site, running[0], "volume", "stop", VOLUME, "force")
+
+        def stop(node: RunningNode) -> None:
+            words = ["sh", _home(site, node), "" if whole else "bricks"]
+            site.run(node, ["/bin/sh", "-c", _STOP, *words], what="stopping")
+
+        _in_each(running, stop)
+
+
+#: ends a glusterd ($1: its directory), and its bricks ($2) with what heals them
+_STOP = (
+    'kill "$(cat "$1/glusterd.pid")" || exit; [ -n "$2" ] || exit 0; '
+    "cat /run/gluster/vols/*/*.pid /run/gluster/glustershd/*.pid 2>/dev/null | xargs -r kill"
+)
+#: how many bricks a mount ($1) of a volume ($2) is joined with
+_JOINED = (
+    'cat "$1"/.meta/graphs/active/"$2"-client-*/private 2>/dev/null | grep -c "connected = 1"; :'
+)
+_SERVER = """volume management
+    type mgmt/glusterd
+    option working-directory {at}/glusterd
+    option transport-type socket
+    option transport.socket.keepalive-time 10
+    option transport.socket.keepalive-interval 2
+    option ping-timeout 0
+    option event-threads 1
+    option max-port 60999
+end-volume
+"""
+
+
+def _home(site: Site, node: RunningNode) -> str:
+    return f"{site.data(node)}/glusterfs"
+
+
+def _bricks(site: Site, copies: int) -> list[list[str]]:
+    """Node and directory of every brick, those of a replica set one after the other.
+
+    Where the nodes cannot be divided into sets each node begins one and shares in those before it.
+    """
+    nodes = site.storage
+    whole = len(nodes) % copies == 0
+    starts = range(0, len(nodes), copies) if whole else range(len(nodes))
+    placed = []
+    for start in starts:
+        for copy in range(copies):
+            node = nodes[(start + copy) % len(nodes)]
+            placed.append([node.name, f"{_home(site, node)}/brick{'' if whole else copy}"])
+    return placed
+
+
+def _sets(site: Site) -> list[tuple[str, ...]]:
+    """The nodes of each replica set."""
+    bricks, copies = site.state["bricks"], site.state["copies"]
+    hosts = [host for host, _ in bricks]
+    return [tuple(hosts[n : n + copies]) for n in range(0, len(hosts), copies)]
+
+
+def _in_each(nodes: Sequence[RunningNode], act: Callable[[RunningNode], T]) -> list[T]:
+    """The same in several nodes at once. PenstockError of the first that fails."""
+    if not nodes:
+        raise PenstockError("no storage node runs")
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return list(pool.map(act, nodes))

@@ -1,0 +1,302 @@
+"""HDFS 3.4: a name node on the first manager, a data node on every storage node. No node can mount it.
+
+Neither of its mounts can be had here (fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the
+kernel), so files are reached over HTTP (`webhdfs.py`), and by programs of the node through `hdfs dfs`.
+Chunks are blocks. Hadoop's classes are those that `tools/hadoop.sh` fetches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.errors import PenstockError
+from penstock.parts.stores.engines.engine import Site
+from penstock.parts.stores.engines.hdfs_files import HdfsFiles, asked, of
+from penstock.parts.stores.files import Files
+from penstock.parts.stores.hints import chunk_bytes
+from penstock.spec.store import PREFIX, Extent, Support, emulated, native, refused
+
+#: what blocks may be (dfs.namenode.fs-limits.min-block-size, dfs.bytes-per-checksum), and are unless said
+SMALLEST, STEP, DEFAULT = 64 * 2**10, 512, 128 * 2**20
+HTTP_PORT = 9870
+#: longest that the daemons may take to start, five Java programs on few processors [s]
+_STARTS_WITHIN_S = 150.0
+#: where a node has its configuration, and the program for its users
+_CONFIGURED, _PROGRAM = "/etc/penstock-hdfs", "/usr/local/bin/hdfs"
+_MAINS = {
+    "name": "org.apache.hadoop.hdfs.server.namenode.NameNode",
+    "data": "org.apache.hadoop.hdfs.server.datanode.DataNode",
+    "dfs": "org.apache.hadoop.fs.FsShell",
+}
+#: no compiler of the second tier and one collecting thread: many small JVMs share the processors
+_JVM = (
+    *(
+        "-Xmx192m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xshare:auto",
+    ),
+    *(f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in ("lang", "util", "nio", "net")),
+)
+_LOG = """log4j.rootLogger=INFO,err
+log4j.appender.err=org.apache.log4j.ConsoleAppender
+log4j.appender.err.target=System.err
+log4j.appender.err.layout=org.apache.log4j.PatternLayout
+log4j.appender.err.layout.ConversionPattern=%d %p %c{1}: %m%n
+"""
+_SHELL = """#!/bin/sh
+[ "$1" = dfs ] || {{ echo "hdfs: found '$1'; expected dfs, which is all there is here" >&2; exit 2; }}
+shift
+exec {line} "$@"
+"""
+_BLOCK = "the block size that the file is made with, of 64 KiB or more and whole 512 bytes"
+
+_SUPPORT = {
+    "mount": refused(
+        "fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the kernel"
+    ),
+    "chunk": native("the block size (dfs.blocksize), of 64 KiB or more"),
+    "stripe": refused("a block is whole on its nodes, and follows its writer"),
+    "replicas": native("dfs.replication"),
+    "replication": native("always a chain from data node to data node"),
+    "placement": native("local: the first copy with the writer, the others anywhere"),
+    "cache": refused("a client keeps nothing of what it read"),
+    "prefetch": emulated("what data nodes read ahead (dfs.datanode.readahead.bytes)"),
+    "Replication": native("the file's own; what was written is copied later"),
+    "ChunkSize": native(_BLOCK, partly=True),
+    "StripeWidth": refused("a block is whole on its nodes, and follows its writer"),
+    "CacheSize": refused("a client keeps nothing of what it read"),
+    "deduplication": refused("HDFS keeps no block once for two files"),
+    "setfattr": refused("no node mounts it, so no program sets attributes there"),
+    "DP host": refused("a block goes to the writer's data node first, else anywhere"),
+    "DP local": native("the first copy goes to the writer's data node"),
+    "DP collocation": emulated(
+        "written through the data node of the group, which keeps the first copy"
+    ),
+    "DP scatter": native(f"chunks that stay together are one block: {_BLOCK}"),
+}
+
+
+class HDFS:
+    """Daemons of Java in the nodes; files over HTTP."""
+
+    name = "hdfs"
+    privileges: tuple[str, ...] = ()
+    server_privileges: tuple[str, ...] = ()
+
+    def missing(self) -> str:
+        """Java, and Hadoop's classes where `tools/hadoop.sh` leaves them."""
+        if shutil.which("java") is None:
+            return "no java here; `apt-get install openjdk-17-jre-headless`"
+        if not (library() / "complete").exists():
+            return f"no Hadoop in {library()}; `tools/hadoop.sh` fetches it"
+        return ""
+
+    def support(self) -> Mapping[str, Support]:
+        """`mount` stands beside what every engine says."""
+        return _SUPPORT
+
+    def refusal(self, site: Site) -> str:
+        """Values that no file system of it has."""
+        parameters = site.spec.parameters
+        if trouble := _not_a_block(parameters.get("chunk", DEFAULT)):
+            return f"store.chunk: {trouble}"
+        if (sends := parameters.get("replication", "chain")) != "chain":
+            return f"store.replication: found {sends}; expected chain"
+        if (places := parameters.get("placement", "local")) != "local":
+            return f"store.placement: found {places}; expected local"
+        return ""
+
+    def up(self, site: Site) -> None:
+        """All daemons at once, until the name node counts every data node."""
+        manager = site.managers[0]
+        site.state["name"] = f"{manager.name}:{HTTP_PORT}"
+        at = _home(site, manager, "name")
+        own = {"dfs.namenode.name.dir": f"file://{at}/files"}
+        self._configure(site, manager, f"{at}/conf", own)
+        words = _java(f"{at}/conf", _MAINS["name"], "-format", "-force", "-nonInteractive")
+        site.run(manager, words, what="making the file system")
+        self._start(site, manager, at, "name")
+        for node in site.storage:
+            at = _home(site, node, "data")
+            own = {
+                "dfs.datanode.data.dir": f"file://{at}/blocks",
+                "dfs.datanode.hostname": node.name,
+                **{
+                    f"dfs.datanode.{what}address": f"{node.name}:{port}"
+                    for what, port in (("", 9866), ("http.", 9864), ("ipc.", 9867))
+                },
+            }
+            self._configure(site, node, f"{at}/conf", own)
+            self._start(site, node, at, "data")
+        expected = len(site.storage)
+        site.wait(
+            lambda: len(self._live(site)) == expected,
+            f"not all of {expected} data nodes have come to the name node",
+            _STARTS_WITHIN_S,
+            every_s=1.0,
+        )
+
+    def _configure(
+        self, site: Site, node: RunningNode, at: str, own: Mapping[str, str] | None = None
+    ) -> None:
+        parameters, manager = site.spec.parameters, site.managers[0].name
+        chunk = int(parameters.get("chunk", DEFAULT))
+        values = {
+            "fs.defaultFS": f"hdfs://{manager}:8020",
+            "hadoop.tmp.dir": "/tmp/penstock-hdfs",
+            "dfs.blocksize": str(chunk),
+            "dfs.replication": str(parameters.get("replicas", 1)),
+            "dfs.permissions.enabled": "false",
+            "dfs.namenode.http-address": site.state["name"],
+            "dfs.namenode.fs-limits.min-block-size": str(SMALLEST),
+            "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+            "dfs.namenode.safemode.extension": "0",
+            "dfs.namenode.redundancy.interval.seconds": "1s",
+            # a data node counts as dead 12 s after its last word, not after ten minutes
+            "dfs.heartbeat.interval": "1s",
+            "dfs.namenode.heartbeat.recheck-interval": "1000",
+            "dfs.client.use.datanode.hostname": "true",
+            "dfs.datanode.synconclose": "true",
+            **(own or {}),
+        }
+        if "prefetch" in parameters:
+            values["dfs.datanode.readahead.bytes"] = str(int(parameters["prefetch"]) * chunk)
+        rows = "".join(
+            f"<property><name>{escape(k)}</name><value>{escape(v)}</value></property>\n"
+            for k, v in values.items()
+        )
+        for part in ("core", "hdfs"):  # each comes after the defaults of its part
+            site.write(node, f"{at}/{part}-site.xml", f"<configuration>\n{rows}</configuration>\n")
+        site.write(node, f"{at}/log4j.properties", _LOG)
+        pages = [f"{at}/webapps/{page}" for page in ("hdfs", "datanode")]  # theirs are not packaged
+        site.run(node, ["mkdir", "-p", *pages], what=self.name)
+
+    @staticmethod
+    def _start(site: Site, node: RunningNode, at: str, kind: str) -> None:
+        script = 'at=$1; shift; "$@" > "$at/log" 2>&1 < /dev/null & echo $! > "$at/pid"'
+        words = ["/bin/sh", "-c", script, "sh", at, *_java(f"{at}/conf", _MAINS[kind])]
+        site.run(node, words, what=f"its {kind} node")
+
+    def _live(self, site: Site) -> dict[str, dict[str, int]]:
+        """By node: bytes used and in all, of the data nodes that the name node hears of."""
+        words = ["bean", "Hadoop:service=NameNode,name=NameNodeInfo"]
+        try:
+            said = asked(site, site.managers[0], *words)
+        except PenstockError:  # it does not listen yet
+            return {}
+        found = json.loads((said or {}).get("LiveNodes", "{}"))
+        return {
+            key.rpartition(":")[0]: {
+                "used_bytes": int(one["usedSpace"]),
+                "total_bytes": int(one["capacity"]),
+            }
+            for key, one in found.items()
+        }
+
+    def mount(self, site: Site, node: RunningNode) -> None:
+        """Gives the node `hdfs dfs …`; there is no mount."""
+        self._configure(site, node, _CONFIGURED)
+        line = " ".join(_java(_CONFIGURED, _MAINS["dfs"]))
+        lib = f"{library()}/lib/*"
+        script = _SHELL.format(line=line.replace(lib, f"'{lib}'"))
+        site.write(node, _PROGRAM, script)
+        site.run(node, ["chmod", "755", _PROGRAM], what=self.name)
+
+    def unmount(self, site: Site, node: RunningNode) -> None:
+        """Takes that away."""
+        site.run(node, ["rm", "-rf", _PROGRAM, _CONFIGURED], what=self.name)
+
+    def files(self, site: Site, node: RunningNode) -> Files:
+        """Over HTTP."""
+        return HdfsFiles(site, node)
+
+    def tag(
+        self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
+    ) -> Support:
+        """Copies at any time; a block size by making the empty file anew; a group is heeded by who writes."""
+        here = HdfsFiles(site, node)
+        found = here.kind(path)
+        if found is not None and found[0] == "directory" and _SUPPORT.get(key) is not None:
+            return refused("a directory's files are laid out as the store has it; tag each")
+        if key == "Replication":
+            if value > len(site.storage):
+                return refused(f"{value} copies on {len(site.storage)} storage nodes")
+            words = ["ask", "PUT", of(site, path), "SETREPLICATION", f"replication={value}"]
+            asked(site, node, *words)
+            return _SUPPORT[key]
+        if key not in ("ChunkSize", "DP"):
+            return _SUPPORT.get(key, refused("HDFS knows nothing like it"))
+        if key == "DP" and value.kind == "host":
+            return _SUPPORT["DP host"]
+        if not empty:
+            return refused("what was written stays where it is")
+        if key == "ChunkSize" or value.kind == "scatter":
+            size = value if key == "ChunkSize" else value.chunks * self._chunk(site, here, path)
+            if trouble := _not_a_block(size):
+                return refused(trouble)
+            asked(site, node, "remade", of(site, path), str(size), here.writer)
+        elif value.kind == "local":
+            if not here.writer:
+                return refused(f"{node.name} stores nothing")
+        else:
+            groups: dict[str, str] = site.state.setdefault("groups", {})
+            nodes = [n.name for n in site.storage]
+            groups.setdefault(value.group, nodes[len(groups) % len(nodes)])
+        return _SUPPORT["ChunkSize" if key == "ChunkSize" else f"DP {value.kind}"]
+
+    @staticmethod
+    def _chunk(site: Site, here: HdfsFiles, path: str) -> int:
+        """Bytes of what counts as a chunk of the file: its tag's, or the store's."""
+        told = here.attributes(path).get(f"{PREFIX}ChunkSize")
+        return chunk_bytes(told, int(site.spec.parameters.get("chunk", DEFAULT)))
+
+    def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
+        """As the name node says it (GETFILEBLOCKLOCATIONS)."""
+        found = asked(site, node, "blocks", of(site, path))
+        return [Extent(o, n, tuple(hosts)) for o, n, hosts in found or () if n]
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """Data nodes that the name node hears of, with their space."""
+        live = self._live(site)
+        up = {n.name: n.name in live and n.state == "running" for n in site.storage}
+        return {
+            "servers": [
+                {"node": name, "up": is_up, **live.get(name, {})} for name, is_up in up.items()
+            ]
+        }
+
+    def down(self, site: Site) -> None:
+        """Data nodes, then the name node."""
+        script = 'kill "$(cat "$1/pid")"'
+        for node, kind in (*((n, "data") for n in site.storage), (site.managers[0], "name")):
+            if node.state == "running":
+                words = ["/bin/sh", "-c", script, "sh", _home(site, node, kind)]
+                site.run(node, words, what="stopping")
+
+
+def library() -> Path:
+    """Where `tools/hadoop.sh` leaves Hadoop: `lib`, and `complete` when all of it is there."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "hadoop"
+
+
+def _java(conf: str, *words: str) -> list[str]:
+    return ["java", *_JVM, "-cp", f"{conf}:{library()}/lib/*", *words]
+
+
+def _home(site: Site, node: RunningNode, kind: str) -> str:
+    return f"{site.data(node)}/hdfs-{kind}"
+
+
+def _not_a_block(size: int) -> str:
+    if size < SMALLEST or size % STEP:
+        return f"found {size} bytes; expected whole {STEP} bytes, {SMALLEST} or more"
+    return ""

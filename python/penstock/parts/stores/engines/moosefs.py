@@ -1,0 +1,270 @@
+"""MooseFS 3: a master, chunk servers, clients by FUSE. Chunks are at most 64 MiB, no file is striped.
+
+Started as its manual pages say (mfsmaster.cfg(5), mfschunkserver.cfg(5), mfsmount(8)). Each chunk server
+has a label of its own (mfsscadmin(1)), so that a storage class can name one node.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.errors import PenstockError
+from penstock.parts.stores.engines.engine import Site, address
+from penstock.parts.stores.engines.packages import missing
+from penstock.spec.store import Extent, Support, emulated, native, refused
+
+CHUNK = 64 * 2**20
+#: a chunk server stops taking chunks when less than this is left (HDD_LEAVE_SPACE_DEFAULT)
+_LEFT = "64MiB"
+_PROGRAMS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfsfileinfo", "mfscli")
+_PACKAGES = "moosefs-master moosefs-chunkserver moosefs-client moosefs-cli"
+_COPY = re.compile(r"copy \d+: ([0-9.]+):\d+ \(status:VALID\)")
+_WHOLE_CHUNKS = "chunks are as large as the file up to 64 MiB, and that is fixed"
+
+_SUPPORT = {
+    "chunk": refused(_WHOLE_CHUNKS),
+    "stripe": refused("a chunk is whole on its servers"),
+    "replicas": native("the goal of the root directory (mfssetgoal)"),
+    "replication": native("always a chain from server to server"),
+    "placement": native("always balanced: by free space and load of the servers"),
+    "cache": emulated("an option of each mount, not of a file"),
+    "prefetch": emulated("an option of each mount, not of a file"),
+    "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
+    "ChunkSize": refused(_WHOLE_CHUNKS),
+    "StripeWidth": refused("a chunk is whole on its servers"),
+    "CacheSize": refused("the cache is an option of the mount, not of a file"),
+    "deduplication": refused("MooseFS keeps no chunk once for two files"),
+    "setfattr": emulated(
+        "an empty file's tags are taken up when it is next opened (store up --watch)"
+    ),
+    "DP local": emulated("a storage class with the label of the writer's node"),
+    "DP collocation": emulated("a storage class with the label of the group's node"),
+    "DP host": emulated("a storage class with the label of that node"),
+    "DP scatter": refused(
+        "chunks of 64 MiB go one by one; several in a row cannot be kept together"
+    ),
+}
+
+
+class MooseFS:
+    """One master on the first manager, a chunk server on every storage node."""
+
+    name = "moosefs"
+    privileges = ("SYS_ADMIN", "/dev/fuse")
+    server_privileges: tuple[str, ...] = ()
+
+    def missing(self) -> str:
+        """Debian's packages."""
+        return missing(_PROGRAMS, _PACKAGES)
+
+    def support(self) -> Mapping[str, Support]:
+        """As its manual pages have it, each shown by the conformance suite."""
+        return _SUPPORT
+
+    def refusal(self, site: Site) -> str:
+        """Values that it does not have; more nodes than labels, which are letters."""
+        most = len(string.ascii_uppercase)
+        if len(site.storage) > most:
+            return f"found {len(site.storage)} storage nodes; expected at most {most} (labels are letters)"
+        parameters = site.spec.parameters
+        if (sends := parameters.get("replication", "chain")) != "chain":
+            return f"store.replication: found {sends}; expected chain, server to server"
+        if (places := parameters.get("placement", "balanced")) != "balanced":
+            return f"store.placement: found {places}; expected balanced, by free space and load"
+        return ""
+
+    def up(self, site: Site) -> None:
+        """The master, then the chunk servers, until it knows them all."""
+        master = site.managers[0]
+        at = _home(site, master, "master")
+        site.state["master"] = address(master)
+        site.write(master, f"{at}/exports", "* / rw,alldirs,admin,maproot=0:0\n")
+        site.write(master, f"{at}/topology", "")
+        listen = {f"MAT{who}_LISTEN_HOST": address(master) for who in ("OML", "OCS", "OCL")}
+        places = {"EXPORTS_FILENAME": f"{at}/exports", "TOPOLOGY_FILENAME": f"{at}/topology"}
+        site.write(master, f"{at}/master.cfg", _lines({**_own(at), **places, **listen}))
+        site.run(
+            master, ["cp", "/var/lib/mfs/metadata.mfs.empty", f"{at}/metadata.mfs"], what=self.name
+        )
+        site.run(master, ["mfsmaster", "-c", f"{at}/master.cfg", "start"], what="the master")
+        for node, label in zip(site.storage, string.ascii_uppercase, strict=False):
+            site.state.setdefault("labels", {})[node.name] = label
+            self._start_server(site, node, label)
+        expected = len(site.storage)
+        site.wait(
+            lambda: len(self._servers(site)) == expected,
+            f"not all of {expected} chunk servers have come to the master",
+        )
+        for label in site.state["labels"].values():
+            site.state.setdefault("classes", {})[label] = f"node_{label}"
+
+    def _start_server(self, site: Site, node: RunningNode, label: str) -> None:
+        at = _home(site, node, "server")
+        site.write(node, f"{at}/hdd", f"{at}/chunks\n")
+        site.run(node, ["mkdir", "-p", f"{at}/chunks"], what=self.name)
+        values = {
+            **_own(at),
+            "HDD_CONF_FILENAME": f"{at}/hdd",
+            "MASTER_HOST": site.state["master"],
+            "CSSERV_LISTEN_HOST": address(node),
+            "BIND_HOST": address(node),
+            "HDD_LEAVE_SPACE_DEFAULT": _LEFT,
+            "LABELS": label,
+        }
+        site.write(node, f"{at}/server.cfg", _lines(values))
+        site.run(
+            node, ["mfschunkserver", "-c", f"{at}/server.cfg", "start"], what="its chunk server"
+        )
+
+    def mount(self, site: Site, node: RunningNode) -> None:
+        """By mfsmount; the first mount makes a storage class for each node and sets the root's goal."""
+        options = []
+        parameters = site.spec.parameters
+        if "cache" in parameters:
+            options += ["-o", f"mfswritecachesize={max(16, parameters['cache'] // 2**20)}"]
+        if "prefetch" in parameters:
+            ahead = max(1, parameters["prefetch"] * CHUNK // 2**20)
+            options += ["-o", f"mfsreadaheadsize={ahead}"]
+        site.run(node, ["mkdir", "-p", site.mount], what="the mount point")
+        words = ["mfsmount", site.mount, "-H", site.state["master"], *options]
+        site.run(node, words, what="mounting the store")
+        if not site.state.get("prepared"):
+            for label, name in site.state["classes"].items():
+                self._class(site, node, label, name)
+            goal = str(parameters.get("replicas", 1))
+            site.run(node, ["mfssetgoal", "-r", goal, site.mount], what="its number of copies")
+            site.state["prepared"] = True
+
+    def _class(self, site: Site, node: RunningNode, labels: str, name: str) -> None:
+        words = ["mfsscadmin", site.mount, "create", labels, name]
+        site.run(node, words, what=f"the storage class {name}")
+
+    def unmount(self, site: Site, node: RunningNode) -> None:
+        """What was written is with the servers when umount(8) returns."""
+        site.run(node, ["umount", site.mount], what="unmounting the store")
+
+    def tag(
+        self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
+    ) -> Support:
+        """A goal for Replication, a storage class for a placement."""
+        if key == "Replication":
+            if value > len(site.storage):
+                return refused(f"{value} copies on {len(site.storage)} storage nodes")
+            current = self._label(site, node, path)
+            if current is not None and empty:
+                self._set_class(site, node, path, current, value)
+            else:
+                site.ask(node, ["mfssetgoal", str(value), path], what=f"{value} copies")
+            return _SUPPORT["Replication"]
+        if key != "DP":
+            return _SUPPORT.get(key, refused("MooseFS knows nothing like it"))
+        if value.kind == "scatter":
+            return native("as it is") if value.chunks == 1 else _SUPPORT["DP scatter"]
+        if not empty:
+            return refused("what was written stays where it is")
+        if value.kind == "local":
+            label = site.state["labels"].get(node.name)
+            if label is None:
+                return refused(f"{node.name} stores nothing")
+        elif value.kind == "host":
+            label = site.state["labels"].get(value.host)
+            if label is None:
+                return refused(f"{value.host} is no storage node")
+        else:
+            label = self._of_group(site, value.group)
+        self._set_class(site, node, path, label, self._goal(site, node, path))
+        return _SUPPORT[f"DP {value.kind}"]
+
+    def _of_group(self, site: Site, group: str) -> str:
+        """The node of a group: the next in turn for a group that is new."""
+        groups: dict[str, str] = site.state.setdefault("groups", {})
+        labels = list(site.state["labels"].values())
+        return groups.setdefault(group, labels[len(groups) % len(labels)])
+
+    def _set_class(self, site: Site, node: RunningNode, path: str, label: str, copies: int) -> None:
+        """The class of one copy at a label, the others anywhere."""
+        name = f"node_{label}" + (f"_{copies}" if copies > 1 else "")
+        classes: dict[str, str] = site.state["classes"]
+        if name not in classes.values():
+            self._class(site, node, ",".join([label, *["*"] * (copies - 1)]), name)
+            classes[f"{label}{copies}"] = name
+        site.ask(node, ["mfssetsclass", name, path], what=f"the storage class {name}")
+
+    def _class_of(self, site: Site, node: RunningNode, path: str) -> str:
+        said = site.ask(node, ["mfsgetsclass", path], what="its storage class")
+        return said.rpartition(":")[2].strip().strip("'")
+
+    def _label(self, site: Site, node: RunningNode, path: str) -> str | None:
+        match = re.fullmatch(r"node_([A-Z])(_\d+)?", self._class_of(site, node, path))
+        return match[1] if match else None
+
+    def _goal(self, site: Site, node: RunningNode, path: str) -> int:
+        name = self._class_of(site, node, path)
+        match = re.fullmatch(r"node_[A-Z]_(\d+)", name)
+        return int(match[1] if match else name) if match or name.isdigit() else 1
+
+    def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
+        """As mfsfileinfo(1) says it, by chunks of 64 MiB."""
+        _, size = site.request(node, "kind", path)
+        said = site.ask(node, ["mfsfileinfo", path], what="its chunks")
+        if size and "chunk 0" not in said:
+            raise PenstockError(f"{path}: mfsfileinfo names no chunk of {size} bytes")
+        parts = re.split(r"^\s*chunk \d+:", said, flags=re.MULTILINE)[1:]
+        extents = []
+        for number, part in enumerate(parts):
+            start = number * CHUNK
+            holders = tuple(site.node_of(a) for a in _COPY.findall(part))
+            extents.append(Extent(start, min(CHUNK, size - start), holders))
+        return [e for e in extents if e.length_bytes > 0]
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """Servers that the master hears of, with their space."""
+        found = self._servers(site)
+        return {
+            "servers": [
+                {"node": n.name, "up": n.name in found, **found.get(n.name, {})}
+                for n in site.storage
+            ]
+        }
+
+    def _servers(self, site: Site) -> dict[str, dict[str, int]]:
+        """By node: bytes used and in all, of the chunk servers that are connected."""
+        words = ["mfscli", "-n", "-s", "\t", "-H", site.state["master"], "-SCS"]
+        said = site.run(site.managers[0], words, what="its chunk servers")
+        found = {}
+        for line in said.splitlines():
+            fields = line.split("\t")
+            if fields[0].startswith("chunk servers") and len(fields) > 10 and fields[9] != "-":
+                sizes = {"used_bytes": int(fields[9]), "total_bytes": int(fields[10])}
+                found[site.node_of(fields[1])] = sizes
+        return found
+
+    def down(self, site: Site) -> None:
+        """Chunk servers, then the master, as their manuals have it."""
+        for node in site.storage:
+            if node.state == "running":
+                at = _home(site, node, "server")
+                site.run(
+                    node, ["mfschunkserver", "-c", f"{at}/server.cfg", "stop"], what="stopping"
+                )
+        master = site.managers[0]
+        if master.state == "running":
+            at = _home(site, master, "master")
+            site.run(master, ["mfsmaster", "-c", f"{at}/master.cfg", "stop"], what="stopping")
+
+
+def _home(site: Site, node: RunningNode, part: str) -> str:
+    return f"{site.data(node)}/moosefs-{part}"
+
+
+def _own(at: str) -> dict[str, str]:
+    """What every daemon is told: where its files are, and to stay root (the files of a node are root's)."""
+    return {"DATA_PATH": at, "WORKING_USER": "root", "WORKING_GROUP": "root"}
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "".join(f"{k}={v}\n" for k, v in values.items())

@@ -1,0 +1,157 @@
+"""How the files of a store are reached from a client node: through its mount, or by its engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.cluster.copying import copy
+from penstock.parts.stores.engines.engine import Site
+
+#: what each line of a listing has: bytes, time of change, path below the directory
+_FORMAT = "%s %T@ %P\\0"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Bytes of a file, when it changed (text that differs after a change), SHA-256 of what it holds."""
+
+    size_bytes: int
+    changed: str
+    sha256: str
+
+
+class Files(Protocol):
+    """The files of a store as one client node reaches them; paths are below `Site.mount`.
+
+    Raises PenstockError for what does not work. An attribute is set and read by its whole name.
+    """
+
+    def kind(self, path: str) -> tuple[str, int] | None:
+        """`file` or `directory`, and its bytes; None where there is nothing."""
+
+    def make(self, path: str) -> None:
+        """An empty file with its directory, where there is none."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """A file with that content, safe with the servers."""
+
+    def facts(self, paths: Sequence[str]) -> list[Facts]:
+        """Of some files, as read here."""
+
+    def attributes(self, path: str) -> dict[str, str]:
+        """Those of users, `user.…`."""
+
+    def set_attributes(self, path: str, pairs: Mapping[str, str]) -> None:
+        """Sets some, new or not."""
+
+    def rewrite(self, path: str, draft: str) -> None:
+        """The bytes of a file into another that is empty; with owner, rights and time where it has them."""
+
+    def replace(self, draft: str, path: str) -> None:
+        """One file in the place of another."""
+
+    def remove(self, path: str) -> None:
+        """Takes a file away, if there is one."""
+
+    def bring(self, source: Path, target: str) -> None:
+        """A file or directory of this host, as cp(1) has it: into `target` where that is a directory."""
+
+    def fetch(self, path: str, target: Path) -> None:
+        """A file to a place of this host where nothing is."""
+
+    def listing(self) -> dict[str, tuple[int, str]]:
+        """All files by path within the store: bytes, and when they changed (as in `Facts`)."""
+
+
+@runtime_checkable
+class Unmounted(Protocol):
+    """What an engine has beside `StoreEngine` where no node can mount it: a way to its files.
+
+    `mount` makes then ready what programs of the node need to reach the store in the engine's own way.
+    """
+
+    def files(self, site: Site, node: RunningNode) -> Files:
+        """From that client node."""
+
+
+class Mounted:
+    """Through the mount, by programs of the node."""
+
+    def __init__(self, cluster: Cluster, site: Site, node: RunningNode) -> None:
+        self._cluster = cluster
+        self._site = site
+        self._node = node
+
+    def _run(self, *argv: str, what: str, stdin: bytes = b"") -> str:
+        return self._site.run(self._node, argv, what=what, stdin=stdin)
+
+    def _shell(self, script: str, *words: str, what: str, stdin: bytes = b"") -> str:
+        return self._run("/bin/sh", "-c", script, "sh", *words, what=what, stdin=stdin)
+
+    def kind(self, path: str) -> tuple[str, int] | None:
+        """By lstat(2)."""
+        found = self._site.request(self._node, "kind", path)
+        return None if found is None else (str(found[0]), int(found[1]))
+
+    def make(self, path: str) -> None:
+        """By open(2)."""
+        self._site.request(self._node, "make", path)
+
+    def write(self, path: str, content: bytes) -> None:
+        """And sync(1)."""
+        self._shell('cat > "$1" && sync "$1"', path, what=path, stdin=content)
+
+    def facts(self, paths: Sequence[str]) -> list[Facts]:
+        """By sha256sum(1) and stat(1)."""
+        sums = self._run("sha256sum", "-z", "--", *paths, what="checksums").split("\0")
+        told = self._run("stat", "--printf", "%s %.9Y\\0", "--", *paths, what="sizes").split("\0")
+        found = []
+        for line, fact in zip(sums[: len(paths)], told, strict=False):
+            size, changed = fact.split(" ")
+            found.append(Facts(int(size), f"{changed}0", line[:64]))
+        return found
+
+    def attributes(self, path: str) -> dict[str, str]:
+        """By getxattr(2)."""
+        return dict(self._site.request(self._node, "attributes", path))
+
+    def set_attributes(self, path: str, pairs: Mapping[str, str]) -> None:
+        """By setxattr(2)."""
+        self._site.request(self._node, "set_attributes", path, dict(pairs))
+
+    def rewrite(self, path: str, draft: str) -> None:
+        """By cat(1), and sync(1)."""
+        script = 'cat < "$1" > "$2" && chmod --reference="$1" "$2" && chown --reference="$1" "$2"'
+        script += ' && touch --reference="$1" "$2" && sync "$2"'
+        self._shell(script, path, draft, what=f"writing {path} again")
+
+    def replace(self, draft: str, path: str) -> None:
+        """By mv(1)."""
+        self._run("mv", "-f", draft, path, what=path)
+
+    def remove(self, path: str) -> None:
+        """By rm(1)."""
+        self._run("rm", "-f", path, what=path)
+
+    def bring(self, source: Path, target: str) -> None:
+        """By tar(1)."""
+        copy(self._cluster, os.fspath(source), f"{self._node.name}:{target}")
+
+    def fetch(self, path: str, target: Path) -> None:
+        """By tar(1)."""
+        copy(self._cluster, f"{self._node.name}:{path}", os.fspath(target))
+
+    def listing(self) -> dict[str, tuple[int, str]]:
+        """By find(1)."""
+        words = ["find", self._site.mount, "-xdev", "-type", "f", "-printf", _FORMAT]
+        found = {}
+        for line in self._run(*words, what="the files of the store").split("\0"):
+            if line:
+                size, changed, path = line.split(" ", 2)
+                found[path] = (int(size), changed)
+        return found

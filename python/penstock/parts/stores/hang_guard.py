@@ -1,0 +1,130 @@
+"""A store on which nothing may die: what waits for its files is ended, in place of waiting for ever.
+
+Clients of a shared store wait for a server that has gone, as they should where it may come back. Where one
+copy of each chunk on one server is measured it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.cgroups.cgroup import members
+from penstock.host.processes.processes import start_ticks
+from penstock.parts.stores.store import Store
+
+_LOOK_EVERY_S = 0.5
+#: a process that is seen twice, so far apart, is no command that happened to run [s]
+_APART_S = 0.2
+#: longest that an engine may take to know that a server of its own has gone [s]
+_KNOWN_WITHIN_S = 30.0
+
+#: what stands for all servers, where the engine does not answer
+ALL = frozenset({"*"})
+
+#: of a process: node, pid, start
+_Process = tuple[str, int, int]
+
+
+@contextlib.contextmanager
+def guarded(store: Store) -> Iterator[None]:
+    """Ends all that runs on client nodes as soon as a server has died; the block then fails with its name.
+
+    PenstockError of the block without that is its own.
+    """
+    lost: list[str] = []
+
+    def died(names: Sequence[str], _: Sequence[str]) -> None:
+        lost.extend(names)
+        _end_clients(store)
+
+    try:
+        with watched_servers(store, died):
+            yield
+    except PenstockError as error:
+        if lost:
+            raise PenstockError(f"the store died ({', '.join(lost)} has ended)") from error
+        raise
+
+
+@contextlib.contextmanager
+def watched_servers(
+    store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
+) -> Iterator[None]:
+    """Calls `died` with names of server processes that have ended, and the nodes where they were.
+
+    A process of a server's node counts where the engine misses a server after it has ended. `died` is called
+    in a thread of its own, with all that have died since the block began.
+    """
+    names = _running(store)
+    time.sleep(_APART_S)
+    standing = {p: comm for p, comm in _running(store).items() if p in names}
+    over, lost, before = threading.Event(), dict[_Process, str](), servers_down(store)
+
+    def look() -> None:
+        nonlocal before
+        while not over.wait(_LOOK_EVERY_S):
+            gone = [p for p in standing if start_ticks(p[1]) != p[2]]
+            if gone and _missed(store, before, over):
+                before = servers_down(store)
+                lost.update({p: standing[p] for p in gone})
+                words = [f"{node}: {comm}" for (node, _, _), comm in lost.items()]
+                died(words, list(dict.fromkeys(node for node, _, _ in lost)))
+            for process in gone:  # else it was none of the servers
+                del standing[process]
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _running(store: Store) -> dict[_Process, str]:
+    """Processes of the nodes of servers, by the name of their command; the nodes' own first ones are not."""
+    nodes, found = store.cluster.nodes, {}
+    for name in dict.fromkeys((*store.roles.managers, *store.roles.storage)):
+        for pid in members(nodes[name].cgroup.paths.values()):
+            start = start_ticks(pid)
+            if start is None or pid == nodes[name].pid:
+                continue
+            with contextlib.suppress(OSError):
+                comm = Path(f"/proc/{pid}/comm").read_text().strip()
+                found[(name, pid, start)] = comm
+    return found
+
+
+def servers_down(store: Store) -> frozenset[str]:
+    """Nodes whose server the engine misses; ALL where the engine does not answer."""
+    said = store.status()
+    if "trouble" in said:
+        return ALL
+    return frozenset(str(s["node"]) for s in said["servers"] if not s["up"])
+
+
+def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
+    """True once the engine misses a server that it did not miss before, as it does some time after its
+    end."""
+    until = time.monotonic() + _KNOWN_WITHIN_S
+    while not over.is_set() and time.monotonic() < until:
+        if servers_down(store) - before:
+            return True
+        over.wait(_LOOK_EVERY_S)
+    return False
+
+
+def _end_clients(store: Store) -> None:
+    """Kills what runs on client nodes, their mounts too: who waits for one of these cannot be killed."""
+    nodes = store.cluster.nodes
+    for name in store.roles.clients:
+        for pid in members(nodes[name].cgroup.paths.values()) - {nodes[name].pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,36 @@
+"""Rows of this part in the tables of `penstock.plugins`, and its verbs."""
+
+from __future__ import annotations
+
+ROWS = {
+    "commands": {
+        "store": "penstock.parts.stores.cli.store",
+        "workflow": "penstock.parts.stores.cli.workflow",
+        "seed": "penstock.parts.stores.cli.seed",
+    },
+    "cluster-services": {"store": "penstock.parts.stores.store:Store"},
+    "store-engines": {
+        "moosefs": "penstock.parts.stores.engines.moosefs:MooseFS",
+        "glusterfs": "penstock.parts.stores.engines.glusterfs:GlusterFS",
+        "hdfs": "penstock.parts.stores.engines.hdfs:HDFS",
+        "cephfs": "penstock.parts.stores.engines.cephfs:CephFS",
+        "directory": "penstock.parts.stores.engines.directory:Directory",
+    },
+    "store-hints": {
+        "Replication": "penstock.parts.stores.hints:REPLICATION",
+        "ChunkSize": "penstock.parts.stores.hints:CHUNK_SIZE",
+        "StripeWidth": "penstock.parts.stores.hints:STRIPE_WIDTH",
+        "CacheSize": "penstock.parts.stores.hints:CACHE_SIZE",
+        "deduplication": "penstock.parts.stores.hints:DEDUPLICATION",
+        "DP": "penstock.parts.stores.hints:PLACEMENT",
+    },
+}
+VERBS = {
+    "Emulate storage and clusters": {
+        "store": "Have a real shared store on such nodes: MooseFS and others.",
+    },
+    "Predict and choose": {
+        "workflow": "Run a workflow for real, on nodes with a store.",
+        "seed": "Find the service times of a real store, to predict it with.",
+    },
+}

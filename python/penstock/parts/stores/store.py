@@ -1,0 +1,553 @@
+"""A shared store on virtual nodes: put up, tagged, asked where its data are, taken down with nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.cluster import Cluster, RunningNode, incomplete, registered
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes.node_group import NodeGroup
+from penstock.parts.stores.agent_client import Sessions
+from penstock.parts.stores.engines.engine import Site, StoreEngine
+from penstock.parts.stores.files import Files, Mounted, Unmounted
+from penstock.parts.stores.hints import attribute, checked
+from penstock.parts.stores.staging import unverified
+from penstock.parts.stores.tag_watch import TagWatch
+from penstock.parts.stores.tags import Tagged, Tagging, own
+from penstock.parts.stores.watch_client import ask_watch, start_watch, stop_watch
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.cluster import ClusterSpec
+from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
+from penstock.writing import write_whole
+
+Progress = Callable[[str, int, int], None]
+#: bytes that must come back from another node before a store counts as up
+_PROBE_BYTES = 256 * 1024
+_PROBE_WITHIN_S = 45.0
+
+
+class Store:
+    """A store that is up. `find` gives the one that an earlier command has put up."""
+
+    def __init__(
+        self, cluster: Cluster, spec: StoreSpec, roles: Roles, state: dict[str, Any]
+    ) -> None:
+        self.cluster = cluster
+        self.spec = spec
+        self.roles = roles
+        self.state = state
+        self._engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+        self._sessions = Sessions()
+        self._watching: TagWatch | None = None
+
+    @property
+    def name(self) -> str:
+        """The cluster's, which has one store at most."""
+        return self.cluster.name
+
+    @classmethod
+    def up(
+        cls,
+        cluster_spec: ClusterSpec,
+        spec: StoreSpec,
+        roles: Roles,
+        *,
+        outlive: bool = True,
+        strict: bool = False,
+        progress: Progress | None = None,
+    ) -> Store:
+        """Puts the nodes up and the store on them, or nothing of it.
+
+        It is up when a file that one node wrote was read on another and located. Raises BadInput for what the
+        engine cannot be, before anything is started; with `strict` also for a parameter that it refuses.
+        """
+        engine = ready(spec, roles, strict=strict)
+        placed = with_privileges(cluster_spec, roles, engine)
+        cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress, complete=False)
+        try:
+            store = cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
+            cluster.completed()
+            return store
+        except BaseException:
+            with contextlib.suppress(PenstockError):
+                cluster.down()
+            raise
+
+    @classmethod
+    def on(
+        cls,
+        cluster: Cluster,
+        spec: StoreSpec,
+        roles: Roles,
+        *,
+        progress: Progress | None = None,
+        outlive: bool = False,
+    ) -> Store:
+        """Puts a store on nodes that are up. `check` and `with_privileges` belong before that."""
+        store = cls(cluster, spec, roles, {"phase": "starting"})
+        if outlive:
+            store._keep()
+        site = store._site()
+        steps = len(roles.clients) + 2
+        try:
+            _say(progress, "servers", 0, steps)
+            store._engine.up(site)
+            for number, node in enumerate(site.clients):
+                _say(progress, "mounts", 1 + number, steps)
+                store._engine.mount(site, node)
+            _say(progress, "probe", steps - 1, steps)
+            store.state["probe"] = store._probe(site)
+            store.state["phase"] = "up"
+        except BaseException:
+            store._forget()
+            raise
+        if outlive:
+            store._keep()
+        if spec.watched:
+            try:
+                store._watch(outlive)
+            except BaseException:
+                store._forget()
+                raise
+        return store
+
+    def _watch(self, outlive: bool) -> None:
+        """Has tags that programs set taken up: by a process of its own, or by this one while it runs."""
+        if outlive:
+            self.state["watch"] = start_watch(self.name)
+            self._keep()
+        else:
+            self._watching = TagWatch(lambda: self)
+            self._watching.hold()
+
+    @classmethod
+    def find(cls, name: str | None = None) -> Store:
+        """The store of that name, or the only one. BadInput if there is none."""
+        clusters = [Cluster.find(one) for one in registered()]
+        known = {c.name: c for c in clusters if _path(c).exists()}
+        if name is None and len(known) == 1:
+            name = next(iter(known))
+        if name not in known and (half := [n for n in incomplete() if name in (None, n)]):
+            raise PenstockError(_incomplete(half[0]))
+        if name not in known:
+            names = ", ".join(known) or "none"
+            wanted = f"no store {name} is up" if name else "which store?"
+            raise BadInput(f"{wanted}; there are {names}" if known else "no store is up")
+        facts = json.loads(_path(known[name]).read_text())
+        spec = StoreSpec(**{**facts["spec"], "kept": tuple(facts["spec"]["kept"])})
+        roles = Roles(**{k: tuple(v) for k, v in facts["roles"].items()})
+        return cls(known[name], spec, roles, facts["state"])
+
+    @property
+    def complete(self) -> bool:
+        """False where the command that put it up, or takes it down, has not come to its end."""
+        return self.state.get("phase") == "up" and self.name not in incomplete()
+
+    def _keep(self) -> None:
+        """Writes down what a later command needs, among the cluster's files: it goes with them."""
+        about = {"spec": asdict(self.spec), "roles": asdict(self.roles), "state": self.state}
+        write_whole(_path(self.cluster), json.dumps(about))
+
+    def _site(self) -> Site:
+        nodes = self.cluster.nodes
+
+        def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
+            return tuple(nodes[n] for n in names)
+
+        return Site(
+            self.name,
+            self.spec,
+            of(self.roles.managers),
+            of(self.roles.storage),
+            of(self.roles.clients),
+            self.cluster.home,
+            self.state,
+            self._sessions,
+        )
+
+    def client(self, name: str | None = None) -> RunningNode:
+        """A client node; the first that runs unless named. BadInput for one that is none."""
+        if name is not None and name not in self.roles.clients:
+            expected = ", ".join(self.roles.clients)
+            raise BadInput(f"found the node {name!r}; expected a client of the store: {expected}")
+        nodes = self.cluster.nodes
+        for one in (name,) if name is not None else self.roles.clients:
+            if nodes[one].state == "running":
+                return nodes[one]
+        raise PenstockError(f"{self.name}: no client node runs")
+
+    @property
+    def mounted(self) -> bool:
+        """Whether nodes have it mounted; else its files are reached by `files` alone."""
+        return not isinstance(self._engine, Unmounted)
+
+    def files(self, node: str | None = None) -> Files:
+        """Its files, from a client node (default: the first that runs)."""
+        return self._files(self._site(), self.client(node))
+
+    def _files(self, site: Site, node: RunningNode) -> Files:
+        if isinstance(self._engine, Unmounted):
+            return self._engine.files(site, node)
+        return Mounted(self.cluster, site, node)
+
+    def inside(self, path: str) -> str:
+        """Where nodes see a path of the store (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
+        mount = self.spec.mount
+        below = (
+            path if path == mount or path.startswith(f"{mount}/") else f"{mount}/{path.lstrip('/')}"
+        )
+        whole = posixpath.normpath(below)
+        if whole != mount and not whole.startswith(f"{mount}/"):
+            raise BadInput(f"{path}: found a path beyond the store; expected one below {mount}")
+        return whole
+
+    def support(self) -> Mapping[str, Support]:
+        """How each parameter and hint is met."""
+        return self._engine.support()
+
+    def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
+        """The tags of a file by key: also those that mean nothing to anybody."""
+        files, whole = self.files(node), self.inside(path)
+        _kind(files, whole, path)
+        return own(files.attributes(whole))
+
+    def tag(
+        self,
+        path: str,
+        tags: Mapping[str, str],
+        *,
+        node: str | None = None,
+        migrate: bool = False,
+        create: bool = False,
+    ) -> list[Tagged]:
+        """Sets tags of a file or directory and has the engine take them up; `node` is who will write.
+
+        A hint about where bytes lie takes effect on an empty file. On one that has data it is refused, or
+        with `migrate` the file is written again under the hint, compared by its checksum, and put in
+        its place. With `create` a file that is not there is made, empty.
+        """
+        for key, text in tags.items():
+            attribute(key)
+            checked(key, text)
+        site, writer, whole = self._site(), self.client(node), self.inside(path)
+        files = self._files(site, writer)
+        if create:
+            files.make(whole)
+        kind, size = _kind(files, whole, path)
+        empty = kind == "directory" or size == 0
+        tagging = self._tagging(site, writer)
+        if migrate and not empty:
+            results = tagging.again(whole, path, tags)
+        else:
+            results = tagging.told(whole, path, tags, empty=empty)
+        self.remember()
+        return results
+
+    def take_up(self, whole: str, node: str, *, empty: bool) -> list[Tagged]:
+        """Has the engine take up the tags of a file that `node` opens, which nobody told it of."""
+        site, writer = self._site(), self.client(node)
+        path = whole.removeprefix(self.spec.mount)
+        results = self._tagging(site, writer).found(whole, path, empty=empty)
+        self.remember()
+        return results
+
+    def _tagging(self, site: Site, writer: RunningNode) -> Tagging:
+        return Tagging(self._engine, site, writer, self._files(site, writer))
+
+    def locate(self, path: str, node: str | None = None) -> list[Extent]:
+        """Where the bytes of a file are, in order of their offset."""
+        site, client, whole = self._site(), self.client(node), self.inside(path)
+        kind, _ = _kind(self._files(site, client), whole, path)
+        if kind == "directory":
+            raise BadInput(f"{path}: found a directory; expected a file")
+        return self._engine.locate(site, client, whole)
+
+    def mount(self, node: str) -> None:
+        """Mounts the store in one more node of the cluster, or again where a node was started anew."""
+        nodes = self.cluster.nodes
+        if node not in nodes:
+            raise BadInput(f"found the node {node!r}; expected one of {', '.join(nodes)}")
+        self._engine.mount(self._site(), nodes[node])
+        if node not in self.roles.clients:
+            self.roles = replace(self.roles, clients=(*self.roles.clients, node))
+        self.remember()
+
+    def status(self) -> dict[str, Any]:
+        """Engine, nodes by role, which servers are up, room, support."""
+        site = self._site()
+        complete = self.complete
+        found: dict[str, Any] = {
+            "store": self.name,
+            "engine": self.spec.engine,
+            "mount": self.spec.mount,
+            "phase": self.state.get("phase"),
+            "complete": complete,
+            "nodes": asdict(self.roles),
+            "parameters": dict(self.spec.parameters),
+        }
+        if not complete:
+            return found | {"servers": [], "trouble": _incomplete(self.name)}
+        try:
+            found |= self._engine.status(site)
+        except PenstockError as error:
+            found |= {"servers": [], "trouble": str(error)}
+        if self.spec.watched:
+            found["watch"] = self._told()
+        return found
+
+    def _told(self) -> dict[str, Any]:
+        """What became of tags that programs set."""
+        if self._watching is not None:
+            return self._watching.told()
+        if "watch" not in self.state:
+            return {"trouble": "nothing watches for them"}
+        return ask_watch(self.state["watch"])
+
+    def down(self, *, discard: Sequence[str] = ()) -> None:
+        """Takes store and nodes down. PenstockError while a kept file is not verified on the backend.
+
+        `discard` names patterns of kept files that may be lost.
+        """
+        if not self.complete:
+            self.cluster.down()
+            return
+        if self.spec.kept:
+            lost = unverified(self, discard)
+            if lost:
+                some = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+                raise PenstockError(
+                    f"{some}: kept, and not verified outside of the store; `penstock store stage-out` "
+                    "copies them, --discard PATTERN gives them up"
+                )
+        self.cluster.ending()
+        self._end()
+        self.cluster.down()
+
+    def _end(self) -> None:
+        """Clients and servers in good order; what has died is the cluster's to remove."""
+        self._watch_no_more()
+        site = self._site()
+        self._sessions.close()
+        for node in site.clients:
+            if node.state == "running":
+                with contextlib.suppress(PenstockError):
+                    self._engine.unmount(site, node)
+        with contextlib.suppress(PenstockError):
+            self._engine.down(site)
+
+    def _watch_no_more(self) -> None:
+        if self._watching is not None:
+            self._watching.close()
+        if "watch" in self.state:
+            stop_watch(self.state.pop("watch"))
+
+    def release(self) -> None:
+        """Gives up requests to its nodes that are under way; later ones begin anew."""
+        self._sessions.close()
+
+    def abandon(self) -> None:
+        """Takes store and nodes down at once: for one whose servers may have died."""
+        self._watch_no_more()
+        self.cluster.down()
+        self._sessions.close()
+
+    def stop(self) -> None:
+        """Ends the store and leaves the nodes."""
+        self._end()
+        self._forget()
+
+    def _forget(self) -> None:
+        _path(self.cluster).unlink(missing_ok=True)
+
+    def run(self, node: RunningNode, argv: Sequence[str], *, what: str, stdin: bytes = b"") -> str:
+        """Runs a command in a node; gives what it printed. PenstockError with its last words if it fails."""
+        return self._site().run(node, argv, what=what, stdin=stdin)
+
+    def remember(self) -> None:
+        """Writes down what has become of the store, for later commands."""
+        if _path(self.cluster).exists():
+            self._keep()
+
+    def _probe(self, site: Site) -> dict[str, Any]:
+        """Writes a file on one client, reads it on another, locates it. PenstockError where that fails."""
+        writer, reader = site.clients[0], site.clients[-1]
+        path = posixpath.join(site.mount, f".penstock-probe-{os.urandom(4).hex()}")
+        content, files, trouble = os.urandom(_PROBE_BYTES), self._files(site, writer), ""
+
+        def written() -> bool:
+            nonlocal trouble
+            try:
+                files.write(path, content)
+            except PenstockError as error:
+                trouble = str(error)
+                return False
+            return True
+
+        try:
+            site.wait(written, "a file could not be written", _PROBE_WITHIN_S)
+        except PenstockError as error:
+            raise PenstockError(f"{error}: {trouble}") from None
+        (found,) = self._files(site, reader).facts([path])
+        if found.sha256 != hashlib.sha256(content).hexdigest():
+            raise PenstockError(f"{reader.name} reads another probe file than {writer.name} wrote")
+        extents = self._engine.locate(site, writer, path)
+        if sum(e.length_bytes for e in extents) != _PROBE_BYTES or any(
+            not e.nodes for e in extents
+        ):
+            raise PenstockError(f"{site.spec.engine} does not say where the probe file is")
+        files.remove(path)
+        said = [e.to_dict() for e in extents]
+        return {"writer": writer.name, "reader": reader.name, "extents": said}
+
+
+def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine:
+    """The engine of a store that can be put up here. PenstockError where it is not installed; as `check`."""
+    engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+    if lacking := engine.missing():
+        raise PenstockError(f"{spec.engine}: {lacking}{_instead(spec.engine)}")
+    check(engine, spec, roles, strict=strict)
+    return engine
+
+
+def _instead(name: str) -> str:
+    """What else could be put up, in words."""
+    others = [n for n in STORE_ENGINES if n not in (name, "directory")]
+    there = [n for n in others if not STORE_ENGINES.load(n)().missing()]
+    return f"; installed are {', '.join(there)}" if there else ""
+
+
+def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:
+    """What of the parameters the engine refuses, in words. BadInput for what no engine could be."""
+    for role, names in asdict(roles).items():
+        if not names and (role != "managers"):
+            word = {"storage": "storage", "clients": "client"}[role]
+            raise BadInput(f"store: found no node with the role {word}; expected at least one")
+    parameters, servers = spec.parameters, len(roles.storage)
+    for key, what in (("replicas", "copies of each chunk"), ("stripe", "storage nodes for a file")):
+        if isinstance(parameters.get(key), int) and parameters[key] > servers:
+            found = f"{parameters[key]} {what} and {servers} storage nodes"
+            raise BadInput(f"store.{key}: found {found}; expected at most {servers}")
+    if said := engine.refusal(planned(spec, roles)):
+        raise BadInput(f"{spec.engine}: {said}")
+    support = engine.support()
+    watch = support.get("setfattr", refused("unknown to it"))
+    if spec.watched and watch.how == "refused":
+        raise BadInput(f"{spec.engine}: found no way to watch for tags; {watch.why}")
+    refusals = list(refused_parameters(engine, spec).values())
+    if strict and refusals:
+        raise BadInput("\n".join(refusals))
+    return refusals
+
+
+def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
+    """By parameter, what to say of it where the engine does not have it, or not with its value.
+
+    `support` may have rows of one value, such as `placement random`, which go before the parameter's own.
+    """
+    support, found = engine.support(), dict[str, str]()
+    for key, value in spec.parameters.items():
+        own = support.get(f"{key} {value}", support.get(key, refused("unknown to it")))
+        if own.how == "refused":
+            named = f" {value}" if isinstance(value, str) else ""
+            found[key] = f"store.{key}{named}: {spec.engine} refuses it: {own.why}"
+    return found
+
+
+def planned(spec: StoreSpec, roles: Roles) -> Site:
+    """The site of a store whose nodes are not there yet: they have nothing but their names."""
+
+    def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
+        group = NodeGroup("", {}, None, [], "")
+        return tuple(RunningNode(n, "created", 0, group, {}, None, None) for n in names)
+
+    nodes = (of(roles.managers), of(roles.storage), of(roles.clients))
+    return Site("", spec, *nodes, home=Path())
+
+
+def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> ClusterSpec:
+    """The cluster whose nodes may what the engine's servers and clients must."""
+
+    def needed(name: str) -> tuple[str, ...]:
+        client = engine.privileges if name in roles.clients else ()
+        server = engine.server_privileges if name in (*roles.storage, *roles.managers) else ()
+        return (*client, *server)
+
+    nodes = tuple(
+        replace(n, privileges=tuple(dict.fromkeys((*n.privileges, *needed(n.name)))))
+        for n in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)
+
+
+def _kind(files: Files, whole: str, path: str) -> tuple[str, int]:
+    """`file` or `directory`, and its bytes. BadInput where there is nothing."""
+    found = files.kind(whole)
+    if found is None:
+        raise BadInput(f"{path}: found nothing in the store; expected a file")
+    return found
+
+
+def _say(progress: Progress | None, what: str, done: int, total: int) -> None:
+    if progress is not None:
+        progress(what, done, total)
+
+
+def _path(cluster: Cluster) -> Path:
+    return cluster.home / "store.json"
+
+
+def _incomplete(name: str) -> str:
+    """What to say of a store that is not complete, and what to do about it."""
+    if name not in incomplete():
+        return (
+            f"the store {name} is not complete: another command is putting it up, or takes it down"
+        )
+    return (
+        f"the store {name} is not complete: the command that put it up, or took it down, was interrupted; "
+        "`penstock undo` takes it down, and `penstock store up` then puts it up anew"
+    )
+
+
+def require_complete(store: Store) -> Store:
+    """The store, if it is complete; PenstockError that says what to do."""
+    if not store.complete:
+        raise PenstockError(_incomplete(store.name))
+    return store
+
+
+def up_already(
+    nodes: ClusterSpec, spec: StoreSpec, roles: Roles, *, any_use: bool = False
+) -> Store | None:
+    """The store that an earlier command put up of the same description. BadInput for another of that name.
+
+    `any_use`: whichever of its files are kept, and whether it takes up hints that programs set. What an
+    earlier command could not bring to its end is taken down.
+    """
+    if nodes.name not in registered():
+        return None
+    cluster = Cluster.find(nodes.name)
+    if nodes.name in incomplete():
+        cluster.down()
+        return None
+    if not _path(cluster).exists():
+        return None
+    store = Store.find(nodes.name)
+    if not store.complete:
+        store.cluster.down()
+        return None
+    if any_use:
+        spec = replace(spec, kept=store.spec.kept, watched=store.spec.watched)
+    if (store.spec, store.roles) != (spec, roles):
+        raise BadInput(
+            f"a store {nodes.name} is up that is another; `penstock store down` takes it down"
+        )
+    return store

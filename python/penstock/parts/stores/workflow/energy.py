@@ -1,0 +1,140 @@
+"""Energy of a workflow that was run: by the times its hosts were busy, at the powers of the platform file.
+
+The emulated meter reads, once a second, how long each node's disks were busy and what went through its link;
+what tasks computed is in their operations. It draws what the model of energy (docs/platform-file.md) makes of
+these times. So it holds the times of a prediction against those of a run, and no watts: no node has a plug.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.errors import PenstockError
+from penstock.host.probe.meter import find_meter
+from penstock.parts.stores.workflow.execute import Executed
+from penstock.platform.hosts import Platform
+from penstock.predict.queue_network.energy import Energy, run_energy
+from penstock.spec.cluster import ClusterSpec
+
+_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one node had done by a time of CLOCK_MONOTONIC: nanoseconds of busy disks, bytes of its link."""
+
+    at_ns: int
+    disk_ns: float
+    out_bytes: float
+    in_bytes: float
+
+
+@dataclass
+class Readings:
+    """Readings by node, and what this host's own meter counted meanwhile (None: it has none)."""
+
+    nodes: dict[str, list[Reading]] = field(default_factory=dict)
+    #: of the real meter: what it sees, joules
+    real: tuple[str, float] | None = None
+
+
+@contextmanager
+def metered(cluster: Cluster) -> Iterator[Readings]:
+    """Reads while the block runs, at its begin and at its end too."""
+    found, over = Readings(), threading.Event()
+    meter, _ = find_meter()
+    before = meter.counts() if meter is not None else None
+
+    def read() -> None:
+        with suppress(PenstockError):  # a node that dies has no further reading
+            for row in cluster.status():
+                found.nodes.setdefault(row["name"], []).append(_reading(row))
+
+    def go_on() -> None:
+        while not over.wait(_EVERY_S):
+            read()
+
+    read()
+    reader = threading.Thread(target=go_on, daemon=True)
+    reader.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        reader.join()
+        read()
+        if meter is not None and before:
+            found.real = (meter.what, meter.joules(before, meter.counts()))
+
+
+def _reading(row: Mapping[str, Any]) -> Reading:
+    disks = (d.get("stats") or {} for d in (row.get("disks") or {}).values())
+    links = [one or {} for one in (row.get("links") or {}).values()]
+    return Reading(
+        time.monotonic_ns(),
+        sum(float(d.get("busy_ns", 0)) for d in disks),
+        sum(float(one.get("out_bytes", 0)) for one in links),
+        sum(float(one.get("in_bytes", 0)) for one in links),
+    )
+
+
+def energy_of(
+    run: Executed,
+    readings: Readings,
+    platform: Platform,
+    nodes: ClusterSpec,
+    slots: Mapping[str, int],
+) -> Energy | None:
+    """Joules of a run by host and state. None where the platform says no power, or was not read."""
+    if not platform.power or not readings.nodes:
+        return None
+    rates = {n.name: n.links[0] for n in nodes.nodes if n.links}
+    begin, end = run.begin_ns, run.begin_ns + round(1e9 * run.makespan_s)
+    on = {t["task"]: t["host"] for t in run.tasks.to_pylist()}
+    app: dict[str, float] = {}
+    for row in run.operations.to_pylist():
+        if row["op"] == "compute":
+            host = on[row["task"]]
+            app[host] = app.get(host, 0.0) + row["end_s"] - row["start_s"]
+    hosts = []
+    for name, said in readings.nodes.items():
+        link = rates.get(name)
+        out_bps, in_bps = (link.out_bps, link.in_bps) if link is not None else (None, None)
+        storage_s, network_s = busy(said, begin, end, out_bps, in_bps)
+        app_s = app.get(name, 0.0) / slots.get(name, 1)
+        hosts.append({"name": name, "app_s": app_s, "storage_s": storage_s, "network_s": network_s})
+    return run_energy(run.makespan_s, hosts, platform.power)
+
+
+def busy(
+    readings: list[Reading], begin_ns: int, end_ns: int, out_bps: float | None, in_bps: float | None
+) -> tuple[float, float]:
+    """Seconds between two times in which a node's disk was busy, and in which its link was.
+
+    Between readings all goes evenly. A link is busy for its bytes at its rate; both ways at once as often as
+    chance has it, 1 − (1 − out)(1 − in). A link without a rate is never busy.
+    """
+    storage_s = network_s = 0.0
+    for first, last in itertools.pairwise(readings):
+        whole_ns = last.at_ns - first.at_ns
+        part_ns = min(end_ns, last.at_ns) - max(begin_ns, first.at_ns)
+        if whole_ns <= 0 or part_ns <= 0:
+            continue
+        share, seconds = part_ns / whole_ns, part_ns / 1e9
+        storage_s += min(seconds, max(0.0, last.disk_ns - first.disk_ns) * share / 1e9)
+        idle = 1.0
+        for rate, moved in (
+            (out_bps, last.out_bytes - first.out_bytes),
+            (in_bps, last.in_bytes - first.in_bytes),
+        ):
+            if rate:
+                idle *= 1 - min(1.0, max(0.0, moved) * share / rate / seconds)
+        network_s += seconds * (1 - idle)
+    return storage_s, network_s

@@ -1,0 +1,98 @@
+"""Runs of a workflow as rows of the table `measured`: what `penstock check` holds against a prediction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.archive.schemas import TABLES
+from penstock.parts.stores.workflow.execute import Executed
+
+if TYPE_CHECKING:
+    from penstock.predict.prediction import Prediction
+
+_MIB = 2**20
+#: below it, what moves bytes is not what an operation takes
+_LEAST_BYTES = 256 * 1024
+
+
+def measured_rows(runs: Sequence[Executed]) -> pa.Table:
+    """The run, its stages, each operation by client, and what a MiB took by storage node, in seconds."""
+    rows = [
+        {"trial": f"{trial}", "unit": "s", "window": -1, **row}
+        for trial, run in enumerate(runs)
+        for row in _rows(run)
+    ]
+    return pa.Table.from_pylist(rows, TABLES["measured"].arrow)
+
+
+def _rows(run: Executed) -> Iterator[dict[str, Any]]:
+    def row(module: str, operation: str, metric: str, value: float, node: str = "") -> Any:
+        return {
+            "module": module,
+            "operation": operation,
+            "metric": metric,
+            "value": value,
+            "node": node,
+        }
+
+    yield row("workflow", "run", "makespan", run.makespan_s)
+    for name, (first, last) in run.spans().items():
+        yield row("stage", name, "makespan", last - first)
+    hosts = {t["task"]: t["host"] for t in run.tasks.to_pylist()}
+    for one in run.operations.to_pylist():
+        if one["op"] not in ("open", "read", "write"):
+            continue
+        client, took = hosts[one["task"]], one["end_s"] - one["start_s"]
+        yield row("client", one["op"], "client_time", took, client)
+        server = _only_holder(run, one)
+        if server is not None and one["size_bytes"] >= _LEAST_BYTES:
+            place = "remote" if server != client else "local"
+            each = took * _MIB / one["size_bytes"]
+            yield row("storage", f"{place} {one['op']}", "transfer_time", each, server)
+
+
+def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
+    """The node that holds every byte an operation moved, if one does, and no other has a copy."""
+    begin = operation["offset_bytes"]
+    end = begin + operation["size_bytes"]
+    nodes = {
+        extent.nodes
+        for extent in run.extents.get(operation["file"], ())
+        if extent.offset_bytes < end and extent.offset_bytes + extent.length_bytes > begin
+    }
+    (holders,) = nodes if len(nodes) == 1 else ((),)
+    return holders[0] if len(holders) == 1 else None
+
+
+def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
+    """Where runs are slower or faster than predicted by more than a tenth, and which nodes make it so.
+
+    Sentences; none where nothing differs. Two runs at least.
+    """
+    from penstock.analyse.conformity.expectation import MAKESPAN, expectation_of
+    from penstock.analyse.conformity.measured_rows import measured_of
+    from penstock.analyse.conformity.oracle import SLOW, TOO_FAST, amount, judge_all
+    from penstock.analyse.findings.blame import blamed, causes
+
+    raw = json.dumps(prediction.to_dict()).encode()
+    expected = expectation_of(raw, Path("the prediction"), None, 2)
+    measured = measured_of(measured_rows(runs), "the runs")
+    rows = judge_all(expected, measured.trials(expected), measured.keys)
+    off = [row for row in rows if row.verdict in (SLOW, TOO_FAST)]
+    said = [
+        f"{row.row.module} {row.row.operation}: {amount(row.mean, row.row.unit)}, predicted "
+        f"{amount(row.row.predicted, row.row.unit)}"
+        for row in off
+        if row.row.metric != MAKESPAN or row.row.module == "stage"
+    ]
+    sentences = (
+        [f"It differs by more than 10 %, beyond the spread of the runs, at {'; '.join(said)}."]
+        if said
+        else []
+    )
+    return sentences + [f"{one.statement}." for one in causes(blamed(expected, measured, rows))]
