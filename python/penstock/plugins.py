@@ -17,6 +17,9 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 
+#: in messages: what a table without rows takes
+NOT_INSTALLED = "none: the part that adds it is not installed"
+
 
 @cache
 def _parts() -> list[Any]:
@@ -77,7 +80,7 @@ class Table(Mapping[str, str]):
         try:
             module, _, attribute = self[name].partition(":")
         except KeyError:
-            expected = ", ".join(self) or "none: the part that adds it is not installed"
+            expected = ", ".join(self) or NOT_INSTALLED
             raise BadInput(f"found {self.what} {name!r}; expected {expected}") from None
         try:
             found = importlib.import_module(module)
@@ -115,6 +118,12 @@ RUN_PLACES = Table(
 #: services that are put up over the nodes of a run, by the key of the study that declares them; not open to
 #: other packages, whose keys no study has
 CLUSTER_SERVICES = Table("cluster-services", "service of clusters", {})
+
+#: checks of `penstock.testing` that parts add
+CHECKS = Table("checks", "check", {})
+
+#: functions that refuse values of a platform: `refusal(platform, values)` gives the reason, or an empty text
+PLATFORM_REFUSALS = Table("platform-refusals", "check of platforms", {})
 
 #: conductors of runs on other hosts, by the key of the study that declares them; not open to other packages,
 #: whose keys no study has

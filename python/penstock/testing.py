@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,24 +59,17 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
-from penstock.parts.stores.conformance import conform
-from penstock.parts.stores.engines.engine import StoreEngine
-from penstock.parts.stores.hints import Hint
-from penstock.parts.stores.store import Store
-from penstock.plugins import NODE_RUNTIMES, STORE_HINTS
+from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style
 from penstock.report.figures.chart import Chart
 from penstock.report.figures.layers import Layout
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
-from penstock.spec.privileges import parse_privilege
-from penstock.spec.store import PARAMETERS, How
 from penstock.spec.study import Factor, Level
 from penstock.spec.units import convert
 from penstock.workload.document import document_of
 from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
 from penstock.workload.metrics import COLUMNS, HEAD_BYTES
-from penstock.workload.task import Hints
 from penstock.workload.workflow import Workload
 
 #: any file that a program may leave, and that no parser may take for its report
@@ -464,36 +457,8 @@ def _said(cluster: Cluster, node: str, command: str) -> str:
         return out.read_text()
 
 
-def check_store_engine(engine: type[StoreEngine]) -> None:
-    """What an engine says of itself; whether it is so, `check_store` tries on nodes."""
-    made = engine()
-    assert made.name, "it has no name"
-    assert isinstance(made.missing(), str), "`missing` gives what is lacking in words"
-    for text in (*made.privileges, *made.server_privileges):
-        parse_privilege(text)
-    support = made.support()
-    wanted = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
-    wanted += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
-    lacking = [key for key in wanted if key not in support]
-    assert not lacking, f"`support` says nothing of {', '.join(lacking)}"
-    for key, one in support.items():
-        assert one.how in get_args(How), f"{key}: found {one.how!r}"
-        assert one.why, f"{key}: it says no reason"
-
-
-def check_store(store: Store, *, small_files: int = 100) -> None:
-    """An engine on a store that is up: every cell of its matrix, by bytes on the nodes' disks."""
-    wrong = [s for s in conform(store, small_files=small_files) if not s.holds]
-    assert not wrong, "; ".join(f"{s.cell} ({s.support.how}): {s.evidence}" for s in wrong)
-
-
-def check_store_hint(hint: Hint, value: str, *, wrong: str) -> None:
-    """A hint: `value` is one that it takes, `wrong` one that it refuses in words."""
-    parsed = hint.parse(value)
-    Hints(**hint.model(parsed))
-    said = ""
-    try:
-        hint.parse(wrong)
-    except ValueError as error:
-        said = str(error)
-    assert said, f"it takes {wrong!r}, or refuses it without a word of what it expected"
+def __getattr__(name: str) -> Any:
+    """A check that a part adds."""
+    if name not in CHECKS.own:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return CHECKS.load(name)

@@ -36,8 +36,15 @@ responses: {wall: {from: wall_s, unit: s, better: lower}}
 
 
 HOSTS = "hosts: {listen: 127.0.0.1, workers: [{name: a, ssh: nowhere.invalid}]}"
-#: by part: a study that cannot be run without it, and what its error says
-NEEDED = {"remote": (STUDY + HOSTS, "found conductor of runs 'hosts'; expected none")}
+STORE = STUDY.replace(
+    "platform: {nodes: [{name: n}]}",
+    "platform: {nodes: [{name: n}], store: {engine: directory, storage: [n], clients: [n]}}",
+)
+#: by part: a study that cannot be run without it, and the error that it causes
+NEEDED = {
+    "remote": (STUDY + HOSTS, "found conductor of runs 'hosts'; expected none"),
+    "stores": (STORE, "found the engine 'directory'; expected none"),
+}
 
 
 class Copy:

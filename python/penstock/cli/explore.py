@@ -167,8 +167,9 @@ def command(
 
 def _accepted(space: Space, platform: Platform) -> None:
     """Raises BadInput for levels that the store engine of the platform refuses."""
-    from penstock.parts.stores.deployment import refused_level
+    from penstock.plugins import PLATFORM_REFUSALS
 
+    refusals = [PLATFORM_REFUSALS.load(name) for name in PLATFORM_REFUSALS]
     mistakes = [
         axis.asked.mistake(
             f"{axis.name} {level.label}",
@@ -176,7 +177,8 @@ def _accepted(space: Space, platform: Platform) -> None:
         )
         for axis in space.axes
         for level in axis.levels
-        if (refusal := refused_level(platform, dict(level.values)))
+        for refused in refusals
+        if (refusal := refused(platform, dict(level.values)))
     ]
     if mistakes:
         raise BadInput(mistakes=mistakes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-from penstock.plugins import STORE_ENGINES
+from penstock.plugins import NOT_INSTALLED, STORE_ENGINES
 from penstock.spec.machine import PlatformFile, SharedStoreFile, node_names
 from penstock.spec.names import listed, suggestion
 from penstock.spec.source import Path, Source
@@ -22,7 +22,7 @@ def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
     assert store is not None
     if store.engine not in STORE_ENGINES:
         known = list(STORE_ENGINES)
-        expected = listed(known) + suggestion(store.engine, known)
+        expected = listed(known) + suggestion(store.engine, known) if known else NOT_INSTALLED
         source.mistake((*path, "engine"), f"the engine '{store.engine}'", expected)
     names = _names(platform)
     for key, patterns in (

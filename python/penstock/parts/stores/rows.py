@@ -8,6 +8,12 @@ ROWS = {
         "workflow": "penstock.parts.stores.cli.workflow",
         "seed": "penstock.parts.stores.cli.seed",
     },
+    "checks": {
+        "check_store": "penstock.parts.stores.testing:check_store",
+        "check_store_engine": "penstock.parts.stores.testing:check_store_engine",
+        "check_store_hint": "penstock.parts.stores.testing:check_store_hint",
+    },
+    "platform-refusals": {"store": "penstock.parts.stores.deployment:refused_level"},
     "cluster-services": {"store": "penstock.parts.stores.store:Store"},
     "store-engines": {
         "moosefs": "penstock.parts.stores.engines.moosefs:MooseFS",

@@ -1,0 +1,49 @@
+"""Checks of engines and hints: part of `penstock.testing`."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from penstock.parts.stores.conformance import conform
+from penstock.parts.stores.engines.engine import StoreEngine
+from penstock.parts.stores.hints import Hint
+from penstock.parts.stores.store import Store
+from penstock.plugins import STORE_HINTS
+from penstock.spec.privileges import parse_privilege
+from penstock.spec.store import PARAMETERS, How
+from penstock.workload.task import Hints
+
+
+def check_store_engine(engine: type[StoreEngine]) -> None:
+    """What an engine says of itself; whether it is so, `check_store` tries on nodes."""
+    made = engine()
+    assert made.name, "it has no name"
+    assert isinstance(made.missing(), str), "`missing` gives what is lacking in words"
+    for text in (*made.privileges, *made.server_privileges):
+        parse_privilege(text)
+    support = made.support()
+    wanted = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
+    wanted += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
+    lacking = [key for key in wanted if key not in support]
+    assert not lacking, f"`support` says nothing of {', '.join(lacking)}"
+    for key, one in support.items():
+        assert one.how in get_args(How), f"{key}: found {one.how!r}"
+        assert one.why, f"{key}: it says no reason"
+
+
+def check_store(store: Store, *, small_files: int = 100) -> None:
+    """An engine on a store that is up: every cell of its matrix, by bytes on the nodes' disks."""
+    wrong = [s for s in conform(store, small_files=small_files) if not s.holds]
+    assert not wrong, "; ".join(f"{s.cell} ({s.support.how}): {s.evidence}" for s in wrong)
+
+
+def check_store_hint(hint: Hint, value: str, *, wrong: str) -> None:
+    """A hint: `value` is one that it takes, `wrong` one that it refuses in words."""
+    parsed = hint.parse(value)
+    Hints(**hint.model(parsed))
+    said = ""
+    try:
+        hint.parse(wrong)
+    except ValueError as error:
+        said = str(error)
+    assert said, f"it takes {wrong!r}, or refuses it without a word of what it expected"
