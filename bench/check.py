@@ -52,10 +52,10 @@ BUGS = ("constant_shuffle", "coarse_lock", "short_backlog")
 
 def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
     """The verdicts of a check, and the causes that it names."""
-    from penstock.analyse.conformity.expectation import load_expectation
-    from penstock.analyse.conformity.measured_rows import read_measured
-    from penstock.analyse.conformity.oracle import judge_all
-    from penstock.analyse.findings.blame import blamed, causes
+    from penstock.parts.conformity.comparison import judge_all
+    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.expectation import load_expectation
+    from penstock.parts.conformity.measured_rows import read_measured
 
     asked, found = load_expectation(expected), read_measured(measured)
     rows = judge_all(asked, found.trials(asked), found.keys)
@@ -66,8 +66,8 @@ def drawn(runs: int) -> list[record.Row]:
     """Runs of gamma-distributed trials."""
     import numpy as np
 
-    from penstock.analyse.conformity.oracle import judge
-    from penstock.spec.expected import Expected
+    from penstock.parts.conformity.comparison import judge
+    from penstock.parts.conformity.expected import Expected
 
     random = np.random.default_rng(54)
     row = Expected("storage", "write", "server_time", 1.0)

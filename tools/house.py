@@ -51,7 +51,7 @@ PARTS = {
     ),
     "stores": ("parts.stores",),
     "server": ("serve", "cli.serve"),
-    "conformity": ("cli.check", "report.check", "report.junit", "analyse.conformity"),
+    "conformity": ("parts.conformity",),
     "interchange": (
         *(
             "observe.trace.foreign",

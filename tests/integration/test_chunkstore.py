@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.conformity.measured_rows import read_measured
-from penstock.analyse.findings.contention import in_flight
 from penstock.cli import main
+from penstock.parts.conformity.contention import in_flight
+from penstock.parts.conformity.measured_rows import read_measured
 from tests.chunkstore import model, tables
 from tests.chunkstore.store import Load, Settings, up
 from tests.chunkstore.suites import SUITES, Suite

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.analyse.conformity.measured_rows import expected_of, read_measured
-from penstock.analyse.conformity.oracle import OK, SLOW, TOO_FAST, judge, judge_all
-from penstock.analyse.conformity.what_if import what_if
 from penstock.errors import BadInput
-from penstock.spec.expected import Expectation, Expected
+from penstock.parts.conformity.comparison import OK, SLOW, TOO_FAST, judge, judge_all
+from penstock.parts.conformity.expected import Expectation, Expected
+from penstock.parts.conformity.measured_rows import expected_of, read_measured
+from penstock.parts.conformity.what_if import what_if
 from tests.unit.test_check_cli import EXPECTED, Run, check, table  # noqa: F401 - a fixture
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.analyse.conformity.measured_rows import Measured
-from penstock.analyse.conformity.oracle import judge_all
-from penstock.analyse.findings.blame import blamed, causes
-from penstock.analyse.findings.contention import balanced, second_mode
-from penstock.spec.expected import Expectation, Expected, Ideal
+from penstock.parts.conformity.comparison import judge_all
+from penstock.parts.conformity.contention import balanced, second_mode
+from penstock.parts.conformity.diagnosis import blamed, causes
+from penstock.parts.conformity.expected import Expectation, Expected, Ideal
+from penstock.parts.conformity.measured_rows import Measured
 
 WRITE = Expected("client", "write", "client_time", 0.1)
 SERVER = Expected("storage", "write", "server_time", 0.02)

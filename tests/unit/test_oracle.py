@@ -8,9 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.analyse.conformity.oracle import NOISY, OK, SLOW, TOO_FAST, UNSTABLE, judge, judge_all
 from penstock.errors import BadInput
-from penstock.spec.expected import Expectation, Expected, read_expected
+from penstock.parts.conformity.comparison import (
+    NOISY,
+    OK,
+    SLOW,
+    TOO_FAST,
+    UNSTABLE,
+    judge,
+    judge_all,
+)
+from penstock.parts.conformity.expected import Expectation, Expected, read_expected
 
 ROW = Expected("client", "write", "client_time", 10.0, "s", None, 0.1)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.analyse.conformity.measured_rows import measured_of
-from penstock.analyse.findings.contention import Look, uneven_nodes
 from penstock.archive.schemas import TABLES
+from penstock.parts.conformity.contention import Look, uneven_nodes
+from penstock.parts.conformity.expected import Expectation
+from penstock.parts.conformity.measured_rows import measured_of
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.measured_rows import differences, measured_rows
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.predict import predict
-from penstock.spec.expected import Expectation
 from penstock.spec.store import Extent
 from penstock.workload.task import File, Operation, Task
 from penstock.workload.workflow import Workload

@@ -79,7 +79,6 @@ CORE = {
         "platform": "Describe where it is to run; start from this host.",
         "predict": "Predict what it would take there, or every treatment of a study from one.",
         "explore": "Find which configuration to choose: time, cost, energy.",
-        "check": "Hold a run against what was predicted; name what made it slow.",
         "learn": "Learn a mounted storage by measuring it; predict task times on it.",
     },
     "Housekeeping": {

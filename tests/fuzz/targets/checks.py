@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.analyse.conformity.expectation import expectation_of
-from penstock.analyse.conformity.measured_rows import read_measured
-from penstock.analyse.conformity.oracle import judge_all
-from penstock.analyse.findings.blame import blamed
 from penstock.errors import BadInput
-from penstock.report.check import document
+from penstock.parts.conformity.comparison import judge_all
+from penstock.parts.conformity.diagnosis import blamed
+from penstock.parts.conformity.expectation import expectation_of
+from penstock.parts.conformity.measured_rows import read_measured
+from penstock.parts.conformity.report import document
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Feed, Target, plain
 

@@ -74,10 +74,10 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
 
     Sentences; none where nothing differs. Two runs at least.
     """
-    from penstock.analyse.conformity.expectation import MAKESPAN, expectation_of
-    from penstock.analyse.conformity.measured_rows import measured_of
-    from penstock.analyse.conformity.oracle import SLOW, TOO_FAST, amount, judge_all
-    from penstock.analyse.findings.blame import blamed, causes
+    from penstock.parts.conformity.comparison import SLOW, TOO_FAST, amount, judge_all
+    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.expectation import MAKESPAN, expectation_of
+    from penstock.parts.conformity.measured_rows import measured_of
 
     raw = json.dumps(prediction.to_dict()).encode()
     expected = expectation_of(raw, Path("the prediction"), None, 2)

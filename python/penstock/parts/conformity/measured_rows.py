@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.analyse.conformity.expectation import CLIENT_TIME, RUN
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
-from penstock.spec.expected import LEAST, MOST, Expectation, Expected, Key, rises
+from penstock.parts.conformity.expectation import CLIENT_TIME, RUN
+from penstock.parts.conformity.expected import LEAST, MOST, Expectation, Expected, Key, rises
 from penstock.spec.units import convert
 
 _TABLE = "measured"

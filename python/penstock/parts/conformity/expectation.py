@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.spec.expected import (
+from penstock.parts.conformity.expected import (
     LEAST,
     MOST,
     TOLERANCE,

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.conformity.expectation import ANY, CLIENT_TIME, MAKESPAN, SERVER_TIME
-from penstock.analyse.conformity.measured_rows import Measured
-from penstock.analyse.conformity.oracle import (
+from penstock.analyse.findings.finding import Finding
+from penstock.parts.conformity.comparison import (
     CONFIDENCE,
     OK,
     SLOW,
@@ -24,8 +23,9 @@ from penstock.analyse.conformity.oracle import (
     half_width,
     judge,
 )
-from penstock.analyse.findings.finding import Finding
-from penstock.spec.expected import Expectation
+from penstock.parts.conformity.expectation import ANY, CLIENT_TIME, MAKESPAN, SERVER_TIME
+from penstock.parts.conformity.expected import Expectation
+from penstock.parts.conformity.measured_rows import Measured
 from penstock.spec.units import convert, parse_unit
 from penstock.text import listed, percent
 

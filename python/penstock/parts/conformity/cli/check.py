@@ -11,8 +11,8 @@ import typer
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.analyse.conformity.oracle import Judged
-    from penstock.spec.expected import Expectation
+    from penstock.parts.conformity.comparison import Judged
+    from penstock.parts.conformity.expected import Expectation
 
 _WIDTH = 100
 
@@ -50,13 +50,13 @@ def command(
 
     Exit status 3 unless every row is OK.
     """
-    from penstock.analyse.conformity.expectation import RUN
-    from penstock.analyse.conformity.measured_rows import read_measured
-    from penstock.analyse.conformity.oracle import OK, judge_all
-    from penstock.analyse.conformity.what_if import what_if
-    from penstock.analyse.findings.blame import blamed, causes
-    from penstock.report.check import document, gain_lines, lines
-    from penstock.report.junit import junit_xml
+    from penstock.parts.conformity.comparison import OK, judge_all
+    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.expectation import RUN
+    from penstock.parts.conformity.junit import junit_xml
+    from penstock.parts.conformity.measured_rows import read_measured
+    from penstock.parts.conformity.report import document, gain_lines, lines
+    from penstock.parts.conformity.what_if import what_if
     from penstock.writing import check_target, write_whole
 
     if junit is not None:
@@ -80,10 +80,10 @@ def command(
 
 def _expectation(path: Path, tolerance: float | None, trials: int | None) -> Expectation:
     """Of a table or a study's results what was measured there, else what the file says."""
-    from penstock.analyse.conformity.expectation import load_expectation
-    from penstock.analyse.conformity.measured_rows import expected_of, read_measured
     from penstock.archive.selection import is_study
-    from penstock.spec.expected import TOLERANCE, TRIALS
+    from penstock.parts.conformity.expectation import load_expectation
+    from penstock.parts.conformity.expected import TOLERANCE, TRIALS
+    from penstock.parts.conformity.measured_rows import expected_of, read_measured
 
     table = path.suffix in (".csv", ".parquet")
     study, colon, _ = str(path).rpartition(":")
@@ -111,7 +111,7 @@ def _show(rows: list[Judged]) -> None:
     from rich.table import Table
 
     from penstock.console import Console
-    from penstock.report.check import COLUMNS, cells
+    from penstock.parts.conformity.report import COLUMNS, cells
 
     table = Table(box=None, pad_edge=False)
     for name, number in COLUMNS:

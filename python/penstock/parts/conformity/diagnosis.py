@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.analyse.conformity.expectation import CLIENT, CLIENT_TIME, MAKESPAN, SERVER_TIME
-from penstock.analyse.conformity.measured_rows import Measured
-from penstock.analyse.conformity.oracle import OK, Judged
-from penstock.analyse.findings import contention
-from penstock.analyse.findings.contention import Look
 from penstock.analyse.findings.finding import Finding
-from penstock.spec.expected import Expectation
+from penstock.parts.conformity import contention
+from penstock.parts.conformity.comparison import OK, Judged
+from penstock.parts.conformity.contention import Look
+from penstock.parts.conformity.expectation import CLIENT, CLIENT_TIME, MAKESPAN, SERVER_TIME
+from penstock.parts.conformity.expected import Expectation
+from penstock.parts.conformity.measured_rows import Measured
 from penstock.text import counted, listed
 
 FOUND, CLEAR, NO_EVIDENCE = "found", "clear", "no evidence"

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from penstock.errors import BadInput
-from penstock.spec.expected import Expectation, Expected, Key
+from penstock.parts.conformity.expected import Expectation, Expected, Key
 from penstock.text import duration, quantity
 
 OK, SLOW, TOO_FAST, NOISY, UNSTABLE = "OK", "SLOW", "TOO_FAST", "NOISY", "UNSTABLE"

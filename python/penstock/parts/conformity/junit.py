@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from penstock.analyse.conformity.oracle import OK, Judged
 from penstock.analyse.findings.finding import Finding
+from penstock.parts.conformity.comparison import OK, Judged
 
 
 def junit_xml(suite: str, rows: Sequence[Judged], causes: Sequence[Finding]) -> str:

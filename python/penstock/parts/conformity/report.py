@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from penstock.analyse.conformity.oracle import OK, VERDICTS, Judged, amount
-from penstock.analyse.conformity.what_if import Gain
-from penstock.analyse.findings.blame import FOUND, Step, causes
-from penstock.spec.expected import Expectation
+from penstock.parts.conformity.comparison import OK, VERDICTS, Judged, amount
+from penstock.parts.conformity.diagnosis import FOUND, Step, causes
+from penstock.parts.conformity.expected import Expectation
+from penstock.parts.conformity.what_if import Gain
 from penstock.text import counted
 
 SCHEMA = "penstock/check/1"

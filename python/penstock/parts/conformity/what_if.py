@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.analyse.conformity.oracle import Judged
 from penstock.errors import BadInput
-from penstock.spec.expected import Expectation, Expected
+from penstock.parts.conformity.comparison import Judged
+from penstock.parts.conformity.expected import Expectation, Expected
 
 
 @dataclass(frozen=True)
