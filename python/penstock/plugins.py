@@ -75,13 +75,16 @@ class Table(Mapping[str, str]):
         """The names of our own rows."""
         return tuple(self._own)
 
+    def choices(self, separator: str = ", ") -> str:
+        """The names for a message."""
+        return separator.join(self) or NOT_INSTALLED
+
     def load(self, name: str) -> Any:
         """What `name` names. BadInput for a name that is none; PenstockError where it cannot be imported."""
         try:
             module, _, attribute = self[name].partition(":")
         except KeyError:
-            expected = ", ".join(self) or NOT_INSTALLED
-            raise BadInput(f"found {self.what} {name!r}; expected {expected}") from None
+            raise BadInput(f"found {self.what} {name!r}; expected {self.choices()}") from None
         try:
             found = importlib.import_module(module)
             return getattr(found, attribute) if attribute else found
@@ -252,6 +255,16 @@ TRACE_EXPORTERS = Table(
     },
 )
 
+#: what reads the platform that another program describes
+PLATFORM_FORMATS = Table(
+    "platform-formats",
+    "format of platforms",
+    {
+        "distem": "penstock.platform.from_distem:read_distem",
+        "simgrid": "penstock.platform.from_simgrid:read_simgrid",
+    },
+)
+
 #: what is said of a trace, in this order where several weigh the same
 TRACE_FINDINGS = Table(
     "trace-findings",
@@ -400,6 +413,7 @@ TABLES = (
     WORKLOAD_FORMATS,
     TRACE_IMPORTERS,
     TRACE_EXPORTERS,
+    PLATFORM_FORMATS,
     TRACE_FINDINGS,
     ANALYSIS_STEPS,
     STUDY_FINDINGS,

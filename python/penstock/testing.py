@@ -16,7 +16,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,6 +59,7 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
+from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style
 from penstock.report.figures.chart import Chart
@@ -156,6 +157,19 @@ def check_metric_reader(reader: Any, path: Path) -> None:
             assert not reader.matches(other, text.encode()), f"it takes {text!r} for its own"
             with contextlib.suppress(PenstockError):
                 reader.read(other, {})
+
+
+def check_platform_format(read: Callable[[Path, bytes], Foreign], path: Path) -> Foreign:
+    """Check that a format of platforms reads this file, and that it refuses other texts."""
+    foreign = read(path, path.read_bytes())
+    foreign.platform(path.parent)
+    for text in _NOT_A_REPORT:
+        try:
+            read(path, text.encode())
+        except PenstockError:
+            continue
+        raise AssertionError(f"{text[:20]!r} is read as a platform; a PenstockError was expected")
+    return foreign
 
 
 def check_figure(kind: Any, recorded: RecordedSeries) -> None:

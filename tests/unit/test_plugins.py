@@ -197,6 +197,29 @@ def test_a_toy_trace_is_imported(tmp_path: Path) -> None:
     assert "t:42: found 'nothing'; expected a call" in done.stderr
 
 
+def test_a_platform_in_a_toys_format(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("3 toys\n")
+    code = (
+        "from pathlib import Path\n"
+        "from penstock import testing\n"
+        "from penstock.plugins import PLATFORM_FORMATS\n"
+        "testing.check_platform_format(PLATFORM_FORMATS.load('toy'), Path('t'))\n"
+    )
+    done = with_toys("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = with_toys("platform", "import", "t", "--from", "toy", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hosts"][0]["count"] == 3
+    done = with_toys("platform", "import", "t", "--from", "doll", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "found 'doll'; expected distem or simgrid or toy" in done.stderr
+
+
+def test_an_empty_table_says_so() -> None:
+    with pytest.raises(BadInput, match="expected none: the part that adds it is not installed"):
+        Table("no-such-table", "thing", {}).load("toys")
+
+
 def test_a_workload_in_a_toys_format(tmp_path: Path) -> None:
     steps = (
         ("workload", "make", "pipeline", "-o", "w.json"),

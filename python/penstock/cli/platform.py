@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from penstock.terminal import say
 from penstock.writing import check_target, write_whole
 
 if TYPE_CHECKING:
+    from penstock.platform.foreign import Foreign
     from penstock.platform.hosts import Platform
 
 app = typer.Typer(
@@ -109,24 +111,23 @@ def study_platform(
 def _import_foreign(
     path: Path, kind: str, leave_out: bool, output: Path | None, base: Path, as_json: bool
 ) -> None:
-    from penstock.platform.from_distem import read_distem
-    from penstock.platform.from_simgrid import read_simgrid
+    from penstock.plugins import PLATFORM_FORMATS
     from penstock.spec.source import read_input
 
-    readers = {"distem": read_distem, "simgrid": read_simgrid}
-    if kind not in readers:
-        raise BadInput(f"--from: found {kind!r}; expected {' or '.join(readers)}")
-    found = readers[kind](path, read_input(path, f"a platform of {kind}"))
-    if found.left_out and not leave_out:
+    if kind not in PLATFORM_FORMATS:
+        raise BadInput(f"--from: found {kind!r}; expected {PLATFORM_FORMATS.choices(' or ')}")
+    read: Callable[[Path, bytes], Foreign] = PLATFORM_FORMATS.load(kind)
+    foreign = read(path, read_input(path, f"a platform of {kind}"))
+    if foreign.left_out and not leave_out:
         raise BadInput(
-            "\n".join(found.left_out)
+            "\n".join(foreign.left_out)
             + "\nfound what a platform file cannot say; --leave-out goes on without it"
         )
-    platform = found.platform(base)
+    platform = foreign.platform(base)
     _leave(platform, output, as_json)
-    for line in found.left_out:
+    for line in foreign.left_out:
         say(f"left out: {line}")
-    for line in found.notes:
+    for line in foreign.notes:
         say(f"note: {line}")
     if not platform.predictable:
         say("it says too little to predict with: it can be put up (penstock nodes up)")

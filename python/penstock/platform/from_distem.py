@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.platform.foreign import (
-    Foreign,
+from penstock.platform.foreign import Foreign
+from penstock.platform.platform_values import (
     Names,
     bit_rate,
     byte_rate,

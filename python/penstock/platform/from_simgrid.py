@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.platform.foreign import (
-    Foreign,
+from penstock.platform.foreign import Foreign
+from penstock.platform.platform_values import (
     Names,
     bit_rate,
     byte_rate,
