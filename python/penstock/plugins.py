@@ -255,6 +255,11 @@ TRACE_EXPORTERS = Table(
     },
 )
 
+#: runs as one file, by the ending of its name
+ARCHIVE_FORMATS = Table(
+    "archive-formats", "archive format", {"tar.zst": "penstock.archive.sharing.share"}
+)
+
 #: what reads the platform that another program describes
 PLATFORM_FORMATS = Table(
     "platform-formats",
@@ -413,6 +418,7 @@ TABLES = (
     WORKLOAD_FORMATS,
     TRACE_IMPORTERS,
     TRACE_EXPORTERS,
+    ARCHIVE_FORMATS,
     PLATFORM_FORMATS,
     TRACE_FINDINGS,
     ANALYSIS_STEPS,

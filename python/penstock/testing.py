@@ -29,6 +29,8 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
+from penstock.archive.packing import ArchiveFormat
+from penstock.archive.selection import Selection
 from penstock.archive.series.series import Recorded as RecordedSeries
 from penstock.archive.traces.trace_tables import TraceTables
 from penstock.campaign.analysis import analyse
@@ -157,6 +159,27 @@ def check_metric_reader(reader: Any, path: Path) -> None:
             assert not reader.matches(other, text.encode()), f"it takes {text!r} for its own"
             with contextlib.suppress(PenstockError):
                 reader.read(other, {})
+
+
+def check_archive_format(form: ArchiveFormat, selection: Selection, ending: str) -> None:
+    """Check that a format returns the runs that it packs, and refuses other files with its ending."""
+    with tempfile.TemporaryDirectory() as scratch:
+        target = Path(scratch, f"runs.{ending}")
+        packed = form.pack(selection, target)
+        assert packed.size_bytes == target.stat().st_size, f"{packed.size_bytes} bytes"
+        assert form.is_packed(target), f"{target.name} is not recognised"
+        place = form.unpack(target, Path(scratch, "runs"))
+        manifests = {path.read_bytes() for path in place.rglob("manifest.json")}
+        assert manifests == {(run / "manifest.json").read_bytes() for run in selection.runs}
+        for text in _NOT_A_REPORT:
+            target.write_text(text)
+            other = Path(scratch, "other")
+            try:
+                form.unpack(target, other)
+            except PenstockError:
+                assert not other.exists(), f"{text[:20]!r} leaves a directory"
+                continue
+            raise AssertionError(f"{text[:20]!r} is unpacked; a PenstockError was expected")
 
 
 def check_platform_format(read: Callable[[Path, bytes], Foreign], path: Path) -> Foreign:

@@ -197,6 +197,29 @@ def test_a_toy_trace_is_imported(tmp_path: Path) -> None:
     assert "t:42: found 'nothing'; expected a call" in done.stderr
 
 
+def test_runs_in_archives(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(TRACE)
+    assert with_toys("import", "t", "-o", "b", cwd=tmp_path).returncode == 0
+    code = (
+        "from pathlib import Path\n"
+        "from penstock import testing\n"
+        "from penstock.archive.selection import select\n"
+        "from penstock.plugins import ARCHIVE_FORMATS\n"
+        "for name in ARCHIVE_FORMATS:\n"
+        "    testing.check_archive_format(ARCHIVE_FORMATS.load(name), select(Path('b')), name)\n"
+    )
+    done = with_toys("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = with_toys("export", "b", "b.toy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("; `unzip` opens it\n")
+    done = with_toys("import", "b.toy", "-o", "c", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "c\n"), done.stderr
+    assert (tmp_path / "c" / "manifest.json").is_file()
+    done = with_toys("export", "b", "toys", cwd=tmp_path)
+    assert "expected where to, or FILE.tar.zst, or FILE.toy" in done.stderr
+
+
 def test_a_platform_in_a_toys_format(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("3 toys\n")
     code = (

@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from penstock.archive.packing import ArchiveFormat
+
+
+#: of a message, where the part is missing
+_NO_ARCHIVE = "; no archive format is installed"
 
 
 def command(
@@ -47,13 +54,15 @@ def command(
     A .tar.zst holds everything, with a README, schemas, sums, CSV beside Parquet, and RO-Crate metadata; the
     same runs give the same bytes. `penstock import` takes it in again.
     """
-    from penstock.archive.sharing.share import SUFFIX
+    from penstock.archive.packing import format_for
     from penstock.errors import BadInput
+    from penstock.plugins import ARCHIVE_FORMATS
 
-    if form.endswith(SUFFIX):
+    archive = format_for(form)
+    if archive is not None:
         if output is not None:
             raise BadInput(f"found {form} and -o {output}; expected one file")
-        _packed(named, Path(form), license, as_json)
+        _packed(archive, named, Path(form), license, as_json)
         return
     if (form == "remote-write") != (to is not None):
         raise BadInput(
@@ -65,7 +74,8 @@ def command(
         _sent(named, to, as_json)
         return
     if output is None:
-        raise BadInput(f"found no -o for {form}; expected where to, or FILE{SUFFIX}")
+        files = "".join(f", or FILE.{name}" for name in ARCHIVE_FORMATS)
+        raise BadInput(f"found no -o for {form}; expected where to{files or _NO_ARCHIVE}")
     if form in ("csv", "openmetrics"):
         _series(named, form, output, axis, as_json)
         return
@@ -85,20 +95,19 @@ def command(
         print(f"cd {shlex.quote(str(output))} && fio files.fio && fio replay.fio  # or job.fio")
 
 
-def _packed(named: str, target: Path, license: str, as_json: bool) -> None:
-    from penstock.archive.sharing.share import pack
+def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_json: bool) -> None:
     from penstock.observe.monitor.experiments.named import selected
 
-    made = pack(selected(named), target, license=license)
+    packed = archive.pack(selected(named), target, license=license)
     if as_json:
-        print(json.dumps({**vars(made), "path": str(made.path)}))
+        print(json.dumps({**vars(packed), "path": str(packed.path)}))
         return
     print(
-        f"{made.path}: {made.files} files, {made.content_bytes:,} bytes in {made.size_bytes:,}; "
-        f"`tar xf` gives {made.name}/README.md"
+        f"{packed.path}: {packed.files} files, {packed.content_bytes:,} bytes in "
+        f"{packed.size_bytes:,}; {archive.HOW_TO_OPEN.format(name=packed.name)}"
     )
-    if made.left_out:
-        print(f"left out, as no files: {', '.join(made.left_out[:8])}")
+    if packed.left_out:
+        print(f"left out, as no files: {', '.join(packed.left_out[:8])}")
 
 
 def _sent(named: str, to: str, as_json: bool) -> None:

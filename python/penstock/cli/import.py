@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from penstock.cli._options import JSON
-from penstock.plugins import METRIC_READERS, TRACE_IMPORTERS
+from penstock.plugins import ARCHIVE_FORMATS, METRIC_READERS, TRACE_IMPORTERS
 
 
 def command(
@@ -49,19 +49,20 @@ def command(
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
-    from penstock.archive.sharing.share import is_packed, unpack
+    from penstock.archive.packing import format_of
     from penstock.errors import BadInput
     from penstock.workload.metrics import reader_of
 
-    if len(files) == 1 and is_packed(files[0]):
-        place = unpack(files[0], output)
+    if len(files) == 1 and (archive := format_of(files[0])) is not None:
+        place = archive.unpack(files[0], output)
         print(json.dumps({"path": str(place)}) if as_json else place)
         return
     if name is not None:
         _experiment(files, output, name, form, beside, words, (metric, unit), as_json)
         return
     if output is None:
-        raise BadInput("found no -o; expected where the bundle goes, or --as NAME")
+        lacking = "" if ARCHIVE_FORMATS else "; no archive format is installed"
+        raise BadInput(f"found no -o; expected where the bundle goes, or --as NAME{lacking}")
 
     described = "described" if words is not None and form is None else form
     if described in METRIC_READERS or (

@@ -22,7 +22,6 @@ import re
 import shutil
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -31,6 +30,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, partial_path
+from penstock.archive.packing import Packed
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import Selection
 from penstock.archive.sharing.crate import Part, crate
@@ -39,6 +39,7 @@ from penstock.text import duration
 from penstock.writing import whole_file
 
 SUFFIX = ".tar.zst"
+HOW_TO_OPEN = "`tar xf` gives {name}/README.md"
 #: a table of more rows is there as Parquet only
 CSV_ROWS = 100_000
 #: of one that comes in
@@ -52,18 +53,6 @@ _CHUNK = 1 << 20
 #: what `pack` writes itself, at the top
 _README, _CRATE, _SUMS = "README.md", "ro-crate-metadata.json", "SHA256SUMS"
 _OWN = (_README, _CRATE, _SUMS, "csv", "schemas")
-
-
-@dataclass(frozen=True)
-class Packed:
-    """What was written: the file, how many files of what is in it, what was left out (links, sockets)."""
-
-    path: Path
-    name: str
-    size_bytes: int
-    files: int
-    content_bytes: int
-    left_out: list[str] = field(default_factory=list)
 
 
 def pack(
