@@ -203,7 +203,7 @@ TRACE_IMPORTERS = Table(
     "trace-importers",
     "format",
     {
-        name: f"penstock.observe.trace.foreign.importers:{name}"
+        name: f"penstock.observe.trace.foreign.trace_readers:{name}"
         for name in ("blktrace", "dxt", "iolog")
     },
 )

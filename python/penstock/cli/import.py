@@ -34,7 +34,7 @@ def command(
     form: str = typer.Option(
         None,
         "--format",
-        help=f"Of traces {', '.join(TRACE_IMPORTERS)}; of metrics {', '.join(METRIC_READERS)}; "
+        help=f"Of traces {', '.join(TRACE_IMPORTERS) or 'none'}; of metrics {', '.join(METRIC_READERS)}; "
         "found out by itself if left away.",
     ),
     beside: Path = typer.Option(
@@ -99,9 +99,10 @@ def _check_known(path: Path) -> None:
     importers = [TRACE_IMPORTERS.load(name) for name in TRACE_IMPORTERS]
     if not any(importer.matches(head) for importer in importers):
         traces = "; or ".join(importer.what for importer in importers)
+        expected = f"a trace ({traces}), or " if importers else ""
         shown = "an empty file" if not head else repr(head[:24].decode("latin-1"))
         raise BadInput(
-            f"{path}: found {shown} at its beginning; expected a trace ({traces}), or metrics ({formats()})"
+            f"{path}: found {shown} at its beginning; expected {expected}metrics ({formats()})"
         )
 
 

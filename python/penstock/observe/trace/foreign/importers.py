@@ -1,24 +1,17 @@
-"""Importers: readers of the traces of other tools, each a row of `penstock.plugins.TRACE_IMPORTERS`."""
+"""Bundles of traces of other tools, read by the rows of `penstock.plugins.TRACE_IMPORTERS`."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-import pyarrow as pa
+from typing import Protocol
 
 from penstock.errors import BadInput
 from penstock.observe.trace.foreign.bundle import ImportedTrace, new_bundle, write_recording
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.plugins import TRACE_IMPORTERS
-
-_native: Any = importlib.import_module("penstock._native")
 
 #: bytes of a file's beginning by which its format is told
 _HEAD_BYTES = 1 << 16
@@ -45,7 +38,7 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
     Raises BadInput where a file cannot be read or is not what it should be; nothing is left then.
     """
     if form is not None and form not in TRACE_IMPORTERS:
-        raise BadInput(f"--format: found {form!r}; expected {', '.join(TRACE_IMPORTERS)}")
+        raise BadInput(f"--format: found {form!r}; expected {TRACE_IMPORTERS.choices()}")
     given = [found for path in paths for found in _files_of(path)]
     # one file per processor: a processor that recorded nothing leaves an empty one
     empty = [path for path in given if path.stat().st_size == 0]
@@ -95,125 +88,6 @@ def _format_of(path: Path) -> str:
         if importer.matches(head):
             return name
     shown = "an empty file" if not head else repr(head[:24].decode("latin-1"))
-    wanted = "; or ".join(importer.what for importer in importers.values())
-    raise BadInput(f"{path}: found {shown} at its beginning; expected {wanted}")
-
-
-class _Native:
-    """What the readers of the native part (crates/tracefmt) have in common."""
-
-    name: str
-    basis = "calls"
-    not_known: tuple[str, ...]
-
-    def parts(self, path: Path) -> list[Path]:
-        return []
-
-    def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        spool, requests = folder / "spool", folder / "requests"
-        try:
-            text = _native.read_foreign_trace(self.name, list(paths), spool, requests)
-        except ValueError as error:
-            raise BadInput(str(error)) from error
-        found: dict[str, Any] = json.loads(text)
-        return Recording(
-            spool,
-            found["files"],
-            found["threads"],
-            {name: found[name] for name in ("seen", "kept", "filtered", "lost")},
-            self.basis,
-            {
-                "format": self.name,
-                "files": [str(path) for path in paths],
-                "about": found["about"],
-                "not_known": list(self.not_known),
-            },
-        )
-
-
-class _Blktrace(_Native):
-    """Requests of a block device, as the kernel's blktrace records them."""
-
-    name = "blktrace"
-    what = "blktrace's binary files (one per processor), or `blkparse -d`"
-    basis = "device"
-    not_known = (
-        "which file a request belongs to: offsets are the device's",
-        "the program's own calls: this is what the page cache and the scheduler let through",
-        "CLOCK_MONOTONIC: times are from the start of the trace",
-    )
-
-    def matches(self, head: bytes) -> bool:
-        return head[1:4] == b"\x74\x61\x65" or head[:3] == b"\x65\x61\x74"
-
-    def parts(self, path: Path) -> list[Path]:
-        """The parts of that name in order of their processor."""
-        found = path.parent.glob(f"{path.name}.blktrace.*") if path.parent.is_dir() else iter(())
-        numbered = (p for p in found if p.suffix[1:].isdigit())
-        return sorted(numbered, key=lambda p: int(p.suffix[1:]))
-
-    def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        recording = super().read(paths, folder)
-        recording.tables["device_requests"] = _requests_table(folder / "requests")
-        return recording
-
-
-class _Dxt(_Native):
-    """Calls of MPI programs, as Darshan's extended tracing records them."""
-
-    name = "dxt"
-    what = "the text of darshan-dxt-parser"
-    not_known = (
-        "times closer than 0.1 ms: such requests keep the order of the text",
-        "calls that failed, and open, close and sync",
-        "threads: a rank counts as one",
-    )
-
-    def matches(self, head: bytes) -> bool:
-        return b"# DXT" in head or head.startswith(b"# darshan log version")
-
-
-class _Iolog(_Native):
-    """Requests of a fio job, as `write_iolog` records them."""
-
-    name = "iolog"
-    what = "fio's I/O log, version 2 or 3"
-    not_known = (
-        "latencies: they are 0",
-        "threads and processes: a log counts as one thread",
-        "errors: every request counts as done",
-    )
-
-    def matches(self, head: bytes) -> bool:
-        return head.startswith(b"fio version")
-
-
-blktrace, dxt, iolog = _Blktrace(), _Dxt(), _Iolog()
-
-_REQUEST = np.dtype(
-    [(name, "<i8") for name in "queued issued done offset size op tid device".split()]
-)
-_DEVICE_OPS = {31: "read", 63: "write", 95: "flush"}
-
-
-def _requests_table(path: Path) -> pa.Table:
-    """Table `device_requests` of what the reader of blktrace left."""
-    raw = np.fromfile(path, _REQUEST)
-    raw = raw[np.argsort(raw["queued"], kind="stable")]
-    open_ended = raw["done"] == 0
-    service = np.maximum(raw["done"] - raw["issued"], 0)
-    ops = np.array([_DEVICE_OPS.get(int(op), "read") for op in range(256)])
-    device = [f"{d >> 20}:{d & 0xFFFFF}" for d in raw["device"].tolist()]
-    return pa.table(
-        {
-            "t_ns": raw["queued"],
-            "done_ns": pa.array(raw["done"], mask=open_ended),
-            "service_ns": pa.array(service, mask=open_ended),
-            "wait_ns": raw["issued"] - raw["queued"],
-            "op": pa.array(ops[raw["op"]]).dictionary_encode(),
-            "device_offset_bytes": raw["offset"],
-            "size_bytes": raw["size"],
-            "tid": raw["tid"],
-            "disk_id": pa.array(device).dictionary_encode(),
-        }
-    )
+    formats = "; or ".join(importer.what for importer in importers.values())
+    expected = formats or TRACE_IMPORTERS.choices()
+    raise BadInput(f"{path}: found {shown} at its beginning; expected {expected}")
