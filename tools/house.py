@@ -55,7 +55,7 @@ PARTS = {
     "interchange": (
         *(
             "observe.trace.foreign",
-            "archive.traces.trace_export",
+            "archive.traces.trace_formats",
             "archive.sharing.crate",
             "archive.sharing.share",
         ),

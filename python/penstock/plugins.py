@@ -247,11 +247,11 @@ TRACE_EXPORTERS = Table(
     "trace-exporters",
     "format",
     {
-        "perfetto": "penstock.archive.traces.trace_export:perfetto",
-        "paraver": "penstock.archive.traces.trace_export:paraver",
         "json": "penstock.archive.traces.trace_export:json_file",
         "jsonl": "penstock.archive.traces.trace_export:jsonl",
         "fio": "penstock.archive.traces.trace_export:fio",
+        "perfetto": "penstock.archive.traces.trace_formats:perfetto",
+        "paraver": "penstock.archive.traces.trace_formats:paraver",
     },
 )
 
