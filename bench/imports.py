@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.importers import import_trace
-from penstock.platform.from_distem import read_distem
-from penstock.platform.from_simgrid import read_simgrid
+from penstock.observe.trace.recordings.importers import import_trace
+from penstock.parts.interchange.from_distem import read_distem
+from penstock.parts.interchange.from_simgrid import read_simgrid
 from penstock.workload.read import read_workload
 
 #: larger files are left out

@@ -52,16 +52,7 @@ PARTS = {
     "stores": ("parts.stores",),
     "server": ("serve", "cli.serve"),
     "conformity": ("parts.conformity",),
-    "interchange": (
-        *(
-            "observe.trace.foreign",
-            "archive.traces.trace_formats",
-            "archive.sharing.crate",
-            "archive.sharing.share",
-        ),
-        *("platform.from_distem", "platform.from_simgrid", "platform.foreign"),
-        *("platform.xml_places", "campaign.measurements.import_platform", "cli.import"),
-    ),
+    "interchange": ("parts.interchange",),
     "remote": ("parts.remote",),
     "guests": ("parts.guests",),
 }

@@ -203,7 +203,7 @@ TRACE_IMPORTERS = Table(
     "trace-importers",
     "format",
     {
-        name: f"penstock.observe.trace.foreign.trace_readers:{name}"
+        name: f"penstock.parts.interchange.trace_readers:{name}"
         for name in ("blktrace", "dxt", "iolog")
     },
 )
@@ -250,14 +250,14 @@ TRACE_EXPORTERS = Table(
         "json": "penstock.archive.traces.trace_export:json_file",
         "jsonl": "penstock.archive.traces.trace_export:jsonl",
         "fio": "penstock.archive.traces.trace_export:fio",
-        "perfetto": "penstock.archive.traces.trace_formats:perfetto",
-        "paraver": "penstock.archive.traces.trace_formats:paraver",
+        "perfetto": "penstock.parts.interchange.trace_formats:perfetto",
+        "paraver": "penstock.parts.interchange.trace_formats:paraver",
     },
 )
 
 #: runs as one file, by the ending of its name
 ARCHIVE_FORMATS = Table(
-    "archive-formats", "archive format", {"tar.zst": "penstock.archive.sharing.share"}
+    "archive-formats", "archive format", {"tar.zst": "penstock.parts.interchange.share"}
 )
 
 #: what reads the platform that another program describes
@@ -265,8 +265,8 @@ PLATFORM_FORMATS = Table(
     "platform-formats",
     "format of platforms",
     {
-        "distem": "penstock.platform.from_distem:read_distem",
-        "simgrid": "penstock.platform.from_simgrid:read_simgrid",
+        "distem": "penstock.parts.interchange.from_distem:read_distem",
+        "simgrid": "penstock.parts.interchange.from_simgrid:read_simgrid",
     },
 )
 

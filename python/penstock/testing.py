@@ -58,9 +58,9 @@ from penstock.observe.monitor.experiments.points import (
 )
 from penstock.observe.monitor.servers.reader import ServerReader
 from penstock.observe.observer import Observer, Watched, followed
-from penstock.observe.trace.foreign.bundle import write_recording
-from penstock.observe.trace.foreign.importers import Importer
-from penstock.observe.trace.foreign.recording import Recording
+from penstock.observe.trace.recordings.bundle import write_recording
+from penstock.observe.trace.recordings.importers import Importer
+from penstock.observe.trace.recordings.recording import Recording
 from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style

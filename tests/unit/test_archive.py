@@ -16,10 +16,10 @@ from penstock.archive import schemas
 from penstock.archive.bundle import Bundle, partial_path
 from penstock.archive.catalogue import Catalogue, studies_below
 from penstock.archive.formats import formats
+from penstock.archive.removal import remove, runs_removal, study_removal
 from penstock.archive.runs import attempts, attempts_table, bundles, joined, runs_table, set_aside
 from penstock.archive.schemas import TABLES, described
 from penstock.archive.schemas.table import BUNDLE_KEYS
-from penstock.archive.sharing.removal import remove, runs_removal, study_removal
 from penstock.errors import BadInput, PenstockError
 
 ROOT = Path(__file__).parents[2]

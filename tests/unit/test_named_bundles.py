@@ -13,7 +13,7 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.importers import import_trace
+from penstock.observe.trace.recordings.importers import import_trace
 from tests.examples.trace_page import START_NS, events, write_bundle
 from tests.unit.test_trace_broken_bundles import no_waiting, run  # noqa: F401
 from tests.unit.test_trace_import import blktrace

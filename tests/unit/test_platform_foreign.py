@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.interchange.from_distem import read_distem
+from penstock.parts.interchange.from_simgrid import read_simgrid
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.foreign import Foreign
-from penstock.platform.from_distem import read_distem
-from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec, Delay
 from tests.support import commands

@@ -19,10 +19,10 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.traces.trace_export import export
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
-from penstock.observe.trace.foreign.bundle import write_recording
-from penstock.observe.trace.foreign.importers import import_trace
-from penstock.observe.trace.foreign.recording import Recording
-from penstock.observe.trace.foreign.summary import as_document, show
+from penstock.observe.trace.recordings.bundle import write_recording
+from penstock.observe.trace.recordings.importers import import_trace
+from penstock.observe.trace.recordings.recording import Recording
+from penstock.observe.trace.recordings.summary import as_document, show
 from tests.examples.trace import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower

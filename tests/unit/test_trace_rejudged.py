@@ -13,7 +13,7 @@ import pytest
 
 from penstock import cli
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.foreign.importers import import_trace
+from penstock.observe.trace.recordings.importers import import_trace
 from tests.examples.trace import START_NS, Row, event, write_bundle
 from tests.unit.test_trace_import import blktrace
 

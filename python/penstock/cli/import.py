@@ -70,8 +70,8 @@ def command(
     ):
         _metrics(files, output, described, beside, words, as_json)
         return
-    from penstock.observe.trace.foreign.importers import import_trace
-    from penstock.observe.trace.foreign.summary import as_document, show
+    from penstock.observe.trace.recordings.importers import import_trace
+    from penstock.observe.trace.recordings.summary import as_document, show
 
     if beside is not None:
         raise BadInput(

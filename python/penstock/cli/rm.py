@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Removes a study or runs of it: what penstock wrote, nothing else."""
     from penstock.archive.catalogue import Catalogue, campaign_of, open_index
-    from penstock.archive.sharing.removal import remove, runs_removal, study_removal
+    from penstock.archive.removal import remove, runs_removal, study_removal
     from penstock.host.storage.mounts import mounts_below
 
     with open_index() as catalogue:

@@ -261,7 +261,7 @@ def _by_log(
 ) -> int:
     """Traces a command by the log of the disk at `mount`, prints the result; gives its exit status."""
     from penstock.campaign.evidence.trace_disk import trace_on_disk
-    from penstock.observe.trace.foreign.summary import as_document, show
+    from penstock.observe.trace.recordings.summary import as_document, show
 
     if mount is None:
         raise BadInput("--exact: only with --disk MOUNT")

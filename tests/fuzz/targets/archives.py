@@ -15,8 +15,8 @@ from penstock.archive.selection import select
 from penstock.archive.series.expression import derived
 from penstock.archive.series.series import Recorded, Series
 from penstock.archive.series.series_tables import of_csv
-from penstock.archive.sharing.share import pack, unpack
 from penstock.errors import BadInput
+from penstock.parts.interchange.share import pack, unpack
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Feed, Target, plain
 from tests.fuzz.samples import texts

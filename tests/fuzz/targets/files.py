@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import BadInput
+from penstock.parts.interchange.from_distem import read_distem
+from penstock.parts.interchange.from_simgrid import read_simgrid
 from penstock.platform.cluster import cluster_spec
-from penstock.platform.from_distem import read_distem
-from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import read_platform
 from penstock.predict.measured_runs import runs_of
 from penstock.profile.model import StorageProfile

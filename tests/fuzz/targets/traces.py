@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
-from penstock.observe.trace.foreign.importers import import_trace
+from penstock.observe.trace.recordings.importers import import_trace
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Feed, Target
 from tests.unit.test_trace_import import DXT, blktrace

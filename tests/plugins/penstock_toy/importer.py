@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.recording import Recording
+from penstock.observe.trace.recordings.recording import Recording
 
 
 class ToyTraces:

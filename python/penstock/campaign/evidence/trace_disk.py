@@ -32,8 +32,8 @@ from penstock.host.processes.launch import launch
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
-from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
-from penstock.observe.trace.foreign.recording import Recording
+from penstock.observe.trace.recordings.bundle import ImportedTrace, write_recording
+from penstock.observe.trace.recordings.recording import Recording
 
 _CACHED = [
     "calls that the page cache served, and which call caused a request",

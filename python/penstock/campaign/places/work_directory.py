@@ -7,7 +7,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from penstock.archive.sharing.removal import WORK_MARK
+from penstock.archive.removal import WORK_MARK
 from penstock.host.journal.journal import new_token
 from penstock.state import passable_state_dir
 

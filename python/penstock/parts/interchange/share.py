@@ -33,8 +33,8 @@ from penstock.archive.bundle import Bundle, partial_path
 from penstock.archive.packing import Packed
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import Selection
-from penstock.archive.sharing.crate import Part, crate
 from penstock.errors import BadInput, PenstockError, printable
+from penstock.parts.interchange.crate import Part, crate
 from penstock.text import duration
 from penstock.writing import whole_file
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.recording import Recording
+from penstock.observe.trace.recordings.recording import Recording
 
 _native: Any = importlib.import_module("penstock._native")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from penstock.platform.platform_values import mistake
+from penstock.parts.interchange.platform_values import mistake
 
 
 @dataclass

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.platform.foreign import Foreign
-from penstock.platform.platform_values import (
+from penstock.parts.interchange.platform_values import (
     Names,
     bit_rate,
     byte_rate,
@@ -24,6 +23,7 @@ from penstock.platform.platform_values import (
     number_with_unit,
     seconds,
 )
+from penstock.platform.foreign import Foreign
 
 _DECIMAL = {p: 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
 _BINARY = {f"{p}i": 1024.0**n for n, p in enumerate(("", "k", "m", "g", "t")) if p}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.bundle import ImportedTrace, new_bundle, write_recording
-from penstock.observe.trace.foreign.recording import Recording
+from penstock.observe.trace.recordings.bundle import ImportedTrace, new_bundle, write_recording
+from penstock.observe.trace.recordings.recording import Recording
 from penstock.plugins import TRACE_IMPORTERS
 
 #: bytes of a file's beginning by which its format is told

@@ -27,7 +27,7 @@ from penstock.observe.trace.capture.events import (
     SpoolReader,
     keep_events,
 )
-from penstock.observe.trace.foreign.recording import Recording, Row
+from penstock.observe.trace.recordings.recording import Recording, Row
 from penstock.observe.trace.show.closing_sentence import closing_sentence
 from penstock.observe.trace.verdicts.patterns import patterns_table, verdicts
 from penstock.text import size as size_in_words

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.platform.foreign import Foreign
-from penstock.platform.platform_values import (
+from penstock.parts.interchange.platform_values import (
     Names,
     bit_rate,
     byte_rate,
@@ -23,7 +22,8 @@ from penstock.platform.platform_values import (
     number_with_unit,
     seconds,
 )
-from penstock.platform.xml_places import Element, read_xml
+from penstock.parts.interchange.xml_places import Element, read_xml
+from penstock.platform.foreign import Foreign
 
 #: prefixes and units as SimGrid's own parser knows them (src/xbt/parse_units.cpp): case matters, and the long
 #: prefixes belong to `flops` alone

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from penstock.console import Console
 from penstock.errors import printable
-from penstock.observe.trace.foreign.bundle import ImportedTrace
+from penstock.observe.trace.recordings.bundle import ImportedTrace
 from penstock.observe.trace.show.closing_sentence import of_paths
 from penstock.observe.trace.show.table import (
     SHOWN,

@@ -1,1 +1,0 @@
-"""Runs that are packed, described for others, and removed."""

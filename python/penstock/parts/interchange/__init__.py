@@ -1,0 +1,1 @@
+"""Formats of other programs: traces, platforms, and runs as one file."""
