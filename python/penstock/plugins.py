@@ -199,14 +199,7 @@ WORKLOAD_PARSERS = Table(
 )
 
 #: what reads another tool's trace; the first that knows how a file begins is taken
-TRACE_IMPORTERS = Table(
-    "trace-importers",
-    "format",
-    {
-        name: f"penstock.parts.interchange.trace_readers:{name}"
-        for name in ("blktrace", "dxt", "iolog")
-    },
-)
+TRACE_IMPORTERS = Table("trace-importers", "format", {})
 
 #: what reads a log or statistics that a program left; the first that knows a file is taken
 METRIC_READERS = Table(
@@ -250,25 +243,14 @@ TRACE_EXPORTERS = Table(
         "json": "penstock.archive.traces.trace_export:json_file",
         "jsonl": "penstock.archive.traces.trace_export:jsonl",
         "fio": "penstock.archive.traces.trace_export:fio",
-        "perfetto": "penstock.parts.interchange.trace_formats:perfetto",
-        "paraver": "penstock.parts.interchange.trace_formats:paraver",
     },
 )
 
 #: runs as one file, by the ending of its name
-ARCHIVE_FORMATS = Table(
-    "archive-formats", "archive format", {"tar.zst": "penstock.parts.interchange.share"}
-)
+ARCHIVE_FORMATS = Table("archive-formats", "archive format", {})
 
 #: what reads the platform that another program describes
-PLATFORM_FORMATS = Table(
-    "platform-formats",
-    "format of platforms",
-    {
-        "distem": "penstock.parts.interchange.from_distem:read_distem",
-        "simgrid": "penstock.parts.interchange.from_simgrid:read_simgrid",
-    },
-)
+PLATFORM_FORMATS = Table("platform-formats", "format of platforms", {})
 
 #: what is said of a trace, in this order where several weigh the same
 TRACE_FINDINGS = Table(

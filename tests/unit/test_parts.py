@@ -90,3 +90,38 @@ def test_a_study_that_needs_a_missing_part_is_refused(part: str, tmp_path: Path)
     copy = Copy(part, tmp_path)
     assert message in copy.run("-m", "penstock", "run", "s.study.yaml", "-o", "out", status=2)
     assert not (tmp_path / "out").exists()
+
+
+#: makes the bundle `b` of a recording of the core, and loads the checks of packages
+RECORDED = """
+from pathlib import Path
+import penstock.testing
+from penstock.observe.trace.recordings.bundle import new_bundle, write_recording
+from penstock.observe.trace.recordings.recording import Recording
+calls = [{"t_ns": n, "op": "read", "file": "/a", "size_bytes": 4096} for n in range(9)]
+recording = Recording.of_calls(Path(), calls, {"format": "test", "not_known": []})
+with new_bundle(Path("b"), {"command": [], "run_id": "r001"}) as bundle:
+    write_recording(bundle, recording)
+"""
+NONE = "expected none: the part that adds it is not installed"
+#: by command line: the error without the formats of other programs
+NO_FORMAT = {
+    "platform import f --from distem": f"--from: found 'distem'; {NONE}",
+    "import f -o c --format blktrace": f"--format: found 'blktrace'; {NONE}",
+    "import f -o c": "f: found '?' at its beginning; expected metrics (",
+    "import no -o c --format iolog": f"--format: found 'iolog'; {NONE}",
+    "import b.tar.zst": "found no -o; expected where the bundle goes, or --as NAME; no archive",
+    "export b b.tar.zst": "found no -o for b.tar.zst; expected where to; no archive format is",
+    "export b perfetto -o c": "found format 'perfetto'; expected json, jsonl, fio",
+}
+
+
+def test_formats_of_other_programs_without_their_part(tmp_path: Path) -> None:
+    copy = Copy("interchange", tmp_path)
+    copy.run("-c", RECORDED)
+    (tmp_path / "f").write_text("?")
+    for line, message in NO_FORMAT.items():
+        assert message in copy.run("-m", "penstock", *line.split(), status=2), line
+    assert "9 events" in copy.run("-m", "penstock", "export", "b", "jsonl", "-o", "b.jsonl")
+    assert "Of traces none;" in copy.run("-m", "penstock", "import", "--help")
+    assert not (tmp_path / "c").exists()

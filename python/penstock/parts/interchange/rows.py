@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-ROWS: Mapping[str, Mapping[str, str]] = {}
+ROWS = {
+    "trace-importers": {
+        name: f"penstock.parts.interchange.trace_readers:{name}"
+        for name in ("blktrace", "dxt", "iolog")
+    },
+    "trace-exporters": {
+        name: f"penstock.parts.interchange.trace_formats:{name}" for name in ("perfetto", "paraver")
+    },
+    "archive-formats": {"tar.zst": "penstock.parts.interchange.share"},
+    "platform-formats": {
+        name: f"penstock.parts.interchange.from_{name}:read_{name}"
+        for name in ("distem", "simgrid")
+    },
+}
