@@ -24,7 +24,7 @@ from penstock.errors import BadInput
 from penstock.observe.trace.recordings.importers import import_trace
 from penstock.parts.interchange.from_distem import read_distem
 from penstock.parts.interchange.from_simgrid import read_simgrid
-from penstock.workload.read import read_workload
+from penstock.parts.prediction.workloads.read import read_workload
 
 #: larger files are left out
 MOST_BYTES = 64 << 20

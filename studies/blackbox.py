@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
-from penstock.predict.blackbox.model import BlackBoxModel, load_model, retrained
+from penstock.parts.prediction.black_box.model import BlackBoxModel, load_model, retrained
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))

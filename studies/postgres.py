@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
-from penstock.predict.study.predict import Score, predict_study, score
+from penstock.study_prediction.predict import Score, predict_study, score
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))

@@ -41,9 +41,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import record  # noqa: E402
+from penstock.analyse.statistics.prediction_intervals import LEVEL, calibrate, conformal_scores  # noqa: E402
+from penstock.analyse.statistics.prediction_intervals import Interval as Interval90  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
 from penstock.host.cgroups.busy import busy_share, busy_ticks  # noqa: E402
 from penstock.host.network.loopback import Measured as Interval  # noqa: E402
+from penstock.parts.prediction.queue_network.identify import Measured  # noqa: E402
+from penstock.parts.prediction.queue_network.predict import predict, predict_many  # noqa: E402
+from penstock.parts.prediction.workloads.make import made  # noqa: E402
+from penstock.parts.prediction.workloads.workflow import Workload  # noqa: E402
 from penstock.parts.stores.calibration.seed import Measurements, identified, measure_store  # noqa: E402
 from penstock.parts.stores.calibration.trials import BUSIEST, Trials  # noqa: E402
 from penstock.parts.stores.conformance import Shown, conform  # noqa: E402
@@ -53,12 +59,6 @@ from penstock.parts.stores.workflow.execute import execute, placement  # noqa: E
 from penstock.parts.stores.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
-from penstock.predict.intervals import LEVEL, calibrate, conformal_scores  # noqa: E402
-from penstock.predict.intervals import Interval as Interval90  # noqa: E402
-from penstock.predict.queue_network.identify import Measured  # noqa: E402
-from penstock.predict.queue_network.predict import predict, predict_many  # noqa: E402
-from penstock.workload.make import made  # noqa: E402
-from penstock.workload.workflow import Workload  # noqa: E402
 from penstock.writing import write_whole  # noqa: E402
 
 CLUSTER = ROOT / "studies" / "stores" / "cluster.platform.yaml"

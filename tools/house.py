@@ -43,12 +43,7 @@ A_LIST = 3
 #: parts of the package beside its core, by the modules that belong to them; the longest name decides
 PARTS = {
     "monitoring": ("observe.monitor", "cli.monitor"),
-    "prediction": (
-        *("predict", "workload", "cli.predict", "cli.explore", "cli.workload", "cli.learn"),
-        *("campaign.measurements.learn", "report.prediction", "report.prediction_figures"),
-        *("report.prediction_text", "report.exploration", "report.exploration_figures"),
-        "report.exploration_text",
-    ),
+    "prediction": ("parts.prediction",),
     "stores": ("parts.stores",),
     "server": ("serve", "cli.serve"),
     "conformity": ("parts.conformity",),
@@ -64,8 +59,6 @@ IN_CORE = (
         "observe.monitor.experiments.counters",
         "observe.monitor.experiments.spool",
     ),
-    *("predict.study", "workload.parsers", "workload.responses", "workload.metrics"),
-    *("workload.measured", "workload.events"),
 )
 CORE = "core"
 #: parts that a part may import

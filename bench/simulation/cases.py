@@ -213,7 +213,7 @@ def montage_workload(tasks: int) -> Json:
     import numpy
     from wfcommons import MontageRecipe, WorkflowGenerator
 
-    from penstock.workload.read import read_workload
+    from penstock.parts.prediction.workloads.read import read_workload
 
     random.seed(1)
     numpy.random.seed(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulation.unrolled import Unrolled
-from penstock.predict.queue_network.simgrid import CONFIGURATION, platform_xml
+from penstock.parts.prediction.queue_network.simgrid import CONFIGURATION, platform_xml
 
 Json = dict[str, Any]
 SOURCE = Path(__file__).with_name("flows.cpp")

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from penstock.campaign.campaign import CampaignResult
     from penstock.design.planned import Plan
     from penstock.observe.monitor.outbox.buffered import Buffered
-    from penstock.predict.explore.run import Exploration
-    from penstock.predict.prediction import Prediction
+    from penstock.parts.prediction.exploration.run import Exploration
+    from penstock.parts.prediction.prediction import Prediction
     from penstock.spec.study import Study as CheckedStudy
 
 PathLike = str | Path
@@ -431,9 +431,9 @@ def predict_workflow(
 
     `options`: `seeds`, `level`, `detail`, `threads` and others of `predict.queue_network.predict.predict`.
     """
+    from penstock.parts.prediction.queue_network.predict import predict as predicted
+    from penstock.parts.prediction.workloads.read import read_workload
     from penstock.platform.hosts import load_platform
-    from penstock.predict.queue_network.predict import predict as predicted
-    from penstock.workload.read import read_workload
 
     return predicted(
         read_workload(workflow), load_platform(Path(platform), list(overrides)), **options
@@ -456,17 +456,17 @@ def explore(
 
     `calibration` is a file of measured pairs; without it none are looked for.
     """
+    from penstock.analyse.statistics.calibration import pairs_for
+    from penstock.parts.prediction.exploration.calibrated import calibration_of
+    from penstock.parts.prediction.exploration.record import Record
+    from penstock.parts.prediction.exploration.request import plan_of, question_of
+    from penstock.parts.prediction.exploration.run import Settings, check
+    from penstock.parts.prediction.exploration.run import explore as explored
+    from penstock.parts.prediction.exploration.simulate import Simulated
+    from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
+    from penstock.parts.prediction.exploration.space.space_file import SpaceFile
+    from penstock.parts.prediction.workloads.read import read_workload
     from penstock.platform.hosts import load_platform
-    from penstock.predict.calibration import pairs_for
-    from penstock.predict.explore.calibrated import calibration_of
-    from penstock.predict.explore.record import Record
-    from penstock.predict.explore.request import plan_of, question_of
-    from penstock.predict.explore.run import Settings, check
-    from penstock.predict.explore.run import explore as explored
-    from penstock.predict.explore.simulate import Simulated
-    from penstock.predict.explore.space import make_space, parse_axis
-    from penstock.predict.explore.space_file import SpaceFile
-    from penstock.workload.read import read_workload
 
     space = make_space([parse_axis(text) for text in vary])
     question = question_of(space, SpaceFile(()), constraints, objective)

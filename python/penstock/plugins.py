@@ -226,14 +226,7 @@ RESPONSE_KINDS = Table(
 )
 
 #: a description of what is to run
-WORKLOAD_FORMATS = Table(
-    "workload-formats",
-    "format",
-    {
-        "penstock": "penstock.workload.formats:own",
-        "wfformat": "penstock.workload.formats:wfformat",
-    },
-)
+WORKLOAD_FORMATS = Table("workload-formats", "format", {})
 
 #: a trace in another program's format
 TRACE_EXPORTERS = Table(

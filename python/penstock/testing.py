@@ -61,6 +61,9 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.recordings.bundle import write_recording
 from penstock.observe.trace.recordings.importers import Importer
 from penstock.observe.trace.recordings.recording import Recording
+from penstock.parts.prediction.workloads.formats.document import document_of
+from penstock.parts.prediction.workloads.formats.format import Format
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style
@@ -69,11 +72,8 @@ from penstock.report.figures.layers import Layout
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.spec.study import Factor, Level
 from penstock.spec.units import convert
-from penstock.workload.document import document_of
-from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
 from penstock.workload.metrics import COLUMNS, HEAD_BYTES
-from penstock.workload.workflow import Workload
 
 #: any file that a program may leave, and that no parser may take for its report
 _NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from observed import Observed
 
-from penstock.predict.blackbox.model import BlackBoxModel
-from penstock.predict.blackbox.predict import task_time
-from penstock.predict.blackbox.tasks import accuracy
+from penstock.parts.prediction.black_box.model import BlackBoxModel
+from penstock.parts.prediction.black_box.predict import task_time
+from penstock.parts.prediction.black_box.tasks import accuracy
 
 #: programs → the task of the model, and what is known of how they read
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {

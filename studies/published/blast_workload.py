@@ -18,8 +18,8 @@ import argparse
 import json
 import random
 
-from penstock.workload.task import File, Operation, Task
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.task import File, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 
 DATABASE_BYTES = 1000 << 20
 LOOKUP_BYTES = 64 << 10

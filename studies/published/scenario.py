@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import blast_workload
 
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import load_platform
-from penstock.predict.queue_network.predict import predict
-from penstock.workload.make import made
-from penstock.workload.workflow import Workload
 
 SEEDS = 39
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.analyse.treatments.ranking import Measured, Order, order
-from penstock.workload.waves import Sensitivity
+from penstock.workload.execution_waves import Sensitivity
 
 LOCAL = ("guest", "host", "apart")
 VOLUMES = ("host-volumes", "apart-volumes")

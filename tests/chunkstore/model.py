@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
-from penstock.predict.prediction import Prediction
-from penstock.predict.queue_network.predict import predict
-from penstock.workload.described import workload_from_dict
-from penstock.workload.workflow import Workload
 from tests.chunkstore.store import Load, Rows, Settings, Store
 
 CONTROL_BYTES = 1024

@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.predict.explore.evaluate import DRAWN, Measure
-from penstock.predict.explore.space import Candidate, Space, make_space, parse_axis
+from penstock.parts.prediction.exploration.evaluate import DRAWN, Measure
+from penstock.parts.prediction.exploration.space.space import (
+    Candidate,
+    Space,
+    make_space,
+    parse_axis,
+)
 
 
 class Quiet:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.predict.beside import beside
-from penstock.predict.intervals import order_statistics
-from penstock.predict.measured_runs import MeasuredRun, Span
-from penstock.predict.prediction import Prediction, find_bottleneck, ranked_stations
-from penstock.predict.queue_network.applies import Applies, Reason
-from penstock.predict.queue_network.cost import Cost
-from penstock.predict.queue_network.energy import Energy, HostEnergy
+from penstock.analyse.statistics.prediction_intervals import order_statistics
+from penstock.parts.prediction.measured_comparison import beside
+from penstock.parts.prediction.measured_runs import MeasuredRun, Span
+from penstock.parts.prediction.prediction import Prediction, find_bottleneck, ranked_stations
+from penstock.parts.prediction.queue_network.applies import Applies, Reason
+from penstock.parts.prediction.queue_network.cost import Cost
+from penstock.parts.prediction.queue_network.energy import Energy, HostEnergy
 
 STAGES = (
     "mProject",

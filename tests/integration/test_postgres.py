@@ -11,7 +11,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.run import run_study
-from penstock.predict.study.predict import predict_study
+from penstock.study_prediction.predict import predict_study
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.run import run_study
-from penstock.predict.study.predict import Score, predict_study, score
+from penstock.study_prediction.predict import Score, predict_study, score
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BAR = 0.85

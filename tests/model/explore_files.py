@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.workload.synthetic import Shape, reduce
+from penstock.parts.prediction.workloads.synthetic import Shape, reduce
 from tests.support import commands
 
 PLATFORM = """

@@ -20,12 +20,12 @@ from penstock.archive.documents import EXPLORATION
 from penstock.archive.schemas import TABLES
 from penstock.cli import main
 from penstock.host.processes.dask_cluster import connected
+from penstock.parts.prediction.exploration.cluster import Clustered
+from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.read import read_workload
 from penstock.platform.hosts import load_platform
-from penstock.predict.explore.cluster import Clustered
-from penstock.predict.explore.simulate import Simulated
-from penstock.predict.explore.space import make_space, parse_axis
-from penstock.predict.queue_network.predict import predict
-from penstock.workload.read import read_workload
 from tests.model.explore_files import penstock, write_files
 from tests.support import commands
 

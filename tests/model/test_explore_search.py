@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.platform.hosts import read_platform
-from penstock.predict.explore.expression import parse_objective
-from penstock.predict.explore.record import Record
-from penstock.predict.explore.run import Question, Settings, explore
-from penstock.predict.explore.search import (
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.run import Question, Settings, explore
+from penstock.parts.prediction.exploration.search import (
     ENGINES,
     Engine,
     drive,
@@ -21,9 +19,16 @@ from penstock.predict.explore.search import (
     random_search,
     recursive_random,
 )
-from penstock.predict.explore.simulate import Simulated
-from penstock.predict.explore.space import Candidate, Space, make_space, parse_axis
-from penstock.workload.synthetic import Shape, reduce
+from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.expression import parse_objective
+from penstock.parts.prediction.exploration.space.space import (
+    Candidate,
+    Space,
+    make_space,
+    parse_axis,
+)
+from penstock.parts.prediction.workloads.synthetic import Shape, reduce
+from penstock.platform.hosts import read_platform
 from tests.examples.explore import Quiet
 from tests.model.explore_files import PLATFORM
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.parts.prediction.queue_network.simulate import Simulator
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.task import PLACEMENTS
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.simulate import Simulator
-from penstock.workload.described import workload_from_dict
-from penstock.workload.task import PLACEMENTS
-from penstock.workload.workflow import Workload
 
 KIB = 1 << 10
 SLOW = settings(

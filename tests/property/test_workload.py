@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadInput
-from penstock.workload.check import problems
-from penstock.workload.described import workload_from_dict
-from penstock.workload.document import document_of
-from penstock.workload.task import File, Hints, Operation, Task
-from penstock.workload.upgrade import instance_of
-from penstock.workload.wfformat import workload_of_instance
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.check import problems
+from penstock.parts.prediction.workloads.formats.document import document_of
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.formats.upgrade import instance_of
+from penstock.parts.prediction.workloads.formats.wfformat import workload_of_instance
+from penstock.parts.prediction.workloads.task import File, Hints, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 
 native: Any = importlib.import_module("penstock._native")
 

@@ -39,7 +39,7 @@ MODULES = (
     "penstock.api",
     "penstock.campaign.run",
     "penstock.campaign.analysis",
-    "penstock.predict.study.predict",
+    "penstock.study_prediction.predict",
     "penstock.report.html",
     "penstock.observe.monitor.monitor",
     "penstock.serve.app",

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from penstock.predict.blackbox.features import features, matrix
-from penstock.predict.blackbox.model import learner
-from penstock.predict.blackbox.plan import next_round
-from penstock.predict.blackbox.space import DIMENSIONS, Point, Space
-from penstock.predict.blackbox.surrogate import completed
+from penstock.parts.prediction.black_box.features import features, matrix
+from penstock.parts.prediction.black_box.model import learner
+from penstock.parts.prediction.black_box.plan import next_round
+from penstock.parts.prediction.black_box.space import DIMENSIONS, Point, Space
+from penstock.parts.prediction.black_box.surrogate import completed
 
 RECORDED = Path(__file__).parents[1] / "golden" / "blackbox-grid" / "points.parquet"
 #: (space, known, pool, total, seed) → next points; none when there are enough

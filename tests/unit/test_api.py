@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import penstock
+from penstock.analyse.statistics.calibration import Pair, add_pairs
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
-from penstock.predict.calibration import Pair, add_pairs
 from tests.model.explore_files import write_files
 from tests.support import commands
 from tests.unit.planted_study import Planted

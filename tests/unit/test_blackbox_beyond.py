@@ -12,10 +12,10 @@ import pytest
 
 from penstock.cli import main
 from penstock.errors import BadInput
-from penstock.predict.blackbox.beyond import beyond
-from penstock.predict.blackbox.model import BlackBoxModel, learnt
-from penstock.predict.blackbox.predict import task_time
-from penstock.predict.blackbox.space import MIB, Point, Space
+from penstock.parts.prediction.black_box.beyond import beyond
+from penstock.parts.prediction.black_box.model import BlackBoxModel, learnt
+from penstock.parts.prediction.black_box.predict import task_time
+from penstock.parts.prediction.black_box.space import MIB, Point, Space
 from tests.unit.blackbox_halves import recorded
 
 SPACE = Space(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from penstock.predict.blackbox.intervals import CrossConformal, cross_conformal, folds
-from penstock.predict.blackbox.model import learner
-from penstock.predict.intervals import conformal_half_width
+from penstock.analyse.statistics.prediction_intervals import conformal_half_width
+from penstock.parts.prediction.black_box.intervals import CrossConformal, cross_conformal, folds
+from penstock.parts.prediction.black_box.model import learner
 
 TRIALS = 720
 LEVEL = 0.9

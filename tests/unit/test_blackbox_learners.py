@@ -10,26 +10,26 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 from penstock.errors import BadInput, PenstockError
-from penstock.predict.blackbox.estimator import (
+from penstock.parts.prediction.black_box.estimator import (
     LEARNERS,
     BoostedStorageRegressor,
     StorageRegressor,
     restored,
 )
-from penstock.predict.blackbox.model import BlackBoxModel, Overlap, learnt, load_model
-from penstock.predict.blackbox.predict import parse_task, task_time
-from penstock.predict.blackbox.show import points_csv, summary_lines, tree_lines, tree_of
-from penstock.predict.blackbox.simulated import simulated_bps
-from penstock.predict.blackbox.space import DEFAULT, MIB
-from penstock.predict.blackbox.tasks import (
+from penstock.parts.prediction.black_box.model import BlackBoxModel, Overlap, learnt, load_model
+from penstock.parts.prediction.black_box.predict import parse_task, task_time
+from penstock.parts.prediction.black_box.show import points_csv, summary_lines, tree_lines, tree_of
+from penstock.parts.prediction.black_box.simulated import simulated_bps
+from penstock.parts.prediction.black_box.space import DEFAULT, MIB
+from penstock.parts.prediction.black_box.tasks import (
     accuracy,
     fitted_overlap,
     mapreduce_s,
     scan_s,
     with_computing,
 )
+from penstock.parts.prediction.report.storage_tree import figure
 from penstock.profile import load_profile
-from penstock.report.storage_tree import figure
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

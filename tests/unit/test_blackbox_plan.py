@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from penstock.predict.blackbox.features import features, matrix
-from penstock.predict.blackbox.model import learner
-from penstock.predict.blackbox.plan import (
+from penstock.parts.prediction.black_box.features import features, matrix
+from penstock.parts.prediction.black_box.model import learner
+from penstock.parts.prediction.black_box.plan import (
     algorithm_1,
     balanced,
     exploratory,
@@ -17,9 +17,9 @@ from penstock.predict.blackbox.plan import (
     subspace,
     thinned,
 )
-from penstock.predict.blackbox.simulated import simulated_bps
-from penstock.predict.blackbox.space import DEFAULT, MIB, Point, Space
-from penstock.predict.blackbox.surrogate import widest
+from penstock.parts.prediction.black_box.simulated import simulated_bps
+from penstock.parts.prediction.black_box.space import DEFAULT, MIB, Point, Space
+from penstock.parts.prediction.black_box.surrogate import widest
 from penstock.profile import load_profile
 from tests.unit.blackbox_halves import Choice, Halves, halves
 

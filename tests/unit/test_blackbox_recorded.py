@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.predict.blackbox.plan import next_round
-from penstock.predict.blackbox.space import Point, Space
+from penstock.parts.prediction.black_box.plan import next_round
+from penstock.parts.prediction.black_box.space import Point, Space
 from tests.unit.blackbox_halves import halves, recorded
 
 

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign.measurements.measure_points import (
-    Computing,
-    fio_options,
-    learn_study,
-    run_of,
-)
 from penstock.errors import BadInput
-from penstock.predict.blackbox.simulated import offsets
-from penstock.predict.blackbox.space import (
+from penstock.parts.prediction.black_box.simulated import offsets
+from penstock.parts.prediction.black_box.space import (
     DEFAULT,
     MIB,
     QUICK,
@@ -25,8 +19,14 @@ from penstock.predict.blackbox.space import (
     read_space,
     with_dimensions,
 )
+from penstock.parts.prediction.learning.measure_points import (
+    Computing,
+    fio_options,
+    learn_study,
+    run_of,
+)
+from penstock.parts.prediction.workloads.generator import read_and_compute
 from penstock.study.resolve import resolve
-from penstock.workload.generator import read_and_compute
 from penstock.workload.parsers.fio import operations
 
 SKEWED = Point("read", "skew-90-10", "buffered", 2, 4096, 64 * MIB)

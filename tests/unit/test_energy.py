@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.queue_network.cost import run_cost
+from penstock.parts.prediction.queue_network.energy import host_energy, run_energy
 from penstock.platform.file import PowerFile
 from penstock.platform.power import Power, Price, power_of
-from penstock.predict.queue_network.cost import run_cost
-from penstock.predict.queue_network.energy import host_energy, run_energy
 
 
 def levels(idle: float, app: float, storage: float, network: float, **more: Any) -> Power:

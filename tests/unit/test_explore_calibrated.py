@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from penstock.predict.calibration import Pair, add_pairs
-from penstock.predict.explore.calibrated import calibration_of
-from penstock.predict.explore.document import document
-from penstock.predict.explore.expression import parse_constraint, parse_objective
-from penstock.predict.explore.recommend import Recommendation, recommend
-from penstock.predict.explore.record import Record
-from penstock.predict.explore.run import Exploration, Question, Settings, explore
-from penstock.report.exploration import Named, page
+from penstock.analyse.statistics.calibration import Pair, add_pairs
+from penstock.parts.prediction.exploration.calibrated import calibration_of
+from penstock.parts.prediction.exploration.document import document
+from penstock.parts.prediction.exploration.recommend import Recommendation, recommend
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.run import Exploration, Question, Settings, explore
+from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
+from penstock.parts.prediction.report.exploration import Named, page
 from tests.examples.explore import Known, Quiet, space_of
 from tests.unit.test_predict_network import place  # noqa: F401 (a fixture)
 

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from penstock.predict.explore.compare import interval, looks, ratio_interval, select
-from penstock.predict.explore.evaluate import Measure
-from penstock.predict.explore.space import Candidate
-from penstock.predict.explore.yardstick import ByKnee
+from penstock.parts.prediction.exploration.compare import interval, looks, ratio_interval, select
+from penstock.parts.prediction.exploration.evaluate import Measure
+from penstock.parts.prediction.exploration.score import ByKnee
+from penstock.parts.prediction.exploration.space.space import Candidate
 
 Losses = Callable[[Sequence[Candidate], int], NDArray[np.float64]]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.exploration import candidate_networks as compose
+from penstock.parts.prediction.exploration.candidate_networks import Composer
+from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
 from penstock.platform.hosts import Platform, read_platform
-from penstock.predict.explore import compose
-from penstock.predict.explore.compose import Composer
-from penstock.predict.explore.space import make_space, parse_axis
 
 PLATFORM = """
 penstock_platform: 1

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from penstock.errors import BadInput
-from penstock.predict.explore.expression import parse_constraint, parse_objective
+from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
 
 VALUES = {
     "makespan_s": 100.0,

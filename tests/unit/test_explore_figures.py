@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.parts.prediction.report.exploration_figures import fitting
 from penstock.report import page
-from penstock.report.exploration_figures import fitting
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.predict.explore.pareto import knee, near, pareto
+from penstock.parts.prediction.exploration.pareto import knee, near, pareto
 
 VECTOR = {"A": (10, 50), "B": (12, 40), "C": (11, 60), "D": (20, 20), "E": (20, 25), "F": (9, 80)}
 

@@ -8,14 +8,14 @@ import pytest
 
 from penstock.analyse.findings.answer import MOST_POINTS
 from penstock.errors import BadInput
-from penstock.predict.explore.describe import describe
-from penstock.predict.explore.document import document
-from penstock.predict.explore.effects import best_over, effects, regret
-from penstock.predict.explore.expression import parse_constraint, parse_objective
-from penstock.predict.explore.recommend import Recommendation, recommend
-from penstock.predict.explore.record import Record
-from penstock.predict.explore.run import Exploration, Question, Settings, explore
-from penstock.report.exploration_text import answer, further_notes
+from penstock.parts.prediction.exploration.describe import describe
+from penstock.parts.prediction.exploration.document import document
+from penstock.parts.prediction.exploration.effects import best_over, effects, regret
+from penstock.parts.prediction.exploration.recommend import Recommendation, recommend
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.run import Exploration, Question, Settings, explore
+from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
+from penstock.parts.prediction.report.exploration_text import answer, further_notes
 from penstock.text import HEADLINE
 from tests.examples.explore import BLAST, Known, Quiet, blast_like, space_of
 

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from penstock.predict.explore.search import (
+from penstock.parts.prediction.exploration.search import (
     ENGINES,
     Engine,
     drive,
@@ -19,7 +19,12 @@ from penstock.predict.explore.search import (
     random_search,
     recursive_random,
 )
-from penstock.predict.explore.space import Candidate, Space, make_space, parse_axis
+from penstock.parts.prediction.exploration.space.space import (
+    Candidate,
+    Space,
+    make_space,
+    parse_axis,
+)
 
 Start = Callable[[Space, np.random.Generator], Engine]
 

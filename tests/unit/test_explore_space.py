@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.predict.explore.space import make_space, parse_axis
-from penstock.predict.explore.space_file import read_space_file
+from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
+from penstock.parts.prediction.exploration.space.space_file import read_space_file
 
 
 @pytest.mark.parametrize(

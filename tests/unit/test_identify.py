@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.parts.prediction.queue_network.identify import Linear, Measured, identify, simulated_s
 from penstock.parts.stores.calibration.deploy import seeding_platform
 from penstock.parts.stores.calibration.trials import needed
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.identify import Linear, Measured, identify, simulated_s
 
 MIB = 2**20
 BANDWIDTH = 12.5e6

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binomtest
 
-from penstock.errors import BadInput
-from penstock.predict.calibration import Pair, add_pairs, calibrated, read_pairs
-from penstock.predict.intervals import (
+from penstock.analyse.statistics.calibration import Pair, add_pairs, calibrated, read_pairs
+from penstock.analyse.statistics.prediction_intervals import (
     conformal_half_width,
     conformal_rank,
     least_draws,
     order_statistics,
 )
+from penstock.errors import BadInput
 
 
 def test_vectors() -> None:

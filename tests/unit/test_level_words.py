@@ -18,8 +18,8 @@ from penstock.analyse.statistics.effects import effects
 from penstock.analyse.treatments.means import means_table, ranked_columns, ranked_lines
 from penstock.archive.series.series import Recorded, Series
 from penstock.design.plan import make_plan
+from penstock.parts.prediction.quantities import seconds
 from penstock.plugins import FIGURE_KINDS
-from penstock.predict.quantities import seconds
 from penstock.report import sections
 from penstock.report.figures.chart import chart_of, draw, gaps_of
 from penstock.report.figures.effects import costs as effect_costs

@@ -21,8 +21,15 @@ from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.plugins import METRIC_READERS
 from penstock.workload import metrics
+from penstock.workload.execution_waves import (
+    Executor,
+    Sensitivity,
+    sensitivity,
+    slots_at,
+    stragglers,
+    waves,
+)
 from penstock.workload.metrics.compressed import Lines
-from penstock.workload.waves import Executor, Sensitivity, sensitivity, slots_at, stragglers, waves
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 

@@ -17,6 +17,7 @@ from penstock import testing
 from penstock.analyse.findings.finding import Finding
 from penstock.design.kinds.base import Asked, Claim
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.workloads.make import made
 from penstock.plugins import (
     DESIGNS,
     RESPONSE_KINDS,
@@ -29,7 +30,6 @@ from penstock.plugins import (
     WORKLOAD_PARSERS,
     Table,
 )
-from penstock.workload.make import made
 from penstock.workload.parsers import fio
 from tests.examples.report import write_example
 from tests.support import commands

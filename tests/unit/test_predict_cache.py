@@ -13,11 +13,17 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.design.plan import make_plan
-from penstock.predict.study.parts import Part, parts_of
-from penstock.predict.study.predict import predict_study
-from penstock.predict.study.replay import READAHEAD_BYTES, Traced, dirty_bytes, own_memory, traced
 from penstock.study.load import load_study
 from penstock.study.resolve import resolve
+from penstock.study_prediction.predict import predict_study
+from penstock.study_prediction.replay import (
+    READAHEAD_BYTES,
+    Traced,
+    dirty_bytes,
+    own_memory,
+    traced,
+)
+from penstock.study_prediction.thread_groups import Part, parts_of
 
 MIB = 1 << 20
 FILE_PAGES = 6144
@@ -226,7 +232,7 @@ def test_the_part_that_a_response_is_about(
 
 
 def test_only_the_calls_say_that_a_file_is_read_at_random(tmp_path: Path) -> None:
-    from penstock.predict.study.replay import _random
+    from penstock.study_prediction.replay import _random
 
     row = {"direction": "read", "tid": None, "basis": "calls", "class": "consecutive"}
     rows = [row | {"file_id": 1, "path": "/a"}, row | {"file_id": 2, "path": "/b"}]

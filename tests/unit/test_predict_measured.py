@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from penstock.analyse.statistics.calibration import read_pairs
 from penstock.errors import BadInput
-from penstock.predict.beside import beside, cancelling, mean_interval
-from penstock.predict.calibration import read_pairs
-from penstock.predict.measured_runs import MeasuredRun, Span, measured_runs
-from penstock.predict.queue_network.predict import predict
-from penstock.predict.queue_network.task_times import task_times
-from penstock.report import measured_text
-from penstock.report.prediction import page
-from penstock.workload.read import read_workload
+from penstock.parts.prediction.measured_comparison import beside, cancelling, mean_interval
+from penstock.parts.prediction.measured_runs import MeasuredRun, Span, measured_runs
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.queue_network.task_times import task_times
+from penstock.parts.prediction.report import measured_text
+from penstock.parts.prediction.report.prediction import page
+from penstock.parts.prediction.workloads.read import read_workload
 from tests.examples.prediction import prediction
 from tests.unit.test_predict_network import (  # noqa: F401 (place is a fixture)
     ASSUMED,

@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.analyse.statistics.calibration import Pair, add_pairs, read_pairs
 from penstock.archive.bundle import write_parquet
 from penstock.cli import main
 from penstock.errors import PenstockError
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict, predict_many
+from penstock.parts.prediction.report.prediction_figures import FIGURES
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform, load_platform, read_platform
 from penstock.platform.profiles import read_profile
-from penstock.predict.calibration import Pair, add_pairs, read_pairs
-from penstock.predict.prediction import Prediction
-from penstock.predict.queue_network.predict import predict, predict_many
 from penstock.profile.model import StorageProfile
-from penstock.report.prediction_figures import FIGURES
-from penstock.workload.described import workload_from_dict
-from penstock.workload.read import read_workload
-from penstock.workload.workflow import Workload
 
 #: PR §12, set V: one client, one manager, one storage host, everything constant
 SET_V = """\

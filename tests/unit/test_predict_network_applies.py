@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.parts.prediction.queue_network.applies import Applies, Conditions, Reason, Used, judge
+from penstock.parts.prediction.queue_network.conditions import (
+    history,
+    profiled_range,
+    small_operations,
+)
+from penstock.parts.prediction.queue_network.unequal import Rates
+from penstock.parts.prediction.workloads.task import Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.profiles import read_profile
-from penstock.predict.queue_network.applies import Applies, Conditions, Reason, Used, judge
-from penstock.predict.queue_network.conditions import history, profiled_range, small_operations
-from penstock.predict.queue_network.unequal import Rates
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
-from penstock.workload.task import Operation, Task
-from penstock.workload.workflow import Workload
 
 LATENCY = np.array([0.9e6, 1e6, 1.1e6])
 ONCE = np.ones(3)

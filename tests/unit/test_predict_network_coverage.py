@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from penstock.analyse.statistics.prediction_intervals import order_statistics
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
+from penstock.parts.prediction.queue_network.uncertainty import sampled
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import read_platform
-from penstock.predict.intervals import order_statistics
-from penstock.predict.queue_network.predict import predict
-from penstock.predict.queue_network.simulate import Simulator, makespan
-from penstock.predict.queue_network.uncertainty import sampled
-from penstock.workload.described import workload_from_dict
-from penstock.workload.workflow import Workload
 
 TRIALS, DRAWS, POOL = 750, 19, 400
 

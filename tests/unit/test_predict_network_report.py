@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
+from penstock.analyse.statistics.prediction_intervals import calibrate, order_statistics
 from penstock.archive.documents import PREDICTION
 from penstock.errors import PenstockError
-from penstock.predict import quantities
-from penstock.predict.intervals import calibrate, order_statistics
-from penstock.predict.prediction import find_bottleneck
-from penstock.predict.queue_network.applies import Applies, Reason
-from penstock.predict.queue_network.perfetto import slots_of, trace_events, write_trace
-from penstock.report import prediction_text, style
-from penstock.report.prediction import page, write_figures
-from penstock.report.prediction_figures import FIGURES, draw, timeline
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.prediction import find_bottleneck
+from penstock.parts.prediction.queue_network.applies import Applies, Reason
+from penstock.parts.prediction.queue_network.perfetto import slots_of, trace_events, write_trace
+from penstock.parts.prediction.report import prediction_text
+from penstock.parts.prediction.report.prediction import page, write_figures
+from penstock.parts.prediction.report.prediction_figures import FIGURES, draw, timeline
+from penstock.report import style
 from penstock.text import HEADLINE
 from tests.examples.prediction import prediction, station
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.predict.queue_network.simgrid import disk_name, platform_xml
+from penstock.parts.prediction.queue_network.simgrid import disk_name, platform_xml
 
 
 def network() -> dict[str, Any]:

@@ -16,13 +16,13 @@ from penstock.archive.bundle import Bundle
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
-from penstock.predict.study.clients import ClientCosts, client_costs
-from penstock.predict.study.disk_workload import closed_loop_of
-from penstock.predict.study.predict import predict_plan, predict_study, score
 from penstock.profile.model import native
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import example_command, resolve
+from penstock.study_prediction.disk_workload import closed_loop_of
+from penstock.study_prediction.predict import predict_plan, predict_study, score
+from penstock.study_prediction.think_times import ClientCosts, client_costs
 from penstock.workload.parsers import parser
 
 THINK_NS = 60_000.0

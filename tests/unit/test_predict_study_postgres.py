@@ -17,9 +17,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.statistics.calibration import read_pairs
 from penstock.platform.profiles import read_profile, scaled
-from penstock.predict.calibration import read_pairs
-from penstock.predict.study.predict import REPLAY_NOTE, predict_study, score
+from penstock.study_prediction.predict import REPLAY_NOTE, predict_study, score
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "tests" / "golden" / "postgres-archive"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.predict.prediction import Prediction
-from penstock.predict.queue_network.predict import predict, predict_many
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict, predict_many
+from penstock.parts.prediction.workloads.workflow import Workload
 from tests.unit.test_predict_network import (
     CLUSTER,
     codes,

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from penstock import cli
-from penstock.predict import quantities
-from penstock.predict.intervals import conformal_rank, least_pairs
+from penstock.analyse.statistics.prediction_intervals import conformal_rank, least_pairs
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.workloads.check import printable
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.make import made
 from penstock.text import counted, shortened
-from penstock.workload.check import printable
-from penstock.workload.described import workload_from_dict
-from penstock.workload.make import made
 from penstock.writing import whole_folder, write_whole
 from tests.support import commands
 

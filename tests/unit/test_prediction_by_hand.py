@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
-from penstock.predict.prediction import Prediction
-from penstock.predict.queue_network.predict import predict
-from penstock.workload.described import workload_from_dict
-from penstock.workload.workflow import Workload
 
 MIB = 1 << 20
 B = 12.5e6

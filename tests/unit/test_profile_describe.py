@@ -13,8 +13,8 @@ from penstock.campaign.speed import what_run_says
 from penstock.cli import main
 from penstock.design.plan import make_plan
 from penstock.design.planned import treatments_of
-from penstock.predict.queue_network.applies import Conditions, judge
-from penstock.predict.queue_network.conditions import profiles_of
+from penstock.parts.prediction.queue_network.applies import Conditions, judge
+from penstock.parts.prediction.queue_network.conditions import profiles_of
 from penstock.profile import describe, load_profile, ready_names
 from penstock.profile.advice import JudgedCell, not_to_be_used, verdict
 from penstock.profile.cells import Cell

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.host.network.loopback import Measured as Interval
+from penstock.parts.prediction.queue_network.identify import Identified, Linear, Measured
 from penstock.parts.stores.calibration.seed import (
     Measurements,
     NetworkValues,
@@ -17,7 +18,6 @@ from penstock.parts.stores.calibration.seed import (
 from penstock.parts.stores.calibration.trials import SIZES, Trials
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.identify import Identified, Linear, Measured
 
 NOMINAL_BPS = 12.5e6
 CLUSTER: dict[str, Any] = {

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from penstock.predict.queue_network.explain import conflict
-from penstock.predict.queue_network.sensitivity import (
+from penstock.parts.prediction.queue_network.explain import conflict
+from penstock.parts.prediction.queue_network.sensitivity import (
     Uncertain,
     elasticity,
     how_to_measure,

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.schemas import TABLES
+from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
+from penstock.parts.prediction.workloads.make import made
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.suspects import Comparison, suspects, usual
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.simulate import Simulator, makespan
 from penstock.spec.store import Extent
-from penstock.workload.make import made
 
 PLATFORM = {
     "penstock_platform": 1,

@@ -14,10 +14,10 @@ from penstock.campaign import speed
 from penstock.campaign.campaign import _described
 from penstock.campaign.frozen import campaign, freeze, read_campaign
 from penstock.cli.plan import command as plan_command
-from penstock.cli.predict import command as predict_command
 from penstock.design.plan import make_plan
 from penstock.emulate.disks.floor import HostFloor
 from penstock.errors import BadInput
+from penstock.parts.prediction.cli.predict import command as predict_command
 from penstock.platform.hosts import load_platform
 from penstock.profile.honour import nearest_honest_time_scale
 from penstock.profile.load import load_profile

@@ -8,14 +8,22 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.workloads.task import (
+    HINTS,
+    OPERATIONS,
+    PLACEMENTS,
+    File,
+    Hints,
+    Operation,
+    Task,
+)
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.hints import PLACEMENT, Hint
 from penstock.parts.stores.workflow.features import FEATURES, require_executable, uses_set_xattr
 from penstock.parts.stores.workflow.folder import paths_of
 from penstock.parts.stores.workflow.hints import tags_of, without
 from penstock.platform.file import LaunchFile, PreprocessFile, SchedulerFile
 from penstock.platform.hosts import Platform
-from penstock.workload.task import HINTS, OPERATIONS, PLACEMENTS, File, Hints, Operation, Task
-from penstock.workload.workflow import Workload
 
 #: fields of a task that are no instruction to a run, or are features under another name
 NO_FEATURES = {"name", "stage", "operations"}

@@ -9,13 +9,13 @@ from penstock.archive.schemas import TABLES
 from penstock.parts.conformity.contention import Look, uneven_nodes
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.measured_rows import measured_of
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.task import File, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.measured_rows import differences, measured_rows
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.predict import predict
 from penstock.spec.store import Extent
-from penstock.workload.task import File, Operation, Task
-from penstock.workload.workflow import Workload
 
 MIB = 2**20
 NODES = [f"node-{i}" for i in range(4)]

@@ -7,14 +7,14 @@ import json
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
+from penstock.parts.prediction.measured_runs import runs_of
+from penstock.parts.prediction.workloads.task import File, Hints, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.hints import derived, tags_of
 from penstock.parts.stores.workflow.run import measured_runs, placement
 from penstock.parts.stores.workflow.schedule import Scheduler, held_bytes
-from penstock.predict.measured_runs import runs_of
 from penstock.spec.store import Extent
-from penstock.workload.task import File, Hints, Operation, Task
-from penstock.workload.workflow import Workload
 
 
 def reads(name: str, size: int = 100, at: int = 0) -> Operation:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.workload.read import read_workload
+from penstock.parts.prediction.workloads.read import read_workload
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.workload.check import check_workload
-from penstock.workload.described import workload_from_dict
-from penstock.workload.read import read_workload
-from penstock.workload.task import File, Hints, Operation, Task
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.check import check_workload
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.task import File, Hints, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 
 TEXT = """{
  "schema": "penstock/workload/1",

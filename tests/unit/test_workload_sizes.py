@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput
-from penstock.workload.read import read_workload
-from penstock.workload.sizes import SizeModel, suffix_of
-from penstock.workload.upgrade import instance_of
+from penstock.parts.prediction.workloads.formats.upgrade import instance_of
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.sizes import SizeModel, suffix_of
 
 
 def instance(tmp_path: Path, tasks: int = 400, same: bool = True) -> Path:

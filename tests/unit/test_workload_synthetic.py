@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.workload.check import check_workload
-from penstock.workload.described import workload_from_dict
-from penstock.workload.make import KINDS, made
-from penstock.workload.show import document_of
-from penstock.workload.task import Hints
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.check import check_workload
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.make import KINDS, made
+from penstock.parts.prediction.workloads.show import document_of
+from penstock.parts.prediction.workloads.task import Hints
+from penstock.parts.prediction.workloads.workflow import Workload
 
 native: Any = importlib.import_module("penstock._native")
 MIB = 1 << 20

@@ -13,11 +13,11 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.errors import BadInput
-from penstock.workload.check import check_workload
-from penstock.workload.described import workload_from_dict
-from penstock.workload.read import read_workload
-from penstock.workload.traced import replaced, traced_workload
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.check import check_workload
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.traced import replaced, traced_workload
+from penstock.parts.prediction.workloads.workflow import Workload
 
 native: Any = importlib.import_module("penstock._native")
 

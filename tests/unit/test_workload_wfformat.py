@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput
-from penstock.workload.described import workload_from_dict
-from penstock.workload.make import made
-from penstock.workload.read import read_workload
-from penstock.workload.task import Operation
-from penstock.workload.upgrade import instance_of
+from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
+from penstock.parts.prediction.workloads.formats.upgrade import instance_of
+from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.task import Operation
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
 VERSIONS = ["1.4", "1.5", "1.6"]

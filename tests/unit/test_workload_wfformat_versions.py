@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.workload.read import read_workload
+from penstock.parts.prediction.workloads.read import read_workload
 
 FILES = [{"id": "a", "sizeInBytes": 10}, {"id": "b", "sizeInBytes": 20}]
 SMALL: dict[str, Any] = {

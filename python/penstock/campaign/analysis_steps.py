@@ -93,7 +93,7 @@ def ledger(analysis: Analysis) -> None:
 
 def predictions(analysis: Analysis) -> None:
     """Predictions of the treatments from the traces of others."""
-    from penstock.predict.study.predict import predict_study
+    from penstock.study_prediction.predict import predict_study
 
     study = analysis.study
     path = analysis.out / "predictions.parquet"

@@ -75,11 +75,7 @@ CORE = {
         "nodes": "Have virtual nodes with disks and links of your choice.",
     },
     "Predict and choose": {
-        "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
         "platform": "Describe where it is to run; start from this host.",
-        "predict": "Predict what it would take there, or every treatment of a study from one.",
-        "explore": "Find which configuration to choose: time, cost, energy.",
-        "learn": "Learn a mounted storage by measuring it; predict task times on it.",
     },
     "Housekeeping": {
         "ls": "List studies and runs, their state and size.",

@@ -194,7 +194,7 @@ def _metrics(
 
 def _waves(facts: dict[str, Any]) -> None:
     """What the application or job did, and what latency would cost it."""
-    from penstock.workload.waves import CAVEAT, Sensitivity
+    from penstock.workload.execution_waves import CAVEAT, Sensitivity
 
     lost = ", ".join(f"{n} {what}" for what, n in facts["not_succeeded"].items())
     print(

@@ -43,8 +43,8 @@ def command(
 
 def _of_trace(bundle: Path, as_json: bool) -> Path:
     from penstock.analyse.traces.traced_run import TracedRun
+    from penstock.parts.prediction.workloads.check import printable
     from penstock.report.trace.page import write_trace_report
-    from penstock.workload.check import printable
 
     run = TracedRun(bundle)
     page, found = write_trace_report(run), run.findings

@@ -12,14 +12,14 @@ import numpy as np
 from penstock.errors import BadInput
 from penstock.parts.interchange.from_distem import read_distem
 from penstock.parts.interchange.from_simgrid import read_simgrid
+from penstock.parts.prediction.measured_runs import runs_of
+from penstock.parts.prediction.workloads.formats.document import document_of
+from penstock.parts.prediction.workloads.formats.format import format_of
+from penstock.parts.prediction.workloads.formats.native_format import workload_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import read_platform
-from penstock.predict.measured_runs import runs_of
 from penstock.profile.model import StorageProfile
 from penstock.study.load import read_study
-from penstock.workload.described import workload_of
-from penstock.workload.document import document_of
-from penstock.workload.formats import format_of
 from tests.fuzz import daemons
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Target, plain

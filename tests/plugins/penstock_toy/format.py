@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from penstock.workload.described import workload_of
-from penstock.workload.document import Document
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.formats.document import Document
+from penstock.parts.prediction.workloads.formats.native_format import workload_of
+from penstock.parts.prediction.workloads.workflow import Workload
 
 
 class Box:

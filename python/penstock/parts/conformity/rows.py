@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ROWS = {"commands": {"check": "penstock.parts.conformity.cli.check"}}
 VERBS = {
-    "Predict and choose": {
+    "Look at results": {
         "check": "Compare a run with what was predicted; name what made it slow.",
     },
 }

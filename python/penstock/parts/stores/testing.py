@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.stores.conformance import conform
 from penstock.parts.stores.engines.engine import StoreEngine
 from penstock.parts.stores.hints import Hint
@@ -11,7 +12,6 @@ from penstock.parts.stores.store import Store
 from penstock.plugins import STORE_HINTS
 from penstock.spec.privileges import parse_privilege
 from penstock.spec.store import PARAMETERS, How
-from penstock.workload.task import Hints
 
 
 def check_store_engine(engine: type[StoreEngine]) -> None:

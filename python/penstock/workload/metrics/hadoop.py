@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.errors import BadInput
+from penstock.workload.execution_waves import waves
 from penstock.workload.metrics import Readings
 from penstock.workload.metrics.compressed import placed
 from penstock.workload.metrics.tasks import (
@@ -27,7 +28,6 @@ from penstock.workload.metrics.tasks import (
     stage_table,
     task_table,
 )
-from penstock.workload.waves import waves
 
 WHAT = "a job history of Hadoop (a file, or a directory of one job's)"
 _MS = 1_000_000

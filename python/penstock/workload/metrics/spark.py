@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from penstock.errors import BadInput
+from penstock.workload.execution_waves import Executor, slots_at, waves
 from penstock.workload.metrics import Readings
 from penstock.workload.metrics.compressed import LZF, Lines, placed
 from penstock.workload.metrics.tasks import (
@@ -24,7 +25,6 @@ from penstock.workload.metrics.tasks import (
     stage_table,
     task_table,
 )
-from penstock.workload.waves import Executor, slots_at, waves
 
 WHAT = "an event log of Spark (a file, or a directory eventlog_v2_…)"
 #: a part of a rolled log, and one that stands for all parts up to it

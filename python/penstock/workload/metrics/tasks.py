@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from penstock.workload.execution_waves import stragglers
 from penstock.workload.metrics import samples
-from penstock.workload.waves import stragglers
 
 MOST_TASKS = 20_000_000
 _WHOLE = (

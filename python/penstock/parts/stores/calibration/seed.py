@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.host.network.loopback import Measured as Interval
 from penstock.host.network.loopback import interval
+from penstock.parts.prediction.queue_network.identify import Identified, Linear, Measured, identify
 from penstock.parts.stores.calibration.deploy import CONTROL, FRAME, seeding_platform
 from penstock.parts.stores.calibration.homogeneity import Homogeneity, homogeneity
 from penstock.parts.stores.calibration.trials import NARROW, Trials, link, measure, needed
@@ -22,7 +23,6 @@ from penstock.parts.stores.store import ready
 from penstock.parts.stores.workflow.run import Progress, store_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
 from penstock.spec.units import parse_duration
 
 Note = Callable[[str], None]

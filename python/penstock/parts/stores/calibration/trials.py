@@ -14,12 +14,12 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.busy import busy_share, busy_ticks
 from penstock.host.network.loopback import Measured as Interval
 from penstock.host.network.loopback import interval
+from penstock.parts.prediction.queue_network.identify import Measured
+from penstock.parts.prediction.workloads.task import File, Hints, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.calibration.probes import NETWORK, ask, serving
 from penstock.parts.stores.store import Store
 from penstock.parts.stores.workflow.execute import Executed, execute
-from penstock.predict.queue_network.identify import Measured
-from penstock.workload.task import File, Hints, Operation, Task
-from penstock.workload.workflow import Workload
 
 #: the relative half width of a 95 % interval that is narrow enough
 NARROW = 0.05

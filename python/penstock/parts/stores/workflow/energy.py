@@ -18,9 +18,9 @@ from typing import Any
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
 from penstock.host.probe.meter import find_meter
+from penstock.parts.prediction.queue_network.energy import Energy, run_energy
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.energy import Energy, run_energy
 from penstock.spec.cluster import ClusterSpec
 
 _EVERY_S = 1.0

@@ -21,6 +21,8 @@ from penstock.archive.schemas import TABLES
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import BadInput, PenstockError
 from penstock.host.storage.residency import drop_file_cache
+from penstock.parts.prediction.workloads.task import Hints, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.hang_guard import watched_servers
 from penstock.parts.stores.hints import attribute
 from penstock.parts.stores.store import Store
@@ -30,8 +32,6 @@ from penstock.parts.stores.workflow.folder import RunFolder, paths_of, remove_ea
 from penstock.parts.stores.workflow.hints import tags_of
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.spec.store import Extent, refused
-from penstock.workload.task import Hints, Operation, Task
-from penstock.workload.workflow import Workload
 
 AGENT = Path(__file__).with_name("agent.py")
 _LEAVE_WITHIN_S = 10.0

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.workloads.task import Hints, Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import time_of
 from penstock.platform.power import chosen_state
 from penstock.spec.units import parse_duration
-from penstock.workload.task import Hints, Task
-from penstock.workload.workflow import Workload
 
 How = Literal["executed", "describes", "refused"]
 #: uses of one feature that an error names

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
-from penstock.workload.task import File, Hints
-from penstock.workload.workflow import Workload
+from penstock.parts.prediction.workloads.task import File, Hints
+from penstock.parts.prediction.workloads.workflow import Workload
 
 #: the hints that each tag stands for
 _HINTS_OF_TAGS = {

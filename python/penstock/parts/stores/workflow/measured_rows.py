@@ -13,7 +13,7 @@ from penstock.archive.schemas import TABLES
 from penstock.parts.stores.workflow.execute import Executed
 
 if TYPE_CHECKING:
-    from penstock.predict.prediction import Prediction
+    from penstock.parts.prediction.prediction import Prediction
 
 _MIB = 2**20
 #: below it, what moves bytes is not what an operation takes

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 
 from penstock.archive.schemas import described
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.files import Unmounted
 from penstock.parts.stores.hang_guard import ALL, servers_down
@@ -31,13 +33,11 @@ from penstock.platform.lower import time_of
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
-from penstock.workload.read import read_workload
-from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder
 
 if TYPE_CHECKING:
-    from penstock.predict.prediction import Prediction
-    from penstock.predict.queue_network.energy import Energy
+    from penstock.parts.prediction.prediction import Prediction
+    from penstock.parts.prediction.queue_network.energy import Energy
 
 Progress = Callable[[str, int, int], None]
 
@@ -349,7 +349,7 @@ def store_of(
 
 
 def _prediction(workload: Workload, platform: Platform) -> Prediction:
-    from penstock.predict.queue_network.predict import predict
+    from penstock.parts.prediction.queue_network.predict import predict
 
     return predict(workload, platform)
 

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.parts.prediction.workloads.task import Task
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.spec.store import Extent
-from penstock.workload.task import Task
-from penstock.workload.workflow import Workload
 
 
 @dataclass

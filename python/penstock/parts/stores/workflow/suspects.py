@@ -19,10 +19,10 @@ from typing import Any
 from scipy.optimize import minimize_scalar
 from scipy.stats import f as f_distribution
 
+from penstock.parts.prediction.queue_network.simulate import Simulator
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.execute import Executed, placement
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.simulate import Simulator
-from penstock.workload.workflow import Workload
 
 Network = dict[str, Any]
 #: a kind of operation: read or write, whether on the node itself, and bytes

@@ -1,0 +1,133 @@
+"""What lies outside of the measured grid: which dimension, and by how much the interval is widened there.
+
+Conformal intervals hold for points drawn like the measured ones; trees go on beyond them as at their edge. So
+outside the throughput is taken to go on changing, up or down, by the most that it was seen to change with
+that dimension, per doubling, between measured neighbours of the same kind of access; with requests and
+clients by a factor of two at least. [ours]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.parts.prediction.black_box.space import CATEGORIES, DIMENSIONS, Point, shown_bytes
+
+#: change of the throughput's logarithm per doubling that is possible whatever was measured: a request of half
+#: the bytes may take as long, twice the clients may share what there was
+_LEAST = {"request_bytes": math.log(2), "clients": math.log(2), "data_bytes": 0.0}
+#: of a factor that is still a number
+_MOST_LOG = 100.0
+_WORDS = {"request_bytes": "request", "data_bytes": "size"}
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """One dimension of a point outside of the measured values `low` to `high`.
+
+    The throughput may be off by `factor` more, either way; infinite where only one value was measured, so
+    that nothing is known of how it changes.
+    """
+
+    dimension: str
+    asked: int
+    low: int
+    high: int
+    factor: float
+
+    @property
+    def words(self) -> str:
+        """`clients 20 lies outside of 0 to 4: interval of the throughput ÷ 2.1 and × 2.1 wider`."""
+        shown = [self._shown(v) for v in (self.asked, self.low, self.high)]
+        name = _WORDS.get(self.dimension, self.dimension)
+        range_ = shown[1] if self.low == self.high else f"{shown[1]} to {shown[2]}"
+        if math.isinf(self.factor):
+            why = ", the only value measured" if self.low == self.high else ""
+            return f"{name} {shown[0]} lies outside of {range_}{why}: no interval"
+        by = f"{self.factor:.3g}"
+        return f"{name} {shown[0]} lies outside of {range_}: interval widened by ÷ {by} and × {by}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `factor` is None where it is unbounded."""
+        factor = self.factor if math.isfinite(self.factor) else None
+        return {
+            "dimension": self.dimension,
+            "asked": self.asked,
+            "low": self.low,
+            "high": self.high,
+            "factor": factor,
+        }
+
+    def _shown(self, value: int) -> str:
+        return str(value) if self.dimension == "clients" else shown_bytes(value)
+
+
+def refuse_unmeasured(points: Sequence[Point], asked: Point) -> None:
+    """BadInput for a value of a category that no measured point has: nothing lies beside it."""
+    for dimension in CATEGORIES:
+        known = sorted({str(getattr(p, dimension)) for p in points})
+        value = getattr(asked, dimension)
+        if value not in known:
+            raise BadInput(
+                f"found the {dimension} {value}, which was not measured; expected {' or '.join(known)}"
+            )
+
+
+def beyond(points: Sequence[Point], rates: Sequence[float], asked: Point) -> list[Beyond]:
+    """Every dimension of numbers in which a point lies outside of the measured ones."""
+    found = []
+    for dimension in DIMENSIONS:
+        if dimension in CATEGORIES:
+            continue
+        values = [getattr(p, dimension) for p in points]
+        low, high, value = min(values), max(values), getattr(asked, dimension)
+        if low <= value <= high:
+            continue
+        edge = low if value < low else high
+        away = abs(_place(dimension, value) - _place(dimension, edge))
+        steps = away * max(_LEAST[dimension], _steepest(points, rates, dimension, asked))
+        factor = math.exp(steps) if steps < _MOST_LOG else math.inf
+        found.append(Beyond(dimension, value, low, high, factor))
+    return found
+
+
+def _place(dimension: str, value: int) -> float:
+    """Doublings: of bytes, and of the clients with the measured one."""
+    return math.log2(max(1, value + 1 if dimension == "clients" else value))
+
+
+def _steepest(
+    points: Sequence[Point], rates: Sequence[float], dimension: str, asked: Point
+) -> float:
+    """Largest change of the throughput's logarithm per doubling; infinite where one value was measured."""
+    alike = [i for i, p in enumerate(points) if _kind(p) == _kind(asked)]
+    members = (
+        alike if len({getattr(points[i], dimension) for i in alike}) > 1 else range(len(points))
+    )
+    lines: dict[tuple[Any, ...], list[tuple[float, float]]] = defaultdict(list)
+    for i in members:
+        others = tuple(getattr(points[i], d) for d in DIMENSIONS if d != dimension)
+        place = _place(dimension, getattr(points[i], dimension))
+        lines[others].append((place, math.log(rates[i])))
+    slopes = [
+        abs(b[1] - a[1]) / (b[0] - a[0])
+        for line in lines.values()
+        for a, b in pairwise(sorted(line))
+        if b[0] > a[0]
+    ]
+    if slopes:
+        return max(slopes)
+    # no two points differ in this dimension alone: all of the difference may be its own
+    places = [place for line in lines.values() for place, _ in line]
+    logs = [log for line in lines.values() for _, log in line]
+    span = max(places) - min(places)
+    return (max(logs) - min(logs)) / span if span > 0 else math.inf
+
+
+def _kind(point: Point) -> tuple[str, bool, str]:
+    return point.operation, point.pattern == "sequential", point.access

@@ -1,0 +1,93 @@
+"""Points as numbers that a tree can split, and splits in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.black_box.space import (
+    CATEGORIES,
+    DIMENSIONS,
+    Point,
+    Space,
+    shown_bytes,
+)
+
+_WORDS = {"request_bytes": "request", "data_bytes": "data", "clients": "other clients"}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column: a number's own value, or whether a category has `value`."""
+
+    dimension: str
+    value: str | None = None
+
+    def of(self, point: Point) -> float:
+        """Its value at a point."""
+        found = getattr(point, self.dimension)
+        return float(found) if self.value is None else float(found == self.value)
+
+    def split(self, threshold: float, other: str | None = None) -> tuple[str, str]:
+        """The two sides of `x ≤ threshold` in words; `other` is what remains of a category of two."""
+        if self.value is not None:
+            return (other or f"{self.dimension} not {self.value}"), f"{self.dimension} {self.value}"
+        word = _WORDS[self.dimension]
+        if self.dimension == "clients":
+            whole = int(np.floor(threshold))
+            return f"{word} ≤ {whole}", f"{word} > {whole}"
+        shown = shown_bytes(threshold)
+        return f"{word} ≤ {shown}", f"{word} > {shown}"
+
+
+def features(space: Space) -> list[Feature]:
+    """The columns of a space: none for what has one value, one for a category of two, else one per value."""
+    found: list[Feature] = []
+    for dimension in DIMENSIONS:
+        values = space.values(dimension)
+        if len(values) < 2:
+            continue
+        if dimension not in CATEGORIES:
+            found.append(Feature(dimension))
+        elif len(values) == 2:
+            found.append(Feature(dimension, values[1]))
+        else:
+            found += [Feature(dimension, v) for v in values]
+    return found or [Feature("clients")]
+
+
+def remaining(space: Space, feature: Feature) -> str | None:
+    """What `feature` does not hold for, where that is one value."""
+    values = space.values(feature.dimension)
+    if feature.value is None or len(values) != 2:
+        return None
+    other = next(v for v in values if v != feature.value)
+    return f"{feature.dimension} {other}"
+
+
+def matrix(columns: Sequence[Feature], points: Sequence[Point]) -> NDArray[np.float64]:
+    """Points × columns."""
+    return np.array([[c.of(p) for c in columns] for p in points], dtype=float).reshape(
+        len(points), len(columns)
+    )
+
+
+def spread(space: Space, points: Sequence[Point]) -> NDArray[np.float64]:
+    """Points × columns with sizes as powers of two, so that ratios are distances: for choosing points."""
+    columns = features(space)
+    found = matrix(columns, points)
+    for place, column in enumerate(columns):
+        if column.dimension in ("request_bytes", "data_bytes"):
+            found[:, place] = np.log2(found[:, place])
+        elif column.value is None:
+            found[:, place] = np.log2(1 + found[:, place])
+    return found
+
+
+def to_rows(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Points as plain values."""
+    return [dict(vars(p)) for p in points]

@@ -1,0 +1,89 @@
+"""Conformal intervals: how far a learnt value may be off, from residuals of points it was not learnt from.
+
+*Split* is `penstock.analyse.statistics.prediction_intervals.conformal_half_width`: the k-th smallest
+|residual| of points set aside; the next exchangeable point lies inside with probability of at least `level`.
+*Cross-conformal* (CV+; jackknife+ where every fold is one point): no point is set aside. Guaranteed is
+1 − 2 (1 − level) (for K folds less than that by at most sqrt(2/n)), usual is `level` itself
+(Barber, Candès, Ramdas, Tibshirani, Ann. Statist. 49, 2021, theorems 1 and 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.analyse.statistics.prediction_intervals import conformal_rank, exact
+
+Floats = NDArray[np.float64]
+
+#: up to so many points every fold is one point
+JACKKNIFE_MOST = 40
+FOLDS = 10
+
+
+def folds(n: int, seed: int, count: int | None = None) -> NDArray[np.int64]:
+    """The fold of each of n points, of nearly equal size, drawn from `seed`."""
+    count = (n if n <= JACKKNIFE_MOST else FOLDS) if count is None else min(count, n)
+    drawn = np.random.default_rng(seed).permutation(np.arange(n) % count)
+    return drawn.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CrossConformal:
+    """CV+ over folds: `fold[i]` is the fold of point i, `residual[i]` its |residual| without that fold."""
+
+    fold: NDArray[np.int64]
+    residual: Floats
+
+    @property
+    def method(self) -> str:
+        return "jackknife+" if len(set(self.fold.tolist())) == len(self.fold) else "CV+"
+
+    def guarantee(self, level: float) -> str:
+        """What is guaranteed, in words."""
+        least = 1 - 2 * (1 - exact(level))
+        less = "" if self.method == "jackknife+" else " less sqrt(2/n) at most"
+        return (
+            f"{self.method}, {len(self.fold)} points: at least {float(least):.0%}{less} for points like "
+            f"these, usually {level:.0%}"
+        )
+
+    def interval(self, of_fold: Floats, level: float) -> tuple[Floats, Floats]:
+        """Low and high at m places; `of_fold` (folds × m): predictions of the models without each fold."""
+        n = len(self.fold)
+        k = conformal_rank(n, level)
+        centre = of_fold[self.fold]
+        if k > n:
+            unbounded = np.full(of_fold.shape[1], math.inf)
+            return -unbounded, unbounded
+        low = np.sort(centre - self.residual[:, None], axis=0)[n - k]
+        high = np.sort(centre + self.residual[:, None], axis=0)[k - 1]
+        return np.minimum(low, high), np.maximum(low, high)
+
+    def among(self, members: NDArray[np.bool_], level: float) -> CrossConformal:
+        """The same of a class of points alone, whose guarantee holds within the class (Mondrian: Vovk 2013);
+        of all points where the class is too small for an interval."""
+        if conformal_rank(int(members.sum()), level) > members.sum():
+            return self
+        return CrossConformal(self.fold[members], self.residual[members])
+
+
+def cross_conformal(
+    fit: Callable[[NDArray[np.int64]], Callable[[Floats], Floats]],
+    x: Floats,
+    y: Floats,
+    fold: NDArray[np.int64],
+) -> tuple[CrossConformal, list[Callable[[Floats], Floats]]]:
+    """Residuals out of fold, and the model of each fold; `fit` learns from the points of given indices."""
+    models = []
+    residual = np.empty(len(y))
+    for number in range(int(fold.max()) + 1):
+        model = fit(np.flatnonzero(fold != number))
+        out = fold == number
+        residual[out] = np.abs(model(x[out]) - y[out])
+        models.append(model)
+    return CrossConformal(fold, residual), models

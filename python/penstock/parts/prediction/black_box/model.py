@@ -1,0 +1,258 @@
+"""What was learnt of one storage: points, learners, their errors, intervals, how computing overlaps; in JSON.
+
+Learners work on the logarithm of the throughput (bytes/s of one client), as it spans orders of magnitude:
+leaves are geometric means, errors are ratios.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.analyse.statistics.prediction_intervals import exact
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.black_box.beyond import Beyond, beyond, refuse_unmeasured
+from penstock.parts.prediction.black_box.estimator import LEARNERS, restored
+from penstock.parts.prediction.black_box.features import Feature, features, matrix, to_rows
+from penstock.parts.prediction.black_box.intervals import CrossConformal, folds
+from penstock.parts.prediction.black_box.space import Point, Space
+from penstock.parts.prediction.black_box.surrogate import completed
+
+SCHEMA = "penstock/blackbox/1"
+LEVEL = 0.9
+#: fewest points that a model is made of
+LEAST_POINTS = 8
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How computing overlaps with reading on this storage: ω, and from how many runs."""
+
+    overlap: float
+    runs: int
+    worst_error: float
+
+
+@dataclass
+class BlackBoxModel:
+    """A storage as throughput over the space of points."""
+
+    storage: dict[str, Any]
+    space: Space
+    points: list[Point]
+    throughput_bps: Floats
+    chosen: str
+    learners: dict[str, Any]
+    errors: dict[str, dict[str, float]]
+    conformal: CrossConformal
+    of_fold: list[Any]
+    overlap: Overlap | None = None
+    cpu_s_per_byte: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def columns(self) -> list[Feature]:
+        """The columns that the learners see."""
+        return features(self.space)
+
+    def throughput(self, points: Sequence[Point], learner: str | None = None) -> Floats:
+        """Bytes per second of one client at each point."""
+        found: Floats = self.learners[learner or self.chosen].predict(matrix(self.columns, points))
+        return found
+
+    def interval(self, points: Sequence[Point], level: float = LEVEL) -> tuple[Floats, Floats]:
+        """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured.
+
+        Wider where a point lies outside of what was measured.
+        """
+        x = matrix(self.columns, points)
+        of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
+        known = np.array([_class(p) for p in self.points])
+        asked = np.array([_class(p) for p in points])
+        low, high = np.empty(len(points)), np.empty(len(points))
+        for one in set(asked.tolist()):
+            at = asked == one
+            alike = self.conformal.among(known == one, level)
+            low[at], high[at] = alike.interval(of_fold[:, at], level)
+        outside = [math.prod(b.factor for b in self.beyond(p)) for p in points]
+        return np.exp(low) / outside, np.exp(high) * outside
+
+    def beyond(self, point: Point) -> list[Beyond]:
+        """Where a point lies outside of what was measured; BadInput for a category that was not."""
+        refuse_unmeasured(self.points, point)
+        return beyond(self.points, self.throughput_bps.tolist(), point)
+
+    def point(self, **asked: Any) -> Point:
+        """A point of the given dimensions; others: sequential, buffered, alone, 64 KiB (or the nearest)."""
+        said: dict[str, Any] = {
+            "operation": "read",
+            "pattern": "sequential",
+            "access": self.space.access[0],
+            "clients": 0,
+            "request_bytes": min(self.space.request_bytes, key=lambda v: abs(math.log(v / 65536))),
+            "data_bytes": max(self.space.data_bytes),
+        }
+        unknown = set(asked) - set(said)
+        if unknown:
+            raise BadInput(f"found {', '.join(sorted(unknown))}; expected {', '.join(said)}")
+        return Point(**{**said, **asked})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {
+            "schema": SCHEMA,
+            "storage": self.storage,
+            "space": self.space.to_dict(),
+            "points": [
+                {**row, "throughput_bps": float(x)}
+                for row, x in zip(to_rows(self.points), self.throughput_bps, strict=True)
+            ],
+            "chosen": self.chosen,
+            "learners": {name: learner.to_dict() for name, learner in self.learners.items()},
+            "errors": self.errors,
+            "conformal": {
+                "fold": self.conformal.fold.tolist(),
+                "residual": self.conformal.residual.tolist(),
+                "of_fold": [m.to_dict() for m in self.of_fold],
+            },
+            "overlap": vars(self.overlap) if self.overlap else None,
+            "cpu_s_per_byte": self.cpu_s_per_byte,
+            "notes": self.notes,
+        }
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any], where: str = "model") -> BlackBoxModel:
+        """What `to_dict` gave; BadInput if it is no model."""
+        if not isinstance(said, Mapping) or said.get("schema") != SCHEMA:
+            found = said.get("schema") if isinstance(said, Mapping) else type(said).__name__
+            raise BadInput(f"{where}: found schema {found!r}; expected {SCHEMA!r}")
+        try:
+            rows = [dict(row) for row in said["points"]]
+            rates = np.array([row.pop("throughput_bps") for row in rows], dtype=float)
+            if not np.all(np.isfinite(rates) & (rates > 0)):
+                raise ValueError("throughputs above 0")
+            conformal = said["conformal"]
+            return cls(
+                storage=dict(said["storage"]),
+                space=Space.from_dict(said["space"]),
+                points=[Point(**row) for row in rows],
+                throughput_bps=rates,
+                chosen=said["chosen"],
+                learners={name: restored(one) for name, one in said["learners"].items()},
+                errors=said["errors"],
+                conformal=CrossConformal(
+                    np.asarray(conformal["fold"], dtype=np.int64),
+                    np.asarray(conformal["residual"], dtype=float),
+                ),
+                of_fold=[restored(one) for one in conformal["of_fold"]],
+                overlap=Overlap(**said["overlap"]) if said["overlap"] else None,
+                cpu_s_per_byte=said["cpu_s_per_byte"],
+                notes=list(said["notes"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise BadInput(f"{where}: found no whole model ({error}); expected {SCHEMA}") from None
+
+    def save(self, path: Path) -> None:
+        """Writes it as JSON."""
+        path.write_text(json.dumps(self.to_dict()) + "\n")
+
+
+def load_model(path: Path) -> BlackBoxModel:
+    """The model of a JSON file, or of a directory of results. BadInput if there is none."""
+    file = path / "model.json" if path.is_dir() else path
+    try:
+        said = json.loads(file.read_text())
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror or error}; expected a model") from None
+    except ValueError as error:
+        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
+        raise BadInput(f"{file}:{line}:{column}: found no JSON; expected a model") from None
+    return BlackBoxModel.from_dict(said, str(file))
+
+
+def learner(kind: str, depth: int | None = None, leaves: int = 24) -> Any:
+    """An unfitted learner of throughput: 'cart' or 'boosting'. BadInput for another kind."""
+    if kind not in LEARNERS:
+        raise BadInput(f"found the model {kind!r}; expected {' or '.join(LEARNERS)}")
+    if kind == "cart":
+        return LEARNERS[kind](max_depth=depth, max_leaves=leaves, scale="log")
+    return LEARNERS[kind](scale="log")
+
+
+def learnt(
+    space: Space,
+    points: Sequence[Point],
+    throughput_bps: Sequence[float],
+    *,
+    chosen: str = "cart",
+    depth: int | None = None,
+    leaves: int = 24,
+    storage: dict[str, Any] | None = None,
+    seed: int = 1,
+    complete: bool = True,
+) -> BlackBoxModel:
+    """Trains both learners on the points (Algorithm 1, step 6); errors by cross-validation.
+
+    `complete`: on the grid that a surrogate completes from the points, else on these alone, as published.
+    Whatever is done to the points is done without the fold that is judged. Intervals are
+    of the chosen learner. Raises PenstockError with fewer than 8 points.
+    """
+    if len(points) < LEAST_POINTS:
+        raise PenstockError(f"{len(points)} points measured; a model needs at least {LEAST_POINTS}")
+    columns = features(space)
+    y = np.asarray(throughput_bps, dtype=float)
+    fold = folds(len(points), seed)
+
+    def trained(rows: NDArray[np.int64]) -> dict[str, Any]:
+        known, rates = [points[i] for i in rows], y[rows]
+        if complete:
+            known, rates = completed(space, known, rates)
+        x = matrix(columns, known)
+        return {kind: learner(kind, depth, leaves).fit(x, rates) for kind in LEARNERS}
+
+    learners = trained(np.arange(len(points)))
+    by_fold = [trained(np.flatnonzero(fold != k)) for k in range(int(fold.max()) + 1)]
+    x = matrix(columns, points)
+    errors: dict[str, dict[str, float]] = {}
+    residual = np.zeros(len(y))
+    for kind in LEARNERS:
+        predicted = np.empty(len(y))
+        for number, models in enumerate(by_fold):
+            predicted[fold == number] = models[kind].predict(x[fold == number])
+        off = np.abs(predicted / y - 1)
+        errors[kind] = {"mean": float(off.mean()), "median": float(np.median(off))}
+        if kind == chosen:
+            residual = np.abs(np.log(predicted / y))
+    conformal = CrossConformal(fold, residual)
+    of_fold = [models[chosen] for models in by_fold]
+    return BlackBoxModel(
+        storage or {}, space, list(points), y, chosen, learners, errors, conformal, of_fold
+    )
+
+
+def _class(point: Point) -> str:
+    """What points are compared with for their interval: those of one operation, sequential or not."""
+    return f"{point.operation} {'sequential' if point.pattern == 'sequential' else 'skewed'}"
+
+
+def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:
+    """What the model's intervals promise, in words."""
+    exact(level)
+    return model.conformal.guarantee(level)
+
+
+def retrained(model: BlackBoxModel, **options: Any) -> BlackBoxModel:
+    """The same points learnt again with other options of `learnt`."""
+    said = {"chosen": model.chosen, "storage": model.storage, **options}
+    again = learnt(model.space, model.points, model.throughput_bps.tolist(), **said)
+    again.overlap, again.cpu_s_per_byte = model.overlap, model.cpu_s_per_byte
+    return again

@@ -1,0 +1,141 @@
+"""Which points are measured: Algorithm 1 of Mytilinis 2015, sub-sampling, adaptive choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from penstock.parts.prediction.black_box.space import CATEGORIES, DIMENSIONS, Point, Space
+from penstock.parts.prediction.black_box.surrogate import Surrogate, widest
+
+Storage = TypeVar("Storage")
+Model = TypeVar("Model")
+
+#: shares of the points that an adaptive choice begins with, and that each further round has
+FIRST_SHARE, NEXT_SHARE = 0.4, 0.2
+#: fewest points that the widths of others are judged from
+LEAST_KNOWN = 8
+#: least share of a value by which throughput must vary for a value to be kept
+TOLERANCE = 0.15
+
+
+def algorithm_1(
+    storages: Iterable[Storage],
+    points: Sequence[Point],
+    profile: Callable[[Point, Storage], float],
+    train: Callable[[Sequence[Point], Sequence[float]], Model],
+) -> dict[Storage, Model]:
+    """One model per storage, from the performance of every point of the subspace P (Mytilinis 2015)."""
+    return {s: train(points, [profile(p, s) for p in points]) for s in storages}
+
+
+def balanced(points: Sequence[Point], count: int, seed: int) -> list[Point]:
+    """`count` of the points such that all values, and all pairs of values, occur about equally often.
+
+    The first m of a longer choice from the same seed are the choice of m.
+    """
+    order = np.random.default_rng(seed).permutation(len(points))
+    codes = []
+    for pair in itertools.combinations(DIMENSIONS, 2):
+        known: dict[tuple[object, ...], int] = {}
+        codes.append(
+            np.array(
+                [known.setdefault(tuple(getattr(p, d) for d in pair), len(known)) for p in points]
+            )
+        )
+    seen = [np.zeros(int(c.max()) + 1) for c in codes]
+    left = list(order)
+    chosen: list[Point] = []
+    while left and len(chosen) < count:
+        crowded = sum(n[c[left]] for n, c in zip(seen, codes, strict=True))
+        index = left.pop(int(np.argmin(crowded)))
+        chosen.append(points[index])
+        for n, c in zip(seen, codes, strict=True):
+            n[c[index]] += 1
+    return chosen
+
+
+def thinned(
+    values: Sequence[float], throughput: Sequence[float], tolerance: float = TOLERANCE
+) -> list[float]:
+    """The values of a dimension to keep: others hardly vary from what lies between their neighbours.
+
+    Ends stay. Greedy: the value that is furthest (as a ratio) from the line between the kept ones around it
+    is added while it is further than `tolerance` (Mytilinis 2015; the rule is ours).
+    """
+    at = np.log2(1 + np.asarray(values, dtype=float))
+    log = np.log(np.asarray(throughput, dtype=float))
+    kept = sorted({0, len(values) - 1})
+    while len(kept) < len(values):
+        off = np.abs(log - np.interp(at, at[kept], log[kept]))
+        worst = int(np.argmax(off))
+        if off[worst] <= np.log1p(tolerance):
+            break
+        kept = sorted([*kept, worst])
+    return [values[i] for i in kept]
+
+
+def exploratory(space: Space) -> list[Point]:
+    """Points of the preliminary tests: along each dimension of many values, the others as they are first,
+    once for every operation and kind of pattern."""
+    found: dict[Point, None] = {}
+    patterns = list(dict.fromkeys([space.pattern[0], space.pattern[-1]]))
+    for operation, pattern in itertools.product(space.operation, patterns):
+        base = Point(
+            operation,
+            pattern,
+            space.access[0],
+            space.clients[0],
+            space.request_bytes[0],
+            space.data_bytes[0],
+        )
+        for dimension in DIMENSIONS:
+            if dimension not in CATEGORIES:
+                for value in space.values(dimension):
+                    found[Point(**{**vars(base), dimension: value})] = None
+    return [p for p in found if p.request_bytes <= p.data_bytes]
+
+
+def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = TOLERANCE) -> Space:
+    """The space without values that make no significant difference in the exploratory points."""
+    kept: dict[str, set[float]] = {}
+    for dimension in (d for d in DIMENSIONS if d not in CATEGORIES):
+        lines: dict[tuple[object, ...], list[Point]] = {}
+        for point in measured:
+            rest = tuple(v for k, v in vars(point).items() if k != dimension)
+            lines.setdefault(rest, []).append(point)
+        for line in lines.values():
+            line.sort(key=lambda p: float(getattr(p, dimension)))
+            values = [getattr(p, dimension) for p in line]
+            if len(values) > 1:
+                found = thinned(values, [measured[p] for p in line], tolerance)
+                kept.setdefault(dimension, set()).update(found)
+    return space.with_values(
+        **{d: [v for v in space.values(d) if v in chosen] for d, chosen in kept.items()}
+    )
+
+
+def next_round(
+    space: Space,
+    known: Mapping[Point, float],
+    candidates: Sequence[Point],
+    total: int,
+    seed: int,
+) -> list[Point]:
+    """The points of the next round of an adaptive choice of `total`; none when they are all known.
+
+    The first round is balanced; each later one has a share of the total, where least is known.
+    """
+    left = [p for p in candidates if p not in known]
+    missing = min(total - len(known), len(left))
+    if missing <= 0:
+        return []
+    first = max(LEAST_KNOWN, round(FIRST_SHARE * total)) - len(known)
+    if first > 0:
+        return balanced(left, min(first, missing), seed)
+    count = min(max(1, round(NEXT_SHARE * total)), missing)
+    surrogate = Surrogate(space, list(known), list(known.values()))
+    return [left[i] for i in widest(surrogate.covariance(left), count)]

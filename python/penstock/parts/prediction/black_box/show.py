@@ -1,0 +1,114 @@
+"""The model for the eye: the tree in lines and as JSON; tables of points and errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from penstock.parts.prediction.black_box.estimator import Nodes
+from penstock.parts.prediction.black_box.features import matrix, remaining
+from penstock.parts.prediction.black_box.model import LEVEL, BlackBoxModel, guarantee
+from penstock.parts.prediction.black_box.space import DIMENSIONS
+
+_WIDTH = 100
+
+
+def shown_rate(bps: float) -> str:
+    """A throughput in MB/s (powers of 1000), three digits."""
+    mb = bps / 1e6
+    return f"{mb:.0f} MB/s" if mb >= 100 else f"{mb:.3g} MB/s"
+
+
+def tree_of(model: BlackBoxModel) -> dict[str, Any]:
+    """The CART as nested values: `throughput_bps` and `n` (measured points) everywhere, at branches `if` and
+    `then`, `else_if` and `else`."""
+    x = matrix(model.columns, model.points).astype(np.float32)
+    return _node(model, 0, x)
+
+
+def _node(model: BlackBoxModel, number: int, x: Any) -> dict[str, Any]:
+    tree: Nodes = model.learners["cart"].tree_
+    here: dict[str, Any] = {"throughput_bps": float(np.exp(tree.value[number])), "n": len(x)}
+    if tree.left[number] < 0:
+        return here
+    column = int(tree.feature[number])
+    feature, threshold = model.columns[column], float(tree.threshold[number])
+    low, high = feature.split(threshold, remaining(model.space, feature))
+    goes_left = x[:, column] <= threshold
+    return here | {
+        "dimension": feature.dimension,
+        "value": feature.value,
+        "threshold": threshold if feature.value is None else None,
+        "if": low,
+        "then": _node(model, int(tree.left[number]), x[goes_left]),
+        "else_if": high,
+        "else": _node(model, int(tree.right[number]), x[~goes_left]),
+    }
+
+
+def tree_lines(model: BlackBoxModel) -> list[str]:
+    """The CART as text: one line per condition, the leaf beside the last; at most 100 columns."""
+    found: list[tuple[str, str]] = []
+
+    def walk(node: dict[str, Any], before: str) -> None:
+        for condition, below in (("if", "then"), ("else_if", "else")):
+            child = node[below]
+            leaf = "if" not in child
+            first = below == "then"
+            text = before + ("├ " if first else "└ ") + node[condition]
+            points = f"{child['n']} measured"
+            found.append(
+                (text, f"{shown_rate(child['throughput_bps']):>10}  {points}" if leaf else "")
+            )
+            if not leaf:
+                walk(child, before + ("│ " if first else "  "))
+
+    root = tree_of(model)
+    if "if" not in root:
+        return [f"everywhere {shown_rate(root['throughput_bps'])}"]
+    walk(root, "")
+    width = min(_WIDTH - 24, max(len(text) for text, leaf in found if leaf) + 2)
+    return [f"{text:<{width}}{leaf}".rstrip() for text, leaf in found]
+
+
+def summary_lines(model: BlackBoxModel) -> list[str]:
+    """What the model is, in a few lines."""
+    cart, boosting = model.errors["cart"], model.errors["boosting"]
+    widths = _widths(model)
+    lines = [
+        f"{len(model.points)} points, throughput of one client from "
+        f"{shown_rate(float(model.throughput_bps.min()))} to "
+        f"{shown_rate(float(model.throughput_bps.max()))}",
+        f"cross-validated error, mean (median): CART {cart['mean']:.1%} ({cart['median']:.1%}), "
+        f"boosting {boosting['mean']:.1%} ({boosting['median']:.1%}); in use: {model.chosen}",
+        f"{LEVEL:.0%} interval, typically {widths}",
+        guarantee(model),
+    ]
+    if model.overlap is not None:
+        lines.append(
+            f"computing overlaps with reading by {model.overlap.overlap:.0%} "
+            f"({model.overlap.runs} scans that computed, worst {model.overlap.worst_error:.1%} off)"
+        )
+    return lines
+
+
+def _widths(model: BlackBoxModel) -> str:
+    low, high = model.interval(model.points)
+    if not np.all(np.isfinite(high)):
+        return "unbounded: insufficient calibration"
+    middle = model.throughput(model.points)
+    return f"÷ {np.median(middle / low):.2f} to × {np.median(high / middle):.2f}"
+
+
+def points_csv(model: BlackBoxModel) -> str:
+    """Measured points with what both learners say of them [bytes/s], as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*DIMENSIONS, "throughput_bps", "cart_bps", "boosting_bps"])
+    cart, boosting = (model.throughput(model.points, k) for k in ("cart", "boosting"))
+    for point, *rates in zip(model.points, model.throughput_bps, cart, boosting, strict=True):
+        writer.writerow([*vars(point).values(), *(f"{r:.6g}" for r in rates)])
+    return text.getvalue()

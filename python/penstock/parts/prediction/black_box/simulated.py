@@ -1,0 +1,93 @@
+"""A point measured on a simulated storage, in virtual time: truth to judge learners and choices of points by.
+
+The station of the profile serves what a page cache lets through: sequential reads as two read-aheads of
+128 KiB under way, skewed reads as their misses (the cache is large enough for what is read), writes and
+direct access as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.black_box.space import Point, skew
+from penstock.profile.model import StorageProfile, native
+
+READAHEAD_BYTES = 128 << 10
+#: of one request that the page cache answers, and of every byte of it [ns]: a memory's copy
+HIT_NS, HIT_NS_PER_BYTE = 700.0, 0.2
+_MAX_REQUEST_BYTES = 1 << 20
+
+
+def offsets(point: Point, count: int, seed: int) -> NDArray[np.int64]:
+    """Offsets [bytes] of the first `count` requests of a skewed pattern, as fio's zones draw them."""
+    shares = skew(point.pattern)
+    assert shares is not None
+    draw = np.random.default_rng(seed)
+    blocks = point.data_bytes // point.request_bytes
+    hot = max(1, round(blocks * shares[1] / 100))
+    on_hot = draw.random(count) < shares[0] / 100
+    cold = hot + draw.integers(0, max(1, blocks - hot), count) % max(1, blocks - hot)
+    place = np.where(on_hot | (blocks == hot), draw.integers(0, hot, count), cold)
+    return (place * point.request_bytes).astype(np.int64)
+
+
+def simulated_bps(
+    profile: StorageProfile, point: Point, seed: int = 1, requests: int = 1000
+) -> float:
+    """Throughput of one client [bytes/s] in the first `requests` of each client (fewer where data are)."""
+    known = zlib.crc32(f"{point.name}/{seed}".encode())
+    bulk = point.pattern == "sequential"
+    readahead = bulk and point.operation == "read" and point.access == "buffered"
+    block = max(READAHEAD_BYTES, point.request_bytes) if readahead else point.request_bytes
+    count = min(requests, point.data_bytes // block)
+    copying_ns = HIT_NS + HIT_NS_PER_BYTE * block
+    clients: list[dict[str, Any]] = []
+    for number in range(point.clients + 1):
+        client: dict[str, Any] = {
+            "think_ns": copying_ns if point.access == "buffered" else 0.0,
+            "device_offset_bytes": number * point.data_bytes,
+        }
+        if bulk:
+            client["iodepth"] = 2 if readahead else 1
+            client["pattern"] = {
+                "kind": "sequential",
+                "op": point.operation,
+                "block_bytes": block,
+                "file_bytes": point.data_bytes,
+            }
+        else:
+            client["pattern"] = _skewed(point, count, known + number, copying_ns)
+        clients.append(client)
+    spec = {
+        "profile": profile.to_dict(),
+        "seed": known,
+        "clients": clients,
+        "operations": count,
+        "max_request_bytes": _MAX_REQUEST_BYTES,
+    }
+    outcome = json.loads(native.simulate_closed(json.dumps(spec)))
+    return float(count * block / outcome["elapsed_s"])
+
+
+def _skewed(point: Point, count: int, seed: int, copying_ns: float) -> dict[str, Any]:
+    """The requests that reach the storage; those that the cache answers are thinking before the next."""
+    at = offsets(point, count, seed)
+    reaches = np.ones(count, dtype=bool)
+    if point.operation == "read" and point.access == "buffered":
+        reaches[:] = False
+        reaches[np.unique(at, return_index=True)[1]] = True
+    before = np.cumsum(~reaches)[reaches]
+    hits = np.diff(before, prepend=0)
+    asked = at[reaches]
+    return {
+        "kind": "explicit",
+        "op": [int(point.operation == "write")] * len(asked),
+        "offset_bytes": asked.tolist(),
+        "size_bytes": [point.request_bytes] * len(asked),
+        "think_ns": np.round(hits * copying_ns).astype(int).tolist(),
+    }

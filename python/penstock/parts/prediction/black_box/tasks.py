@@ -1,0 +1,90 @@
+"""Time of a task from throughput, computing added. Bytes, seconds, bytes per second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.parts.prediction.black_box.beyond import Beyond
+
+
+def scan_s(size_bytes: float, read_bps: float) -> float:
+    """Time to read `size_bytes` from one end to the other: a scan, grep."""
+    return size_bytes / read_bps
+
+
+def mapreduce_s(
+    *,
+    map_in: float,
+    map_out: float,
+    reduce_in: float,
+    reduce_out: float,
+    nodes: int,
+    reducers: int,
+    map_read_bps: float,
+    map_write_bps: float,
+    reduce_read_bps: float,
+    reduce_write_bps: float,
+) -> float:
+    """In_m/(n X_r) + Out_m/(n X_w) + In_r/(q X_r') + Out_r/(q X_w'), q = min(reducers, n); sizes are of the
+    whole job, throughputs of one node at that concurrency."""
+    q = min(reducers, nodes)
+    return (
+        map_in / (nodes * map_read_bps)
+        + map_out / (nodes * map_write_bps)
+        + reduce_in / (q * reduce_read_bps)
+        + reduce_out / (q * reduce_write_bps)
+    )
+
+
+def with_computing(io_s: float, cpu_s: float, overlap: float) -> float:
+    """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 one after the other, 1 the longer of both."""
+    return io_s + cpu_s - overlap * min(io_s, cpu_s)
+
+
+def fitted_overlap(
+    io_s: Sequence[float], cpu_s: Sequence[float], measured_s: Sequence[float]
+) -> float:
+    """ω in 0…1 with the least squared relative error; 0 if nothing both reads and computes."""
+    io, cpu, whole = (np.asarray(v, dtype=float) for v in (io_s, cpu_s, measured_s))
+    both = np.minimum(io, cpu) / whole
+    if not np.any(both > 0):
+        return 0.0
+    excess = (io + cpu) / whole - 1
+    return float(np.clip(both @ excess / (both @ both), 0.0, 1.0))
+
+
+def accuracy(predicted: float, actual: float) -> float:
+    """1 − |predicted − actual| / actual."""
+    return 1 - abs(predicted - actual) / actual
+
+
+@dataclass(frozen=True)
+class TaskTime:
+    """Predicted time of a task [s] with its interval; `bound` is 'lower' where computing was left out."""
+
+    time_s: float
+    low: float
+    high: float
+    bound: str
+    io_s: float
+    cpu_s: float | None
+    overlap: float | None
+    level: float
+    beyond: tuple[Beyond, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where it lies outside of what was measured, in words."""
+        return tuple(b.words for b in self.beyond)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values; an interval without end is null."""
+        said = {
+            k: (v if not isinstance(v, float) or math.isfinite(v) else None)
+            for k, v in vars(self).items()
+        }
+        return said | {"notes": list(self.notes), "beyond": [b.to_dict() for b in self.beyond]}

@@ -1,0 +1,1 @@
+"""Verbs of prediction: one file per verb."""

@@ -1,0 +1,314 @@
+"""penstock explore: which hosts, split and store configuration; Pareto front of time, cost and energy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.analyse.statistics.prediction_intervals import LEVEL, exact
+from penstock.cli._options import QUIET, SIZE_MODEL
+from penstock.errors import BadInput
+from penstock.writing import whole_folder
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from penstock.console import Console
+    from penstock.parts.prediction.exploration.recommend import Recommendation
+    from penstock.parts.prediction.exploration.run import Exploration
+    from penstock.parts.prediction.exploration.simulate import Simulated
+    from penstock.parts.prediction.exploration.space.space import Space
+    from penstock.parts.prediction.report import prediction_text
+    from penstock.parts.prediction.workloads.workflow import Workload
+    from penstock.platform.hosts import Platform
+
+_WIDTH = 100
+
+
+class Engine(StrEnum):
+    """How the space is searched."""
+
+    auto = "auto"
+    grid = "grid"
+    rrs = "rrs"
+    ga = "ga"
+
+
+def command(
+    workflow: Path = typer.Argument(
+        ..., metavar="WORKFLOW", help="Its own description, WfFormat, or a traced run."
+    ),
+    platform: Path = typer.Option(..., "--platform", "-p", help="A platform file."),
+    vary: list[str] = typer.Option(
+        [],
+        "--vary",
+        help="KEY=LEVELS, such as hosts.app.count=2..18, store.chunk=256KiB..4MiB*2, "
+        "store.placement=striped,local or split=hosts.app:hosts.storage/19; repeatable.",
+    ),
+    space_file: Path | None = typer.Option(
+        None, "--space", help="A YAML file of axes, constraints and objective."
+    ),
+    constraints: list[str] = typer.Option(
+        [], "--constraint", help="Such as 'cost<=2 EUR' or 'makespan<=10min'; repeatable."
+    ),
+    objective: str | None = typer.Option(
+        None,
+        "--objective",
+        help="time, cost, energy, or 'min EXPR' or 'max EXPR' over makespan_s, cost, energy_j, hosts; "
+        "without it the Pareto front.",
+    ),
+    engine: Engine = typer.Option(
+        Engine.auto, "--engine", help="grid: everything; rrs: recursive random search; ga: genetic."
+    ),
+    budget: int | None = typer.Option(
+        None, "--budget", min=1, help="Configurations predicted at most."
+    ),
+    seeds: int = typer.Option(
+        20, "--seeds", min=1, max=1000, help="Seeds at most for what is near the best."
+    ),
+    search_seed: int = typer.Option(1, "--search-seed", min=0, help="Of the search itself."),
+    level: float = typer.Option(LEVEL, "--level", help="Probability of the intervals."),
+    overrides: list[str] = typer.Option(
+        [], "--set", help="Another value of the platform, such as store.replicas=2; repeatable."
+    ),
+    size_model: str | None = SIZE_MODEL,
+    calibration: Path | None = typer.Option(
+        None,
+        "--calibration",
+        help="Measured pairs for the intervals (default: the user's own store).",
+    ),
+    cluster: str | None = typer.Option(
+        None,
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="Predict on the workers of a Dask scheduler, reached by TLS.",
+    ),
+    insecure: bool = typer.Option(False, "--insecure", help="Let --cluster do without TLS."),
+    threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
+    output: Path | None = typer.Option(
+        None,
+        "-o",
+        "--output",
+        help="Directory for evaluations, exploration.json, page and figures.",
+    ),
+    resume: bool = typer.Option(False, "--resume", help="Go on with what lies in the directory."),
+    as_json: bool = typer.Option(False, "--json", help="The exploration as one object."),
+    quiet: bool = QUIET,
+) -> None:
+    """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
+
+    Evaluates the whole grid while it is cheap, searches beyond, compares what is near the best on the same
+    seeds until they differ significantly, and recommends one configuration, or says which to run.
+    """
+    from penstock.analyse.statistics.calibration import pairs_for
+    from penstock.parts.prediction.exploration.calibrated import calibration_of
+    from penstock.parts.prediction.exploration.document import document
+    from penstock.parts.prediction.exploration.recommend import recommend
+    from penstock.parts.prediction.exploration.record import Record
+    from penstock.parts.prediction.exploration.request import plan_of, question_of
+    from penstock.parts.prediction.exploration.run import Settings, check, explore
+    from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
+    from penstock.parts.prediction.exploration.space.space_file import SpaceFile, read_space_file
+    from penstock.parts.prediction.workloads.read import read_workload
+    from penstock.parts.prediction.workloads.sizes import SizeModel
+    from penstock.platform.hosts import load_platform
+
+    exact(level)
+    if resume and output is None:
+        raise BadInput("--resume goes on with a directory; expected -o DIR")
+    if output is not None and output.exists() and not output.is_dir():
+        raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
+    said = SpaceFile(()) if space_file is None else read_space_file(space_file)
+    space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
+    question = question_of(space, said, constraints, objective)
+    model = None if size_model is None else SizeModel.parse(size_model)
+    where = load_platform(platform, overrides)
+    _accepted(space, where)
+    workload = read_workload(workflow, size_model=model)
+    known = calibration_of(pairs_for(calibration, where.name), level)
+    settings = Settings(engine.value, budget, seeds, search_seed, level)
+    with (
+        _Bar(quiet or as_json) as bar,
+        _evaluator(workload, where, space, threads, cluster, insecure) as by,
+    ):
+        record = Record(space, by, output, bar.advanced)
+        check(question, settings, space, by)
+        resumed = record.open(plan_of(workload, where, space), resume)
+        try:
+            found = explore(record, question, settings, bar, known)
+        finally:
+            record.close()
+        found.resumed = resumed
+    recommendation = recommend(found)
+    plain = json.dumps(document(found, recommendation), allow_nan=False)
+    written = (
+        [] if output is None else _write(found, recommendation, workload, where, plain, output)
+    )
+    if as_json:
+        print(plain)
+    else:
+        _show(found, recommendation)
+        for path in written:
+            print(f"Wrote {path}.")
+    if found.stopped:
+        again = f" --resume with -o {output} goes on." if output is not None else ""
+        print(
+            f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
+        )
+        raise typer.Exit(130)
+
+
+def _accepted(space: Space, platform: Platform) -> None:
+    """Raises BadInput for levels that the store engine of the platform refuses."""
+    from penstock.plugins import PLATFORM_REFUSALS
+
+    refusals = [PLATFORM_REFUSALS.load(name) for name in PLATFORM_REFUSALS]
+    mistakes = [
+        axis.asked.mistake(
+            f"{axis.name} {level.label}",
+            f"a value that the store takes, or no store.engine ({refusal})",
+        )
+        for axis in space.axes
+        for level in axis.levels
+        for refused in refusals
+        if (refusal := refused(platform, dict(level.values)))
+    ]
+    if mistakes:
+        raise BadInput(mistakes=mistakes)
+
+
+@contextlib.contextmanager
+def _evaluator(
+    workload: Workload,
+    platform: Platform,
+    space: Space,
+    threads: int,
+    cluster: str | None,
+    insecure: bool,
+) -> Iterator[Simulated]:
+    from penstock.parts.prediction.exploration.simulate import Simulated
+
+    if cluster is None:
+        yield Simulated(workload, platform, space, threads)
+        return
+    from penstock.host.processes.dask_cluster import connected
+    from penstock.parts.prediction.exploration.cluster import Clustered
+
+    Simulated(
+        workload, platform, space
+    )  # what is wrong with the input is told before anything starts
+    with connected(cluster, insecure=insecure) as client:
+        yield Clustered(workload, platform, space, client)
+
+
+def _write(
+    found: Exploration,
+    recommendation: Recommendation,
+    workload: Workload,
+    platform: Platform,
+    plain: str,
+    output: Path,
+) -> list[Path]:
+    from penstock.parts.prediction.report.exploration import Named, write_figures, write_page
+
+    with whole_folder(output) as draft:
+        (draft / "exploration.json").write_text(plain + "\n", encoding="utf-8")
+        page = draft / "exploration.html"
+        write_page(found, recommendation, Named(workload.name, platform.name), page)
+        write_figures(found, recommendation, draft / "figures")
+    return [output / n for n in ("evaluations.parquet", "exploration.json", "exploration.html")]
+
+
+def _show(found: Exploration, recommendation: Recommendation) -> None:
+    from penstock.console import Console
+    from penstock.parts.prediction.report import exploration_text
+
+    console = Console(width=_WIDTH)
+
+    def say(text: str) -> None:
+        console.print(text)
+
+    answer = exploration_text.answer(found, recommendation)
+    print("\n".join([*answer.lines(_WIDTH), ""]))
+    if len(found.front) > 1:
+        _table(console, exploration_text.front_table(found, recommendation.candidate, 12))
+    if found.selection is not None and len(found.selection.contenders) > 1:
+        _table(console, exploration_text.compared_table(found, 6))
+    if found.admissible:
+        _table(console, exploration_text.matters_table(found))
+        for table in exploration_text.level_tables(found, 8)[:3]:
+            _table(console, table)
+    if recommendation.candidate is not None and recommendation.rule:
+        say(f"Rule: {recommendation.rule}.")
+    for note in exploration_text.further_notes(answer, recommendation):
+        say(note)
+    say(f"Looked at: {exploration_text.effort(found)}.")
+
+
+def _table(console: Console, table: prediction_text.Table) -> None:
+    from rich.table import Table
+
+    grid = Table(
+        box=None, pad_edge=False, title=f"{table.title}", title_justify="left", title_style="bold"
+    )
+    for name in table.columns:
+        number = name.startswith("#")
+        justify = "right" if number else "left"
+        grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
+    for row in table.rows:
+        grid.add_row(*row)
+    console.print(grid)
+    console.print()
+
+
+class _Bar:
+    """Stages and evaluations on a terminal's stderr, with the time left."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if not quiet and sys.stderr.isatty():
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TimeRemainingColumn,
+            )
+
+            from penstock.console import Console, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+
+    def __enter__(self) -> _Bar:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, what: str, total: int | None) -> None:
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(what, total=total)
+
+    def advanced(self, n: int) -> None:
+        """`n` more are done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, n)

@@ -1,0 +1,167 @@
+"""penstock learn: a storage measured from end to end, and the model that predicts from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli._options import QUIET
+from penstock.errors import BadInput
+from penstock.spec.units import parse_duration
+from penstock.terminal import say
+
+if TYPE_CHECKING:
+    from penstock.parts.prediction.black_box.model import BlackBoxModel
+
+
+def command(
+    place: Path = typer.Argument(
+        ..., metavar="DIR|MODEL", help="A directory on the storage; or a model, to predict from."
+    ),
+    dimension: list[str] = typer.Option(
+        [], "--dimension", help="NAME=value,…: operation pattern access clients request size."
+    ),
+    space: Path | None = typer.Option(None, "--space", help="File with the dimensions' values."),
+    points: int | None = typer.Option(None, "--points", min=8, help="How many points at most."),
+    budget: str | None = typer.Option(None, "--budget", help="Time for all points (default 4min)."),
+    cell: str | None = typer.Option(None, "--cell", help="Longest time of a point (default 1.5s)."),
+    adaptive: bool = typer.Option(False, "--adaptive", help="In rounds, where least is known."),
+    subsample: bool = typer.Option(
+        False, "--subsample", help="Explore first; drop values that make no difference."
+    ),
+    model: str = typer.Option("cart", "--model", help="cart or boosting."),
+    depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
+    leaves: int = typer.Option(24, "--leaves", min=2, max=500, help="Leaves of the tree."),
+    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the choice of points."),
+    output: Path | None = typer.Option(
+        None, "-o", "--out", "--output", help="Results (default ./learn-NAME)."
+    ),
+    predict: list[str] = typer.Option(
+        [], "--predict", help="A task, such as 'scan size=1GiB cpu=2s'; may be repeated."
+    ),
+    quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
+    resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+    quiet: bool = QUIET,
+) -> None:
+    """Measure what the storage of DIR gives to a program, and learn to predict it.
+
+    Given a MODEL (the model.json of an earlier run), nothing is measured.
+    """
+    from penstock.parts.prediction.black_box.model import learner, load_model
+    from penstock.parts.prediction.black_box.predict import parse_task, task_time
+
+    learner(model, depth, leaves)
+    tasks = [(text, *parse_task(text)) for text in predict]
+    out: Path | None = None
+    left_out: list[tuple[str, str]] = []
+    if place.is_file():
+        found = load_model(place)
+        if (model, depth, leaves) != ("cart", None, 24):
+            from penstock.parts.prediction.black_box.model import retrained
+
+            found = retrained(found, chosen=model, depth=depth, leaves=leaves)
+    else:
+        from penstock.parts.prediction.black_box import space as spaces
+        from penstock.parts.prediction.learning import learn
+
+        if place.exists() and not place.is_dir():
+            raise BadInput(f"{place}: found neither a directory nor a file; expected DIR or MODEL")
+        chosen = spaces.read_space(space) if space else spaces.QUICK if quick else spaces.DEFAULT
+        chosen = spaces.with_dimensions(chosen, dimension)
+        cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
+        budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
+        out = output or Path(f"learn-{place.resolve().name or 'root'}")
+        wanted = learn.Wanted(
+            directory=place,
+            space=chosen,
+            points=points or learn.points_in(budget_s, cell_s),
+            cell_s=cell_s,
+            adaptive=adaptive,
+            subsample=subsample,
+            kind=model,
+            depth=depth,
+            leaves=leaves,
+            seed=seed,
+        )
+
+        def told(line: str) -> None:
+            if not quiet:
+                say(line)
+
+        result = learn.learn(wanted, out, resume=resume, quiet=quiet, say=told)
+        if result.interrupted or result.model is None:
+            raise typer.Exit(130)
+        found, left_out = result.model, list(result.left_out)
+    predicted = [
+        {"task": text, **task_time(found, kind, **said).to_dict()} for text, kind, said in tasks
+    ]
+    if as_json:
+        print(json.dumps(_plain(found, out, left_out, predicted)))
+        return
+    _show(found, out, left_out, predicted, only_tasks=bool(predicted) and out is None)
+
+
+def _duration(option: str, text: str | None, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        seconds = parse_duration(text)
+        if seconds <= 0:
+            raise ValueError("a duration above 0, such as 5min")
+    except ValueError as error:
+        raise BadInput(f"{option}: found {text!r}; expected {error}") from None
+    return seconds
+
+
+def _plain(
+    model: BlackBoxModel,
+    out: Path | None,
+    left_out: list[tuple[str, str]],
+    predicted: list[dict[str, Any]],
+) -> dict[str, Any]:
+    from penstock.parts.prediction.black_box.model import guarantee
+    from penstock.parts.prediction.black_box.show import tree_of
+
+    return {
+        "storage": model.storage,
+        "out": str(out) if out is not None else None,
+        "points": len(model.points),
+        "left_out": [{"point": name, "reason": reason} for name, reason in left_out],
+        "errors": model.errors,
+        "model": model.chosen,
+        "tree": tree_of(model),
+        "interval": guarantee(model),
+        "overlap": vars(model.overlap) if model.overlap else None,
+        "predictions": predicted,
+    }
+
+
+def _show(
+    model: BlackBoxModel,
+    out: Path | None,
+    left_out: list[tuple[str, str]],
+    predicted: list[dict[str, Any]],
+    *,
+    only_tasks: bool,
+) -> None:
+    from penstock.parts.prediction.black_box.show import summary_lines, tree_lines
+
+    if not only_tasks:
+        print("\n".join([*tree_lines(model), "", *summary_lines(model)]))
+    for name, reason in left_out:
+        say(f"left out: {name}: {reason}")
+    for one in predicted:
+        high = "unbounded" if one["high"] is None else f"{one['high']:.4g} s"
+        bound = " at least (computing left out)" if one["bound"] == "lower" else ""
+        print(
+            f"{one['task']}: {one['time_s']:.4g} s{bound}, "
+            f"{one['level']:.0%} interval {one['low']:.4g} s to {high}"
+        )
+        for note in one["notes"]:
+            print(f"  beyond the grid: {note}")
+    if out is not None:
+        print(f"{out}/model.json, tree.txt, tree.json, tree.svg, points.csv")

@@ -1,0 +1,144 @@
+"""What measured runs say of an exploration's predictions: how far off they are, and what overlaps then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.analyse.statistics.calibration import Pair
+from penstock.analyse.statistics.prediction_intervals import (
+    LEVEL,
+    Width,
+    conformal_half_width,
+    conformal_rank,
+    conformal_scores,
+    least_pairs,
+    width_verdict,
+)
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.exploration.score import Yardstick
+from penstock.parts.prediction.exploration.space.space import Candidate
+from penstock.text import counted
+
+#: points of an interval at which a loss is looked at: a utility need not rise with the time
+_POINTS = 9
+#: candidates in a row without overlap, by their losses, after which no further one is looked at
+_GIVE_UP = 200
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured runs as an exploration takes them.
+
+    `half_width` is a share of the prediction, of the time and of what is proportional to it; None where there
+    are fewer pairs than `rank`.
+    """
+
+    pairs: int
+    rank: int
+    half_width: float | None
+    level: float
+
+    @property
+    def verdict(self) -> Width:
+        """`ok`, `caution` or `outside`, by how wide it is."""
+        return "ok" if self.half_width is None else width_verdict(self.half_width)
+
+    @property
+    def status(self) -> str:
+        """`none`, `insufficient calibration` or `calibrated`."""
+        if not self.pairs:
+            return "none"
+        return "insufficient calibration" if self.half_width is None else "calibrated"
+
+    @property
+    def words(self) -> str:
+        """`90 % of runs within ±4.2 % of the prediction, by 12 measured runs`; what is missing instead."""
+        if self.half_width is not None:
+            half = quantities.digits(100 * self.half_width, 2)
+            return (
+                f"{quantities.percent(self.level)} of runs within ±{half} % of the prediction, by "
+                f"{counted(self.pairs, 'measured run')}"
+            )
+        need = f"{least_pairs(self.level):,} needed for {quantities.percent(self.level)}"
+        if not self.pairs:
+            return f"no measured run calibrates these predictions ({need})"
+        return f"insufficient calibration: {counted(self.pairs, 'measured run')}, {need}"
+
+    def ends(self, makespan_s: float) -> tuple[float, float] | None:
+        """Where one real run ends, seconds; None where that is not known."""
+        if self.half_width is None:
+            return None
+        return max(0.0, makespan_s * (1 - self.half_width)), makespan_s * (1 + self.half_width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `penstock/exploration/1`."""
+        return {
+            "pairs": self.pairs,
+            "rank": self.rank,
+            "half_width": self.half_width,
+            "level": self.level,
+            "status": self.status,
+            "verdict": self.verdict,
+        }
+
+
+def calibration_of(pairs: Sequence[Pair], level: float = LEVEL) -> Calibration:
+    """From pairs of predicted and measured makespans: |measured − predicted| / predicted, split-conformal.
+
+    The simulated intervals of the pairs are not used: a configuration of an exploration has few seeds.
+    """
+    scores, _ = conformal_scores([p.predicted for p in pairs], [p.measured for p in pairs])
+    half = conformal_half_width(scores, level)
+    return Calibration(len(scores), conformal_rank(len(scores), level), half, level)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Candidates whose calibrated interval overlaps that of the best, the nearest first.
+
+    `most_lost`: what the best can be worse than one of them, a share of that one's loss (`relative`) or a
+    difference.
+    """
+
+    candidates: tuple[Candidate, ...]
+    most_lost: float
+    relative: bool
+
+
+def overlapping(
+    calibration: Calibration,
+    best: Candidate,
+    candidates: Sequence[Candidate],
+    by: Yardstick,
+    number: Callable[[Candidate], int],
+) -> Overlap:
+    """The candidates that a real run may show to be better than the best.
+
+    Time, cost and energy of each are taken to be off by the same factor, any of the calibrated interval;
+    intervals of two candidates overlap where the least loss of one is not above the greatest of the best.
+    """
+    if calibration.half_width is None:
+        return Overlap((), 0.0, by.relative)
+    least = max(1 - calibration.half_width, 1e-9)
+    factors = np.linspace(least, 1 + calibration.half_width, _POINTS)
+    highest = max(by.scaled(best, factors))
+    found: list[Candidate] = []
+    lost, apart = 0.0, 0
+    for candidate in sorted(candidates, key=lambda c: (by.of(c), number(c))):
+        if candidate == best:
+            continue
+        lowest = min(by.scaled(candidate, factors))
+        if lowest > highest:
+            apart += 1
+            if apart >= _GIVE_UP:
+                break
+            continue
+        apart = 0
+        found.append(candidate)
+        scale = abs(lowest) if by.relative and lowest else 1.0
+        lost = max(lost, (highest - lowest) / scale)
+    return Overlap(tuple(found), lost, by.relative)

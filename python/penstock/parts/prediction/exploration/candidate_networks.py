@@ -1,0 +1,289 @@
+"""Candidates as networks for the simulator, put together from pieces that are lowered once.
+
+The numbers of a platform fall into parts that depend on different keys: its hosts and what joins them on
+hosts.*, network.*, power.* and price.*; store, protocol, scheduler, launch and preprocess on their own. Each
+part is lowered once per combination of its own axes, and hosts of a group that are alike are lowered once for
+the largest count, so a candidate costs microseconds instead of a validation of the whole platform.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import BadInput, Mistake
+from penstock.parts.prediction.exploration.space.space import Axis, Candidate, Space
+from penstock.platform.hosts import Platform
+from penstock.platform.lower import Host, Lowering
+from penstock.platform.paths import NoPath, find
+
+#: keys that say how hosts are; every other first step of a path has a section of its own
+_OF_HOSTS = ("hosts", "network", "power", "price")
+_SECTIONS = ("store", "protocol", "scheduler", "launch", "preprocess")
+#: short names of axes
+SHORT = {"scheduler": "scheduler.kind"}
+#: storage hosts enough for any stripe and any number of replicas, while a section is looked at alone
+_PLENTY = 100_000
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts of a candidate: their JSON, by name what they draw, cost and compute with at once."""
+
+    json: str
+    hosts: tuple[Host, ...]
+    storage: int
+    manager: bool
+
+    @property
+    def count(self) -> int:
+        """How many, the manager included."""
+        return len(self.hosts)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The hosts of one group at its largest count."""
+
+    name: str
+    texts: list[str]
+    hosts: list[Host]
+
+
+class Composer:
+    """Puts the network of any candidate of a space together. BadInput where an axis or level does not fit."""
+
+    def __init__(self, platform: Platform, space: Space, *, checked: bool = False) -> None:
+        self.platform, self.space = platform, space
+        self._part_axes: dict[str, list[int]] = {}
+        self._counts: dict[int, Axis] = {}
+        sliceable = _sliceable(platform)
+        for k, axis in enumerate(space.axes):
+            keys = [SHORT.get(key, key) for key in axis.keys]
+            if all(group_of_count(key) in sliceable for key in keys):
+                self._counts[k] = axis
+                continue
+            parts = {
+                "hosts" if key.split(".")[0] in _OF_HOSTS else key.split(".")[0] for key in keys
+            }
+            if len(parts) != 1 or not parts <= {"hosts", *_SECTIONS}:
+                self._no_part(axis, keys)
+            self._part_axes.setdefault(parts.pop(), []).append(k)
+        if not checked:
+            self._check_levels()
+        self._groups: dict[tuple[int, ...], list[_Group] | str] = {}
+        self._fabrics: dict[tuple[int, ...], str] = {}
+        self._hosts: dict[tuple[int, ...], Hosts | str] = {}
+        self._sections: dict[tuple[str, tuple[int, ...]], tuple[str, Any] | str] = {}
+
+    def _no_part(self, axis: Axis, keys: list[str]) -> None:
+        known = ", ".join([*_OF_HOSTS, *_SECTIONS])
+        found, expected = f"'{axis.name}'", f"a key below {known}"
+        try:  # an unknown key is told as the platform file tells it
+            for key in keys:
+                find(self.platform.document, key)
+        except NoPath as error:
+            found, expected = error.found, error.expected
+        at = axis.asked
+        raise at.bad_input(found, expected)
+
+    # ------------------------------------------------------------ levels
+
+    def _check_levels(self) -> None:
+        """Every level alone must be one that the platform file knows; counts and widths are judged later."""
+        mistakes: list[Mistake] = []
+        enough = {f"hosts.{g}.count": _PLENTY for g in _groups_with(self.platform, "storage")}
+        for axis in self.space.axes:
+            at = axis.asked
+            for level in axis.levels:
+                values = {SHORT.get(k, k): v for k, v in level.values}
+                if all(group_of_count(k) for k in values):
+                    mistakes += self._of_counts(axis, values)
+                    continue
+                try:
+                    self.platform.with_values({**enough, **_plain(values), **values})
+                except BadInput as error:
+                    if _about_counts(error):
+                        continue
+                    for m in error.mistakes:
+                        mistakes.append(at.mistake(m.found, m.expected))
+                    if not error.mistakes:
+                        raise
+                    break
+        if mistakes:
+            raise BadInput(mistakes=list(dict.fromkeys(mistakes)))
+
+    def _of_counts(self, axis: Axis, values: Mapping[str, Any]) -> list[Mistake]:
+        """Any count of a group that exists is a level; what it may not be combined with is skipped later."""
+        at = axis.asked
+        if 0 in values.values():
+            expected = "at least 1 host in each group"
+            return [at.mistake("0 hosts", expected)]
+        try:
+            for key in values:
+                find(self.platform.document, key)
+        except NoPath as error:
+            return [at.mistake(error.found, error.expected)]
+        return []
+
+    # ------------------------------------------------------------ pieces
+
+    def _own(self, part: str, candidate: Candidate) -> tuple[int, ...]:
+        return tuple(candidate[k] for k in self._part_axes.get(part, ()))
+
+    def _values(self, part: str, candidate: Candidate) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for k in self._part_axes.get(part, ()):
+            level = self.space.axes[k].levels[candidate[k]]
+            found.update({SHORT.get(key, key): v for key, v in level.values})
+        return found
+
+    def _groups_of(self, candidate: Candidate) -> list[_Group] | str:
+        """The groups at their largest counts with this candidate's speeds, disks and links."""
+        own = self._own("hosts", candidate)
+        if own not in self._groups:
+            largest = {
+                SHORT.get(key, key): max(dict(level.values)[key] for level in axis.levels)
+                for axis in self._counts.values()
+                for key in axis.keys
+            }
+            values = largest | self._values("hosts", candidate)
+            try:
+                platform = self.platform.with_values(values | _plain({}))
+            except BadInput as error:
+                self._groups[own] = _why(error)
+            else:
+                network = Lowering(platform.file, list(platform.hosts), platform.profiles).network()
+                groups: dict[str, _Group] = {}
+                for host, lowered in zip(platform.hosts, network["hosts"], strict=True):
+                    group = groups.setdefault(host.group, _Group(host.group, [], []))
+                    group.texts.append(json.dumps(lowered))
+                    group.hosts.append(host)
+                self._groups[own] = list(groups.values())
+                self._fabrics[own] = json.dumps(network["fabric"])
+        return self._groups[own]
+
+    def hosts(self, candidate: Candidate) -> Hosts | str:
+        """The hosts of a candidate, or why there can be none."""
+        key = (*self._own("hosts", candidate), *(candidate[k] for k in self._counts))
+        found = self._hosts.get(key)
+        if found is None:
+            found = self._hosts[key] = self._make_hosts(candidate)
+        return found
+
+    def _make_hosts(self, candidate: Candidate) -> Hosts | str:
+        groups = self._groups_of(candidate)
+        if isinstance(groups, str):
+            return groups
+        counts: dict[str, int] = {}
+        for k, axis in self._counts.items():
+            for key, value in axis.levels[candidate[k]].values:
+                counts[group_of_count(key)] = value
+        texts: list[str] = []
+        hosts: list[Host] = []
+        for group in groups:
+            n = counts.get(group.name, len(group.hosts))
+            texts += group.texts[:n]
+            hosts += group.hosts[:n]
+        managers = sum("manager" in h.roles for h in hosts)
+        if managers > 1:
+            return f"{managers} managers"
+        storage = sum("storage" in h.roles for h in hosts)
+        return Hosts(f"[{','.join(texts)}]", tuple(hosts), storage, managers == 1)
+
+    def _section(self, name: str, candidate: Candidate) -> tuple[str, Any] | str:
+        """A section as JSON and as numbers, or why it cannot be."""
+        key = (name, self._own(name, candidate))
+        if key not in self._sections:
+            values = self._values(name, candidate)
+            enough = {f"hosts.{g}.count": _PLENTY for g in _groups_with(self.platform, "storage")}
+            changed = {**enough, **(_plain({}) if name != "store" else {}), **values}
+            try:
+                platform = self.platform.with_values(changed) if values else self.platform
+            except BadInput as error:
+                self._sections[key] = _why(error)
+            else:
+                numbers = Lowering(platform.file, [], platform.profiles).network()[name]
+                self._sections[key] = (json.dumps(numbers), numbers)
+        return self._sections[key]
+
+    # ------------------------------------------------------------ candidates
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Why the candidate cannot be built, None if it can."""
+        hosts = self.hosts(candidate)
+        if isinstance(hosts, str):
+            return hosts
+        for name in _SECTIONS:
+            section = self._section(name, candidate)
+            if isinstance(section, str):
+                return section
+        store: dict[str, Any] = self._section("store", candidate)[1]  # type: ignore[assignment]
+        if store["replicas"] > hosts.storage:
+            return "more replicas than storage hosts"
+        if store["stripe_width"] is not None and store["stripe_width"] > hosts.storage:
+            return "a stripe wider than the storage hosts"
+        if store["allocation"] == "manager" and not hosts.manager:
+            return "a store that asks a manager, and none there"
+        return None
+
+    def network(self, candidate: Candidate) -> str:
+        """The candidate as the JSON of "penstock/network/1". It must be one that can be built."""
+        hosts = self.hosts(candidate)
+        assert isinstance(hosts, Hosts)
+        sections = ",".join(f'"{name}":{self._section(name, candidate)[0]}' for name in _SECTIONS)
+        fabric = self._fabrics[self._own("hosts", candidate)]
+        return (
+            f'{{"schema":"penstock/network/1","hosts":{hosts.json},"fabric":{fabric},{sections}}}'
+        )
+
+    def values(self, candidate: Candidate) -> dict[str, Any]:
+        """Platform values of the candidate by dotted path, as `Platform.with_values` takes them."""
+        return {SHORT.get(k, k): v for k, v in self.space.values(candidate).items()}
+
+
+def group_of_count(key: str) -> str:
+    """GROUP of `hosts.GROUP.count`, empty for other keys."""
+    steps = key.split(".")
+    return steps[1] if len(steps) == 3 and steps[0] == "hosts" and steps[2] == "count" else ""
+
+
+def _sliceable(platform: Platform) -> set[str]:
+    """Groups whose first n hosts are the same whatever the count: no exceptions, one rack, no manager."""
+    return {
+        group["group"]
+        for group in platform.plain["hosts"]
+        if not group.get("except")
+        and not isinstance(group.get("rack"), list)
+        and "manager" not in group["roles"]
+    }
+
+
+def _groups_with(platform: Platform, role: str) -> Iterable[str]:
+    """Groups of that role that may have any count."""
+    free = _sliceable(platform)
+    return [
+        g["group"] for g in platform.plain["hosts"] if role in g["roles"] and g["group"] in free
+    ]
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replicas and stripes that any number of storage hosts allows, unless they are what is looked at."""
+    return {
+        key: value
+        for key, value in (("store.replicas", 1), ("store.stripe", "all"))
+        if key not in values
+    }
+
+
+def _about_counts(error: BadInput) -> bool:
+    """Whether all that is wrong is that there are too few storage hosts: combinations decide on that."""
+    return bool(error.mistakes) and all(
+        m.expected.endswith("or more storage hosts") for m in error.mistakes
+    )
+
+
+def _why(error: BadInput) -> str:
+    return error.mistakes[0].found if error.mistakes else str(error)

@@ -1,0 +1,63 @@
+"""The same evaluator over a Dask cluster: batches go to the workers, results come back in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.parts.prediction.exploration.evaluate import Measure
+from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.space import Candidate, Space
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.hosts import Platform
+
+#: candidates of one task, at most: small enough to share a batch among workers
+_SHARE = 32
+
+
+class Clustered(Simulated):
+    """As `Simulated`, with `evaluate` on the workers of a Dask client."""
+
+    def __init__(self, workload: Workload, platform: Platform, space: Space, client: Any) -> None:
+        super().__init__(workload, platform, space)
+        self._client = client
+        self._there = client.scatter((workload, platform, space), broadcast=True, hash=False)
+
+    def evaluate(
+        self, candidates: Sequence[Candidate], seeds: Sequence[int]
+    ) -> list[list[Measure]]:
+        """As `Evaluator`: the same measures as without a cluster."""
+        workers = max(1, len(self._client.scheduler_info()["workers"]))
+        share = max(1, min(_SHARE, -(-len(candidates) // workers)))
+        futures = [
+            self._client.submit(
+                _there, self._there, list(candidates[i : i + share]), list(seeds), pure=False
+            )
+            for i in range(0, len(candidates), share)
+        ]
+        try:
+            parts = self._client.gather(futures)
+        except (KeyboardInterrupt, SystemExit):
+            self._client.cancel(futures)
+            raise
+        except PenstockError:
+            raise
+        except Exception as error:  # whatever the cluster died of: what was evaluated is kept
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise PenstockError(f"the cluster failed: {told}") from None
+        return [row for part in parts for row in part]
+
+
+_known: dict[tuple[int, int, int], Simulated] = {}
+
+
+def _there(
+    what: tuple[Workload, Platform, Space], candidates: list[Candidate], seeds: list[int]
+) -> list[list[Measure]]:
+    """One share of a batch, on a worker; its simulator is made once."""
+    key = (id(what[0]), id(what[1]), id(what[2]))
+    if key not in _known:
+        _known.clear()
+        _known[key] = Simulated(*what, threads=1)
+    return _known[key].evaluate(candidates, seeds)

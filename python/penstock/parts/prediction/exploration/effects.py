@@ -1,0 +1,146 @@
+"""Which decision matters: main effects of the axes, and the best that each level still allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.exploration.space.space import Candidate, Space
+
+
+@dataclass(frozen=True)
+class LevelEffect:
+    """One level of one axis: mean and best of the quantity among the candidates that have it.
+
+    `loss` is what insisting on that level costs: its best over the best of all, minus 1 (0 at the level of
+    the best candidate). `mean` is geometric.
+    """
+
+    axis: str
+    label: str
+    n: int
+    mean: float
+    best: float
+    loss: float
+    candidate: Candidate
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `penstock/exploration/1`."""
+        return {k: v for k, v in vars(self).items() if k != "candidate"}
+
+
+@dataclass(frozen=True)
+class AxisEffect:
+    """One axis: its share of the variation of the quantity's logarithm, and what choosing badly costs.
+
+    `share` is the main effect, sum of squares between levels over the total; `worst_loss` the largest
+    `loss` of its levels: with everything else chosen as well as can be.
+    """
+
+    axis: str
+    share: float
+    worst_loss: float
+    levels: tuple[LevelEffect, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `penstock/exploration/1`."""
+        return {
+            "axis": self.axis,
+            "share": self.share,
+            "worst_loss": self.worst_loss,
+            "levels": [level.to_dict() for level in self.levels],
+        }
+
+
+def effects(
+    space: Space, candidates: Sequence[Candidate], values: Sequence[float]
+) -> list[AxisEffect]:
+    """Effects of every axis with two levels or more on a positive quantity, the strongest first.
+
+    The strongest is the one whose worst level costs most. Over a whole grid the shares are those of an
+    analysis of variance; over a search they describe what the search looked at.
+    """
+    if not candidates:
+        return []
+    codes = np.array(candidates, int)
+    quantity = np.asarray(values, float)
+    use = np.isfinite(quantity) & (quantity > 0)
+    codes, logs = codes[use], np.log(quantity[use])
+    chosen = [c for c, keep in zip(candidates, use, strict=True) if keep]
+    if not len(logs):
+        return []
+    found = [
+        _axis(space, k, codes, logs, chosen)
+        for k, axis in enumerate(space.axes)
+        if len(axis.levels) > 1
+    ]
+    return sorted(found, key=lambda e: (-e.worst_loss, -e.share))
+
+
+def _axis(
+    space: Space,
+    k: int,
+    codes: NDArray[np.int_],
+    logs: NDArray[np.float64],
+    chosen: Sequence[Candidate],
+) -> AxisEffect:
+    axis = space.axes[k]
+    total = float(((logs - logs.mean()) ** 2).sum())
+    between = 0.0
+    levels = []
+    for i, level in enumerate(axis.levels):
+        mine = np.flatnonzero(codes[:, k] == i)
+        if not len(mine):
+            continue
+        here = logs[mine]
+        between += len(mine) * float(here.mean() - logs.mean()) ** 2
+        best = int(mine[int(np.argmin(here))])
+        loss = float(np.expm1(logs[best] - logs.min()))
+        levels.append(
+            LevelEffect(
+                axis.name,
+                level.label,
+                len(mine),
+                float(np.exp(here.mean())),
+                float(np.exp(logs[best])),
+                loss,
+                chosen[best],
+            )
+        )
+    share = between / total if total > 0 else 0.0
+    return AxisEffect(axis.name, share, max(level.loss for level in levels), tuple(levels))
+
+
+def best_over(
+    space: Space,
+    candidates: Sequence[Candidate],
+    values: Sequence[float],
+    row: int,
+    column: int,
+) -> NDArray[np.float64]:
+    """The best value for each pair of levels of two axes, (levels of row, levels of column).
+
+    NaN where no candidate with that pair could be built or was evaluated.
+    """
+    shape = (len(space.axes[row].levels), len(space.axes[column].levels))
+    table = np.full(shape, np.inf)
+    for candidate, value in zip(candidates, values, strict=True):
+        if value == value and value < table[candidate[row], candidate[column]]:
+            table[candidate[row], candidate[column]] = value
+    table[np.isinf(table)] = np.nan
+    return table
+
+
+def regret(predicted: Sequence[float], actual: Sequence[float]) -> float:
+    """actual(predicted best) / actual(best) - 1 of the same configurations; 0 is a right choice.
+
+    Ties of the prediction go to the first. Raises ValueError where there is nothing to compare.
+    """
+    if len(predicted) != len(actual) or not len(predicted):
+        raise ValueError("regret needs one predicted and one actual value per configuration")
+    chosen = int(np.argmin(np.asarray(predicted, float)))
+    return float(actual[chosen]) / float(np.min(np.asarray(actual, float))) - 1

@@ -1,0 +1,66 @@
+"""What an exploration asks of a predictor: measures of candidates on seeds, and why some cannot be built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from penstock.parts.prediction.exploration.space.space import Candidate
+
+#: seeds above this stand for platforms drawn from what is not certain of the platform
+DRAWN = 1_000_000
+
+
+class Measure(NamedTuple):
+    """One candidate predicted with one seed. `cost` and `energy_j` are None without prices or powers.
+
+    `error` is empty, or says what ended the run early (a full store); then it takes for ever.
+    """
+
+    makespan_s: float
+    cost: float | None
+    energy_j: float | None
+    hosts: int
+    network_bytes: int
+    requests: int
+    events: int
+    bottleneck: str
+    error: str = ""
+
+
+class Evaluator(Protocol):
+    """A predictor over the candidates of one space.
+
+    The same candidate and seed give the same measure in any batch, on any number of threads or machines,
+    and seed i means the same draws for every candidate (common random numbers). Seed DRAWN + i predicts
+    the candidate on the i-th platform drawn from what is not certain, the same for every candidate.
+    """
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Why the candidate cannot be built (more replicas than storage hosts, …), None if it can."""
+
+    def hosts(self, candidate: Candidate) -> int:
+        """How many hosts a candidate that can be built takes."""
+
+    def evaluate(
+        self, candidates: Sequence[Candidate], seeds: Sequence[int]
+    ) -> list[list[Measure]]:
+        """Measures by candidate and seed. Only candidates that can be built are asked for."""
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether values of the platform are estimates or assumptions with a range."""
+
+    def judge(self, candidate: Candidate) -> dict[str, Any]:
+        """Whether the model applies to the candidate: `verdict` ok, caution or outside, `reasons` (texts).
+
+        Also its `interval` (low, high, level) in seconds and its `bottleneck` in words, where known.
+        """
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Columns that it can give, of makespan_s, cost and energy_j."""
+
+    @property
+    def currency(self) -> str:
+        """Unit of `cost`, empty without prices."""

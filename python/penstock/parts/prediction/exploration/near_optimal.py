@@ -1,0 +1,161 @@
+"""What is near the best: the front, the contenders, what makes no difference, what uncertainty may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.exploration.compare import Selection, select
+from penstock.parts.prediction.exploration.effects import effects
+from penstock.parts.prediction.exploration.evaluate import DRAWN
+from penstock.parts.prediction.exploration.pareto import near, pareto
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.robust import DRAWS, RIVALS, Robust, robust
+from penstock.parts.prediction.exploration.score import Yardstick
+from penstock.parts.prediction.exploration.space.space import Candidate
+
+#: seeds of a first comparison; configurations by which noise is estimated
+_FIRST_SEEDS, _NOISE = 5, 8
+#: most contenders compared; most members of a front given more seeds
+_CONTENDERS, _FRONT = 24, 64
+#: at least this near, and at least so many, are compared, so that there is a next best
+_LEAST_MARGIN, _LEAST = 0.02, 3
+
+Stage = Callable[[str, int | None], None]
+
+
+def twins(record: Record, candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
+    """Candidates with the very same measures on seed 1: the first of each, and the others."""
+    groups: dict[tuple[Any, ...], list[Candidate]] = {}
+    for c in candidates:
+        m = record.measures[c][min(record.measures[c])]
+        groups.setdefault((m.makespan_s, m.cost, m.energy_j, m.hosts), []).append(c)
+    return {group[0]: group[1:] for group in groups.values()}
+
+
+def indifferent(
+    record: Record, best: Candidate, alike: Sequence[Candidate], most_seeds: int
+) -> list[Candidate]:
+    """Of `alike` those that differ from the best in one axis and give the same on each of several seeds."""
+    seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
+    close = [t for t in alike if sum(a != b for a, b in zip(t, best, strict=True)) == 1]
+    record.evaluate([best, *close], seeds)
+    own = [record.measures[best][s] for s in seeds]
+    return [t for t in close if [record.measures[t][s] for s in seeds] == own]
+
+
+def point(record: Record, candidate: Candidate, metrics: Sequence[str]) -> NDArray[np.float64]:
+    """The means of the metrics."""
+    mean = record.mean(candidate)
+    return np.array([mean[m] for m in metrics])
+
+
+def settle_front(
+    record: Record,
+    candidates: Sequence[Candidate],
+    metrics: Sequence[str],
+    most_seeds: int,
+    stage: Stage,
+) -> list[Candidate]:
+    """The front by means, its members and what noise may hide given the seeds of a first comparison."""
+    seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
+    front: list[Candidate] = []
+    for _ in range(8):
+        points = np.array([point(record, c, metrics) for c in candidates])
+        member = pareto(points)
+        front = [c for c, m in zip(candidates, member, strict=True) if m]
+        margin = 2 * _relative_noise(record, front[:_NOISE], seeds)
+        close = near(points, points[member], margin) if margin > 0 else member
+        wanted = [c for c, m in zip(candidates, close, strict=True) if m]
+        thin = [c for c in wanted if len(record.measures[c]) < len(seeds)]
+        mine = set(front)
+        ordered = [c for c in thin if c in mine] + [c for c in thin if c not in mine]
+        if not ordered:
+            break
+        stage("more seeds for the front", len(ordered[:_FRONT]) * (len(seeds) - 1))
+        record.evaluate(ordered[:_FRONT], seeds)
+    return front
+
+
+def _relative_noise(record: Record, some: Sequence[Candidate], seeds: Sequence[int]) -> float:
+    """Standard deviation of the difference of two makespans on one seed, as a share."""
+    if len(some) < 2 or len(seeds) < 2:
+        return 0.0
+    record.evaluate(some, seeds)
+    spans = np.array([[record.measures[c][s].makespan_s for s in seeds] for c in some])
+    with np.errstate(invalid="ignore"):
+        return _spread(spans / spans.mean(axis=1, keepdims=True))
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    """Standard deviation of the differences of rows to the first, pooled."""
+    sound = values[np.isfinite(values).all(axis=1)]
+    if len(sound) < 2:
+        return 0.0
+    differences = sound[1:] - sound[0]
+    return float(np.sqrt(differences.var(axis=1, ddof=1).mean()))
+
+
+def compare(
+    candidates: Sequence[Candidate],
+    by: Yardstick,
+    number: Callable[[Candidate], int],
+    most_seeds: int,
+    level: float,
+) -> tuple[Selection, int]:
+    """Tells the best of the candidates from what is near it; also how many near it were not compared."""
+    losses = {c: by.of(c) for c in candidates}
+    ordered = sorted(candidates, key=lambda c: (losses[c], number(c)))
+    least = losses[ordered[0]]
+    scale = abs(least) if by.relative and least else 1.0
+    seeds = range(1, most_seeds + 1)
+    some, first = ordered[:_NOISE], seeds[:_FIRST_SEEDS]
+    noise = 0.0
+    if len(some) > 1 and len(first) > 1:
+        with np.errstate(invalid="ignore"):
+            noise = _spread(by.on_seeds(some, first) / scale)
+    margin = max(_LEAST_MARGIN, 4 * noise) * scale
+    close = [c for c in ordered if losses[c] <= least + margin]
+    chosen = close[:_CONTENDERS] if len(close) >= _LEAST else ordered[:_LEAST]
+    found = select(
+        chosen,
+        lambda these, n: by.on_seeds(these, seeds[:n]),
+        most_seeds=most_seeds,
+        level=level,
+        relative=by.relative,
+    )
+    return found, max(0, len(close) - len(chosen))
+
+
+def robustness(
+    record: Record,
+    selection: Selection,
+    candidates: Sequence[Candidate],
+    by: Yardstick,
+    stage: Stage,
+) -> Robust | None:
+    """The best and its rivals on platforms drawn from what is not certain; None without a rival.
+
+    Rivals are the next best, and the best candidate of every level of every axis.
+    """
+    losses = {c: by.of(c) for c in candidates}
+    least = min(losses.values())
+    shifted = [losses[c] - least + 1.0 for c in candidates]
+    of_levels = [
+        level.candidate
+        for axis in effects(record.space, candidates, shifted)
+        for level in axis.levels
+    ]
+    named = [c.candidate for c in selection.contenders]
+    levels = sorted(of_levels, key=lambda c: (losses[c], c))
+    rivals = list(dict.fromkeys([*named[:5], *levels]))[:RIVALS]
+    draws = [DRAWN + i for i in range(1, DRAWS + 1)]
+    stage("drawing what is not certain", len(rivals) * len(draws))
+    record.evaluate(rivals, draws)
+    sound = [c for c in rivals if not any(record.measures[c][d].error for d in draws)]
+    if named[0] not in sound or len(sound) < 2:
+        return None
+    return robust(sound, by.on_draws(sound, draws), by.relative)

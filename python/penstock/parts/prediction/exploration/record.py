@@ -1,0 +1,280 @@
+"""What was evaluated: in memory, and in a directory batch by batch, so that nothing finished is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.schemas import TABLES, described
+from penstock.errors import BadInput
+from penstock.parts.prediction.exploration.evaluate import DRAWN, Evaluator, Measure
+from penstock.parts.prediction.exploration.space.space import Candidate, Space
+
+TABLE = "evaluations"
+#: a batch takes about this long: what a crash loses at most
+_BATCH_S = 1.0
+_FIRST_BATCH = 16
+_PARTS = "evaluations.parts"
+_PLAN = "explore.json"
+#: columns of which means are taken, and their places in a measure
+_COLUMNS = tuple(
+    (name, Measure._fields.index(name))
+    for name in ("makespan_s", "cost", "energy_j", "hosts", "network_bytes")
+)
+
+
+class Record:
+    """Measures by candidate and seed; new ones are evaluated in batches of about a second.
+
+    With a directory every finished batch is a Parquet file under `evaluations.parts/`, renamed into place
+    when it is whole; `close` makes one `evaluations.parquet` of them.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        evaluator: Evaluator,
+        directory: Path | None = None,
+        advanced: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.space = space
+        self.evaluator = evaluator
+        self.measures: dict[Candidate, dict[int, Measure]] = {}
+        self.infeasible: dict[Candidate, str] = {}
+        self._means: dict[Candidate, tuple[int, dict[str, float]]] = {}
+        self.evaluated_s = 0.0
+        self.made = 0
+        self._directory = directory
+        self._advanced = advanced
+        self._batch = _FIRST_BATCH
+        self._part = 0
+
+    def feasible(self, candidate: Candidate) -> bool:
+        """Whether the candidate can be built; the reasons of those that cannot are counted."""
+        if candidate in self.measures:
+            return True
+        if candidate in self.infeasible:
+            return False
+        reason = self.evaluator.reason(candidate)
+        if reason is not None:
+            self.infeasible[candidate] = reason
+        return reason is None
+
+    def reasons(self) -> dict[str, int]:
+        """How many candidates could not be built, by reason, most frequent first."""
+        return dict(Counter(self.infeasible.values()).most_common())
+
+    def evaluate(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> None:
+        """Evaluates what is missing of these candidates (those that can be built) on these seeds."""
+        by_missing: dict[tuple[int, ...], list[Candidate]] = {}
+        for candidate in dict.fromkeys(candidates):
+            if self.feasible(candidate):
+                known = self.measures.get(candidate, {})
+                missing = tuple(s for s in seeds if s not in known)
+                if missing:
+                    by_missing.setdefault(missing, []).append(candidate)
+        for missing, wanted in by_missing.items():
+            done = 0
+            while done < len(wanted):
+                size = max(1, self._batch // len(missing))
+                self._evaluate_batch(wanted[done : done + size], missing)
+                done += size
+
+    def _evaluate_batch(self, batch: list[Candidate], seeds: tuple[int, ...]) -> None:
+        began = time.monotonic()
+        found = self.evaluator.evaluate(batch, seeds)
+        took = time.monotonic() - began
+        for candidate, measures in zip(batch, found, strict=True):
+            known = self.measures.setdefault(candidate, {})
+            known.update(zip(seeds, measures, strict=True))
+        if self._directory is not None:
+            rows = [
+                (c, s, m)
+                for c, ms in zip(batch, found, strict=True)
+                for s, m in zip(seeds, ms, strict=True)
+            ]
+            self._part += 1
+            part = self._directory / _PARTS / f"{self._part:06d}.parquet"
+            _write(_table(self.space, rows), part)
+        n = len(batch) * len(seeds)
+        self.evaluated_s += took
+        self.made += n
+        fitting = n * _BATCH_S / max(took, 1e-4)
+        self._batch = max(1, round(min(fitting, 4 * self._batch)))
+        self._advanced(n)
+
+    def error(self, candidate: Candidate) -> str:
+        """What went wrong in the candidate's runs, empty if nothing did."""
+        measures = self.measures[candidate].items()
+        return next((m.error for s, m in measures if m.error and s <= DRAWN), "")
+
+    def mean(self, candidate: Candidate) -> dict[str, float]:
+        """Means over the seeds at the platform's own values, by column; NaN for what is not there."""
+        known = self.measures[candidate]
+        kept = self._means.get(candidate)
+        if kept is None or kept[0] != len(known):
+            measures = [m for s, m in known.items() if s <= DRAWN]
+            kept = (len(known), {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS})
+            self._means[candidate] = kept
+        return kept[1]
+
+    def values(self, candidate: Candidate, seed: int) -> dict[str, float]:
+        """The columns of one measure, and the magnitudes of the axes by their key."""
+        m = self.measures[candidate][seed]
+        return self.known(candidate) | {
+            "makespan_s": m.makespan_s,
+            "cost": np.nan if m.cost is None else m.cost,
+            "energy_j": np.nan if m.energy_j is None else m.energy_j,
+            "hosts": float(m.hosts),
+            "network_bytes": float(m.network_bytes),
+        }
+
+    def known(self, candidate: Candidate) -> dict[str, float]:
+        """The magnitudes of the axes by key, before anything is evaluated."""
+        found: dict[str, float] = {}
+        for axis, level in zip(self.space.axes, self.space.levels(candidate), strict=True):
+            if axis.name != "split" and level.magnitude is not None:
+                found[axis.name] = level.magnitude
+            elif axis.name == "split":
+                found.update({key: float(v) for key, v in level.values})
+        return found
+
+    def table(self) -> pa.Table:
+        """All evaluations as the table `evaluations` of docs/formats.md, in order of candidate and seed."""
+        rows = [
+            (c, s, m)
+            for c in sorted(self.measures, key=self.space.number)
+            for s, m in sorted(self.measures[c].items())
+        ]
+        return _table(self.space, rows)
+
+    def open(self, plan: Mapping[str, Any], resume: bool) -> int:
+        """Takes the directory: new, or with `resume` going on with what lies there.
+
+        `plan` is what evaluations depend on (workload, platform, space). BadInput if the directory holds
+        an exploration and `resume` was not asked for, or another one. Returns how many evaluations were read.
+        """
+        if self._directory is None:
+            return 0
+        plan_file = self._directory / _PLAN
+        if plan_file.is_file():
+            if not resume:
+                raise BadInput(
+                    f"{self._directory} holds an exploration already; "
+                    "--resume goes on with it, -o names another directory"
+                )
+            self._check_plan(plan_file, plan)
+        elif resume:
+            raise BadInput(f"{self._directory} holds no exploration to go on with (no {_PLAN})")
+        elif self._directory.exists() and not self._directory.is_dir():
+            raise BadInput(f"{self._directory} is a file; expected a directory for the results")
+        try:
+            (self._directory / _PARTS).mkdir(parents=True, exist_ok=True)
+            _write_text(plan_file, json.dumps(dict(plan), indent=1) + "\n")
+        except OSError as error:
+            raise BadInput(f"cannot write to {self._directory}: {error.strerror}") from None
+        return self._read() if resume else 0
+
+    @staticmethod
+    def _check_plan(plan_file: Path, plan: Mapping[str, Any]) -> None:
+        try:
+            known = json.loads(plan_file.read_text())
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{plan_file} cannot be read: {error}") from None
+        for key, value in plan.items():
+            if not isinstance(known, dict) or known.get(key) != value:
+                raise BadInput(
+                    f"{plan_file} is of another {key}; expected the same workload, platform and axes "
+                    "(objective, constraints, budget and seeds may change)"
+                )
+
+    def _read(self) -> int:
+        assert self._directory is not None
+        parts = sorted((self._directory / _PARTS).glob("*.parquet"))
+        self._part = max((int(p.stem) for p in parts), default=0)
+        whole = self._directory / f"{TABLE}.parquet"
+        count = 0
+        for path in ([whole] if whole.is_file() else []) + parts:
+            try:
+                rows = pq.read_table(path).to_pylist()
+            except (OSError, pa.ArrowException) as error:
+                raise BadInput(f"{path} cannot be read: {error}") from None
+            for row in rows:
+                candidate = self.space.candidate(int(row["candidate_id"][1:]))
+                known = self.measures.setdefault(candidate, {})
+                seed = row["seed"] + (DRAWN if row["draw"] else 0)
+                count += seed not in known
+                known[seed] = Measure(**{k: row[k] for k in Measure._fields})
+        return count
+
+    def close(self) -> None:
+        """Writes `evaluations.parquet` and removes the parts; where there is nothing, takes all back."""
+        if self._directory is None:
+            return
+        if self.measures:
+            _write(self.table(), self._directory / f"{TABLE}.parquet")
+        shutil.rmtree(self._directory / _PARTS, ignore_errors=True)
+        if not self.measures:
+            (self._directory / _PLAN).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it holds something else
+                self._directory.rmdir()
+
+
+def candidate_id(space: Space, candidate: Candidate) -> str:
+    """`c000123`: its number in the space."""
+    return f"c{space.number(candidate):06d}"
+
+
+def _mean(values: list[Any]) -> float:
+    """Their mean, exact where all are equal; NaN if one is missing."""
+    if None in values:
+        return float("nan")
+    first = float(values[0])
+    if len(values) == 1:
+        return first
+    return first if all(v == first for v in values) else float(np.mean(values))
+
+
+def _table(space: Space, rows: Sequence[tuple[Candidate, int, Measure]]) -> pa.Table:
+    columns: dict[str, Any] = {
+        "candidate_id": [candidate_id(space, c) for c, _, _ in rows],
+        "seed": [s if s <= DRAWN else s - DRAWN for _, s, _ in rows],
+        "draw": [0 if s <= DRAWN else s - DRAWN for _, s, _ in rows],
+        "source": ["queue"] * len(rows),
+    }
+    for i, name in enumerate(Measure._fields):
+        columns[name] = [m[i] for _, _, m in rows]
+    known = {c.name: c.arrow for c in TABLES[TABLE].columns}
+    arrays = {name: pa.array(v, known.get(name)) for name, v in columns.items()}
+    for k, axis in enumerate(space.axes):
+        arrays[axis.name] = pa.array([axis.levels[c[k]].label for c, _, _ in rows], pa.string())
+    return described(TABLE, pa.table(arrays))
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    """Writes a Parquet file that is there whole or not at all."""
+    hidden = path.with_name(f".{path.name}.partial")
+    try:
+        pq.write_table(table, hidden, compression="zstd")
+        os.replace(hidden, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+        raise BadInput(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _write_text(path: Path, text: str) -> None:
+    hidden = path.with_name(f".{path.name}.partial")
+    hidden.write_text(text)
+    os.replace(hidden, path)

@@ -1,0 +1,50 @@
+"""What is asked of an exploration, from words, and what its evaluations depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.parts.prediction.exploration.run import Question
+from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
+from penstock.parts.prediction.exploration.space.space import Space
+from penstock.parts.prediction.exploration.space.space_file import Located, SpaceFile
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.hosts import Platform
+
+
+def question_of(
+    space: Space, said: SpaceFile, constraints: Sequence[str], objective: str | None
+) -> Question:
+    """The question in words of a command line, beyond those of a file of the space."""
+    keys = tuple(
+        key
+        for axis in space.axes
+        for key in axis.keys
+        if key.endswith(".count") or all(level.magnitude is not None for level in axis.levels)
+    )
+    conditions = [parse_constraint(c.text, c.at, keys) for c in said.constraints]
+    conditions += [parse_constraint(text, None, keys) for text in constraints]
+    wanted: Located | None = said.objective
+    if objective is not None:
+        return Question(parse_objective(objective, None, keys), tuple(conditions))
+    if wanted is not None:
+        return Question(parse_objective(wanted.text, wanted.at, keys), tuple(conditions))
+    return Question(None, tuple(conditions))
+
+
+def plan_of(workload: Workload, platform: Platform, space: Space) -> dict[str, Any]:
+    """What evaluations depend on."""
+    profiles = json.dumps([platform.plain, platform.document, platform.profiles], sort_keys=True)
+    return {
+        "schema": "penstock/exploration-plan/1",
+        "workload": _hash(json.dumps(workload.to_dict(), sort_keys=True)),
+        "platform": _hash(profiles),
+        "axes": space.to_dict()["axes"],
+    }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,62 @@
+"""Whether the choice holds when what is not certain of the platform is drawn within its range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.exploration.space.space import Candidate
+
+#: draws; a loss up to this share of the best is no reproach; share of draws that must be without reproach
+DRAWS, TOLERATED, ENOUGH = 19, 0.05, 0.9
+#: configurations looked at
+RIVALS = 16
+
+
+@dataclass(frozen=True)
+class Robust:
+    """Regrets (share of the draw's best) of candidates, (candidates, draws)."""
+
+    candidates: tuple[Candidate, ...]
+    regrets: NDArray[np.float64]
+
+    @property
+    def draws(self) -> int:
+        return int(self.regrets.shape[1])
+
+    def share_good(self, candidate: Candidate) -> float:
+        """Share of the draws in which the candidate is the best but for the tolerated loss."""
+        return float((self._of(candidate) <= TOLERATED).mean())
+
+    def mean_regret(self, candidate: Candidate) -> float:
+        """Mean regret over the draws."""
+        return float(self._of(candidate).mean())
+
+    def worst_regret(self, candidate: Candidate) -> float:
+        """Largest regret over the draws."""
+        return float(self._of(candidate).max())
+
+    def winners(self) -> list[Candidate]:
+        """Candidates that are best in some draw, those of most draws first."""
+        best = self.regrets.argmin(axis=0)
+        counts = np.bincount(best, minlength=len(self.candidates))
+        order = np.argsort(-counts, kind="stable")
+        return [self.candidates[i] for i in order if counts[i]]
+
+    def _of(self, candidate: Candidate) -> NDArray[np.float64]:
+        row: NDArray[np.float64] = self.regrets[self.candidates.index(candidate)]
+        return row
+
+
+def robust(candidates: Sequence[Candidate], losses: NDArray[np.float64], relative: bool) -> Robust:
+    """Regrets of the candidates from their losses (candidates, draws).
+
+    `relative`: over the size of the draw's best loss; else as differences (a distance in logarithms is
+    a share already).
+    """
+    least = losses.min(axis=0)
+    scale = np.where(least != 0, np.abs(least), 1.0) if relative else np.ones_like(least)
+    return Robust(tuple(candidates), (losses - least) / scale)

@@ -1,0 +1,402 @@
+"""The exploration: search, front, comparison of what is near the best, recommendation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import BadInput
+from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap, overlapping
+from penstock.parts.prediction.exploration.compare import Selection
+from penstock.parts.prediction.exploration.effects import AxisEffect, effects
+from penstock.parts.prediction.exploration.evaluate import Evaluator
+from penstock.parts.prediction.exploration.near_optimal import (
+    compare,
+    indifferent,
+    point,
+    robustness,
+    settle_front,
+    twins,
+)
+from penstock.parts.prediction.exploration.pareto import pareto
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.robust import Robust
+from penstock.parts.prediction.exploration.score import ByKnee, ByObjective, Yardstick
+from penstock.parts.prediction.exploration.search import ENGINES, drive, grid
+from penstock.parts.prediction.exploration.space.expression import Expression, Objective
+from penstock.parts.prediction.exploration.space.space import Candidate, Space
+
+#: the whole grid while it has no more points than this and takes no longer than this
+GRID_POINTS, GRID_S = 100_000, 600.0
+#: configurations of a search without a budget: 2 % of the space, at least and at most
+SEARCH_SHARE, SEARCH_LEAST, SEARCH_MOST = 0.02, 400, 5000
+#: configurations by which the time of a grid is estimated
+_PILOT = 24
+
+Losses = Callable[[list[Candidate]], list[float]]
+
+
+class Progress(Protocol):
+    """What is told while it runs."""
+
+    def stage(self, what: str, total: int | None) -> None:
+        """A new stage of `total` evaluations, None if not known."""
+
+    def advanced(self, n: int) -> None:
+        """`n` more evaluations are done."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked for: an objective, or None for the Pareto set; conditions that must hold."""
+
+    objective: Objective | None = None
+    constraints: tuple[Expression, ...] = ()
+
+    def holds(self, values: dict[str, float]) -> bool:
+        """Whether all conditions hold."""
+        return all(c.holds(values) for c in self.constraints)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search. `most_seeds` seeds at most for what is near the best; `seed` is of the search itself."""
+
+    engine: str = "auto"
+    budget: int | None = None
+    most_seeds: int = 20
+    seed: int = 1
+    level: float = 0.9
+
+
+@dataclass
+class Exploration:
+    """What was found. Candidates are of `record.space`; `front` is sorted by time.
+
+    `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
+    was admissible or the exploration was stopped. `indifferent` differ from the best in one axis and give
+    exactly the same. `calibration` is what measured runs say, `overlap` what it leaves undecided.
+    """
+
+    question: Question
+    settings: Settings
+    record: Record
+    engine: str
+    engine_reason: str
+    metrics: tuple[str, ...]
+    admissible: list[Candidate] = field(default_factory=list)
+    front: list[Candidate] = field(default_factory=list)
+    selection: Selection | None = None
+    indifferent: list[Candidate] = field(default_factory=list)
+    uncompared: int = 0
+    broken: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    robust: Robust | None = None
+    judgement: dict[str, Any] | None = None
+    calibration: Calibration | None = None
+    overlap: Overlap | None = None
+    stopped: bool = False
+    resumed: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def space(self) -> Space:
+        return self.record.space
+
+    @property
+    def complete(self) -> bool:
+        """Whether every combination was evaluated, or found not to be buildable or allowed."""
+        return self.engine == "grid" and not self.stopped
+
+    @cached_property
+    def effects(self) -> dict[str, list[AxisEffect]]:
+        """Effects of the axes on each metric, from the mean of every admissible configuration."""
+        means = [self.record.mean(c) for c in self.admissible]
+        return {
+            metric: effects(self.space, self.admissible, [mean[metric] for mean in means])
+            for metric in self.metrics
+        }
+
+
+class _Explorer:
+    def __init__(
+        self, record: Record, question: Question, settings: Settings, progress: Progress
+    ) -> None:
+        self.record, self.question, self.settings = record, question, settings
+        self.space, self.evaluator = record.space, record.evaluator
+        self.progress = progress
+        self.metrics = self.evaluator.objectives
+        self.seeds = list(range(1, settings.most_seeds + 1))
+        #: conditions that need no evaluation
+        early = {"hosts"} | {key for axis in self.space.axes for key in (axis.name, *axis.keys)}
+        self.early = [c for c in question.constraints if c.needs <= early]
+        self.refused: set[Candidate] = set()
+
+    def allowed(self, candidate: Candidate) -> bool:
+        """Whether it can be built and breaks no condition that is known beforehand."""
+        if candidate in self.refused:
+            return False
+        if not self.record.feasible(candidate):
+            return False
+        if self.early:
+            values = self.record.known(candidate) | {
+                "hosts": float(self.evaluator.hosts(candidate))
+            }
+            if not all(c.holds(values) for c in self.early):
+                self.refused.add(candidate)
+                return False
+        return True
+
+    def values(self, candidate: Candidate) -> dict[str, float]:
+        return self.record.mean(candidate) | self.record.known(candidate)
+
+    def admissible(self, candidate: Candidate) -> bool:
+        return not self.record.error(candidate) and self.question.holds(self.values(candidate))
+
+    def losses(self, of: Callable[[Candidate], float]) -> Losses:
+        """The losses of a batch: evaluated on the first seed; infinity for what is not admissible."""
+
+        def measured(batch: list[Candidate]) -> list[float]:
+            allowed = [c for c in batch if self.allowed(c)]
+            self.progress.advanced(len(batch) - len(allowed))
+            self.record.evaluate(allowed, self.seeds[:1])
+            ready = set(allowed)
+            return [of(c) if c in ready and self.admissible(c) else math.inf for c in batch]
+
+        return measured
+
+    # ------------------------------------------------------------ search
+
+    def choose(self) -> tuple[str, str, int]:
+        """Engine, why, and how many configurations it may evaluate."""
+        size, budget = self.space.size, self.settings.budget
+        asked = self.settings.engine
+        searching = budget or min(max(SEARCH_LEAST, round(SEARCH_SHARE * size)), SEARCH_MOST)
+        if asked == "grid":
+            return "grid", "asked for", size
+        if asked != "auto":
+            return asked, "asked for", min(searching, size)
+        if budget is not None and size > budget:
+            return "rrs", f"{size:,} configurations are more than the budget of {budget:,}", budget
+        if size > GRID_POINTS:
+            reason = f"{size:,} configurations are more than {GRID_POINTS:,}"
+            return "rrs", reason, min(searching, size)
+        estimate = self.estimate()
+        if estimate is not None and estimate > GRID_S:
+            return (
+                "rrs",
+                f"all {size:,} configurations would take about {estimate:,.0f} s",
+                searching,
+            )
+        return "grid", f"all {size:,} configurations are cheap enough", size
+
+    def estimate(self) -> float | None:
+        """Seconds for the whole grid, from a few of its points; None for a grid of hardly more."""
+        if self.space.size <= 4 * _PILOT:
+            return None
+        rng = np.random.default_rng([self.settings.seed, 7])
+        numbers = rng.choice(self.space.size, size=min(4 * _PILOT, self.space.size), replace=False)
+        drawn = [self.space.candidate(int(n)) for n in sorted(numbers)]
+        allowed = [c for c in drawn if self.allowed(c)]
+        some = allowed[:: max(1, len(allowed) // _PILOT)][:_PILOT]
+        known = {c for c in some if c in self.record.measures}
+        began = time.monotonic()
+        self.progress.stage("estimating", len(some))
+        self.record.evaluate(some, self.seeds[:1])
+        fresh = len(some) - len(known)
+        if not fresh:
+            return None
+        each = (time.monotonic() - began) / fresh
+        return each * self.space.size * len(allowed) / len(drawn)
+
+    def search(self, engine: str, budget: int) -> None:
+        if engine == "grid":
+            self.progress.stage("grid", self.space.size)
+            drive(grid(self.space), self.losses(lambda _: 0.0), set(), budget)
+            return
+        self.progress.stage({"rrs": "random search", "ga": "genetic algorithm"}[engine], budget)
+        # what cannot be built costs nothing: an engine may look at more than the budget
+        seen: set[Candidate] = set()
+        targets = self.targets()
+        for i, target in enumerate(targets):
+            left = budget - len(self.record.measures)
+            share = math.ceil(left / (len(targets) - i))
+            if share <= 0:
+                break
+            rng = np.random.default_rng([self.settings.seed, i])
+            self.spend(ENGINES[engine](self.space, rng), self.losses(target), seen, share)
+
+    def spend(
+        self,
+        engine: Any,
+        losses: Losses,
+        seen: set[Candidate],
+        share: int,
+    ) -> None:
+        """Drives an engine until so many configurations were really evaluated."""
+        before = len(self.record.measures)
+        until = before + share
+
+        def counted(batch: list[Candidate]) -> list[float]:
+            left = until - len(self.record.measures)
+            fresh = [
+                c for c in dict.fromkeys(batch) if c not in self.record.measures and self.allowed(c)
+            ]
+            dropped = set(fresh[left:]) if left < len(fresh) else set()
+            values = iter(losses([c for c in batch if c not in dropped]))
+            found = [math.inf if c in dropped else next(values) for c in batch]
+            if len(self.record.measures) >= until:
+                raise _Spent
+            return found
+
+        try:
+            drive(engine, counted, seen, 50 * share + 1000)
+        except _Spent:
+            return
+
+    def targets(self) -> list[Callable[[Candidate], float]]:
+        """What the search makes small in turn: the objective; else each metric, then the knee."""
+        objective = self.question.objective
+        if objective is not None:
+            return [lambda c: objective.loss(self.values(c))]
+
+        def of(metric: str) -> Callable[[Candidate], float]:
+            return lambda c: self.record.mean(c)[metric]
+
+        single = [of(m) for m in self.metrics]
+        return single if len(single) == 1 else [*single, self.distance]
+
+    def distance(self, candidate: Candidate) -> float:
+        """Distance to the best of every metric seen so far, in logarithms."""
+        for c in list(self.record.measures)[self._ideal_upto :]:
+            if self.admissible(c):
+                here = point(self.record, c, self.metrics)
+                self._ideal = here if self._ideal is None else np.minimum(self._ideal, here)
+        self._ideal_upto = len(self.record.measures)
+        if self._ideal is None:
+            return math.inf
+        return float(
+            np.sqrt((np.log(point(self.record, candidate, self.metrics) / self._ideal) ** 2).sum())
+        )
+
+    _ideal: NDArray[np.float64] | None = None
+    _ideal_upto = 0
+
+    def admissible_candidates(self) -> list[Candidate]:
+        found = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
+        return sorted(found, key=self.space.number)
+
+
+class _Spent(Exception):  # noqa: N818 - a signal, not an error
+    """The budget is spent."""
+
+
+def explore(
+    record: Record,
+    question: Question,
+    settings: Settings,
+    progress: Progress,
+    calibration: Calibration | None = None,
+) -> Exploration:
+    """Explores the space of `record`. Ctrl-C ends it early: what was evaluated is in the result.
+
+    With a `calibration` what overlaps the best is not decided (`Exploration.overlap`).
+    BadInput as `check`.
+    """
+    began = time.monotonic()
+    check(question, settings, record.space, record.evaluator)
+    explorer = _Explorer(record, question, settings, progress)
+    found = Exploration(question, settings, record, "", "", explorer.metrics)
+    found.calibration = calibration
+    try:
+        found.engine, found.engine_reason, budget = explorer.choose()
+        explorer.search(found.engine, budget)
+        _conclude(explorer, found)
+    except KeyboardInterrupt:
+        found.stopped = True
+        found.selection = None
+    _summarise(explorer, found)
+    found.wall_s = time.monotonic() - began
+    return found
+
+
+def _conclude(explorer: _Explorer, found: Exploration) -> None:
+    """Front, selection, judgement, robustness of what the search evaluated."""
+    record, settings = explorer.record, explorer.settings
+    candidates = explorer.admissible_candidates()
+    if not candidates:
+        return
+    stage, seeds = explorer.progress.stage, settings.most_seeds
+    alike = twins(record, candidates)
+    single = list(alike)
+    front = settle_front(record, single, explorer.metrics, seeds, stage)
+    objective = explorer.question.objective
+    by: Yardstick
+    if objective is not None:
+        by = ByObjective(record, objective)
+    else:
+        if not all((point(record, c, explorer.metrics) > 0).all() for c in front):
+            raise BadInput("a time, cost or energy of 0 has no knee; give --objective")
+        by = ByKnee(record, explorer.metrics, front)
+    stage("comparing the best", None)
+    found.selection, found.uncompared = compare(
+        single, by, explorer.space.number, seeds, settings.level
+    )
+    best = found.selection.best.candidate
+    if record.error(best):
+        found.selection = None
+        return
+    found.indifferent = indifferent(record, best, alike[best], seeds)
+    found.judgement = explorer.evaluator.judge(best)
+    if found.calibration is not None:
+        found.overlap = overlapping(found.calibration, best, single, by, explorer.space.number)
+    if explorer.evaluator.uncertain:
+        found.robust = robustness(record, found.selection, single, by, stage)
+
+
+def _summarise(explorer: _Explorer, found: Exploration) -> None:
+    """Front, counts: from whatever was evaluated."""
+    record = explorer.record
+    found.admissible = explorer.admissible_candidates()
+    for candidate in record.measures:
+        error = record.error(candidate)
+        if error:
+            found.failed[error] = found.failed.get(error, 0) + 1
+    found.broken = len(explorer.refused) + sum(
+        1
+        for c in record.measures
+        if c not in explorer.refused and not record.error(c) and not explorer.admissible(c)
+    )
+    if found.admissible:
+        single = list(twins(record, found.admissible))
+        member = pareto(np.array([point(record, c, found.metrics) for c in single]))
+        front = [c for c, m in zip(single, member, strict=True) if m]
+        found.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
+
+
+def check(question: Question, settings: Settings, space: Space, evaluator: Evaluator) -> None:
+    """BadInput where the question asks for what the platform does not give, or the grid for too much."""
+    if settings.engine == "grid" and settings.budget is not None and space.size > settings.budget:
+        raise BadInput(
+            f"the grid has {space.size:,} configurations, the budget is {settings.budget:,}; "
+            "expected --engine rrs or ga, or a larger budget"
+        )
+    expressions = list(question.constraints)
+    if question.objective is not None:
+        expressions.append(question.objective.expression)
+    missing = {"cost": "prices (price.per_host)", "energy_j": "powers (power.idle, …)"}
+    for expression in expressions:
+        for name, what in missing.items():
+            if name in expression.needs and name not in evaluator.objectives:
+                raise BadInput(f"'{expression.text}' needs {what}; the platform has none")
+        other = expression.currencies - {evaluator.currency}
+        if other and evaluator.currency:
+            found = f"'{expression.text}' with an amount in {min(other)}"
+            raise BadInput(f"found {found}; expected {evaluator.currency}, the platform's currency")

@@ -1,0 +1,130 @@
+"""What candidates are judged by: the objective, or the distance to the best of everything at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.space.expression import Objective
+from penstock.parts.prediction.exploration.space.space import Candidate
+
+Array = NDArray[np.float64]
+
+#: what is off by the same factor as a predicted time
+METRICS = ("makespan_s", "cost", "energy_j")
+
+
+class Yardstick(Protocol):
+    """A loss of candidates, to be made small."""
+
+    #: whether differences count as shares of the least loss, or as they are
+    relative: bool
+
+    def of(self, candidate: Candidate) -> float:
+        """The loss of the means over the candidate's seeds."""
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """The losses of the means, were time, cost and energy that many times as much."""
+
+    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+        """Losses (candidates, seeds) whose means and spread over the seeds may be compared in pairs."""
+
+    def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
+        """Losses (candidates, draws), each draw on its own."""
+
+
+class ByObjective:
+    """The objective itself; its mean over seeds is what is expected of a run."""
+
+    relative = True
+
+    def __init__(self, record: Record, objective: Objective) -> None:
+        self.record, self.objective = record, objective
+
+    def of(self, candidate: Candidate) -> float:
+        return self.objective.loss(self.record.mean(candidate) | self.record.known(candidate))
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """As `Yardstick`."""
+        mean, known = self.record.mean(candidate), self.record.known(candidate)
+        found = [
+            self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | known)
+            for factor in factors.tolist()
+        ]
+        return np.array(found)
+
+    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+        self.record.evaluate(candidates, seeds)
+        loss, values = self.objective.loss, self.record.values
+        return np.array([[loss(values(c, s)) for s in seeds] for c in candidates])
+
+    on_draws = on_seeds
+
+
+class ByKnee:
+    """The distance to the ideal: the best value of each metric on the front, all at once.
+
+    Euclidean in the logarithms of the ratios to it. The ideal is taken on the same seeds (the same draw) as
+    the candidates, from those members of the front that are best in something, so what is common to all
+    cancels. A distance is not linear, so its spread over seeds is that of jackknife pseudo-values:
+    n d - (n - 1) d without the seed.
+    """
+
+    relative = False
+
+    def __init__(self, record: Record, metrics: Sequence[str], front: Sequence[Candidate]) -> None:
+        self.record, self.metrics = record, tuple(metrics)
+        points = np.array([self._mean(c) for c in front])
+        self._anchors = list(dict.fromkeys(front[int(i)] for i in points.argmin(axis=0)))
+        self._ideal = points.min(axis=0)
+
+    def of(self, candidate: Candidate) -> float:
+        return float(_distance(self._mean(candidate), self._ideal))
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """As `Yardstick`."""
+        return _distance(self._mean(candidate)[None, :] * factors[:, None], self._ideal)
+
+    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+        values, anchors = self._values(candidates, seeds), self._values(self._anchors, seeds)
+        whole = self._far(values.mean(axis=1), anchors.mean(axis=1))
+        n = len(seeds)
+        if n == 1:
+            return whole[:, None]
+        columns = []
+        for s in range(n):
+            rest = np.arange(n) != s
+            without = self._far(values[:, rest].mean(axis=1), anchors[:, rest].mean(axis=1))
+            with np.errstate(invalid="ignore"):  # what does not always end
+                columns.append(n * whole - (n - 1) * without)
+        return np.stack(columns, axis=1)
+
+    def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
+        values, anchors = self._values(candidates, draws), self._values(self._anchors, draws)
+        columns = [self._far(values[:, d], anchors[:, d]) for d in range(len(draws))]
+        return np.stack(columns, axis=1)
+
+    def _far(self, points: Array, anchors: Array) -> Array:
+        """Distances of points (n, metrics) to the best of them and of the anchors."""
+        return _distance(points, np.minimum(points.min(axis=0), anchors.min(axis=0)))
+
+    def _mean(self, candidate: Candidate) -> Array:
+        mean = self.record.mean(candidate)
+        return np.array([mean[m] for m in self.metrics])
+
+    def _values(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+        """(candidates, seeds, metrics)."""
+        self.record.evaluate(candidates, seeds)
+        found = [[self.record.measures[c][s] for s in seeds] for c in candidates]
+        return np.array([[[getattr(m, k) for k in self.metrics] for m in row] for row in found])
+
+
+def _distance(points: Array, ideal: Array) -> Array:
+    """Along the last axis; what is better than the ideal is at no distance from it."""
+    logs = np.maximum(np.log(points / ideal), 0.0)
+    found: Array = np.sqrt((logs**2).sum(axis=-1))
+    return found

@@ -1,0 +1,151 @@
+"""The evaluator of an exploration: the queue-network simulator on all cores of this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.exploration.candidate_networks import Composer, Hosts
+from penstock.parts.prediction.exploration.evaluate import DRAWN, Measure
+from penstock.parts.prediction.exploration.space.space import Candidate, Space
+from penstock.parts.prediction.queue_network.cost import run_cost
+from penstock.parts.prediction.queue_network.energy import run_energy
+from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.hosts import Platform
+from penstock.profile.model import native
+
+
+class Simulated:
+    """Predicts candidates by simulation. `threads` 0 is all cores; results do not depend on it.
+
+    Seeds up to `DRAWN` simulate the platform's own values; seed DRAWN + i the i-th platform drawn from its
+    estimates and assumptions (the same as a prediction's interval is made of), with seed i.
+    """
+
+    def __init__(
+        self, workload: Workload, platform: Platform, space: Space, threads: int = 0
+    ) -> None:
+        self.workload, self.platform, self.space, self.threads = workload, platform, space, threads
+        self._composer = Composer(platform, space)
+        self._drawn: list[Composer] = []
+        try:
+            self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()))
+        except ValueError as error:
+            raise BadInput(f"workload {workload.name}: {error}") from None
+        self._meters: dict[int, _Meter] = {}
+        prices = {p.currency for p in platform.price.values()}
+        self._currency = min(prices) if prices else ""
+        self._objectives = ("makespan_s", *(["cost"] if prices else []))
+        if platform.power:
+            self._objectives = (*self._objectives, "energy_j")
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        return self._objectives
+
+    @property
+    def currency(self) -> str:
+        return self._currency
+
+    def reason(self, candidate: Candidate) -> str | None:
+        return self._composer.reason(candidate)
+
+    def hosts(self, candidate: Candidate) -> int:
+        found = self._composer.hosts(candidate)
+        assert isinstance(found, Hosts)
+        return found.count
+
+    def evaluate(
+        self, candidates: Sequence[Candidate], seeds: Sequence[int]
+    ) -> list[list[Measure]]:
+        own = [s for s in seeds if s <= DRAWN]
+        rows = self._evaluate(self._composer, candidates, own) if own else [[] for _ in candidates]
+        found = [dict(zip(own, row, strict=True)) for row in rows]
+        for seed in (s for s in seeds if s > DRAWN):
+            row = self._evaluate(self._draw(seed - DRAWN), candidates, [seed - DRAWN])
+            for known, measures in zip(found, row, strict=True):
+                known[seed] = measures[0]
+        return [[known[s] for s in seeds] for known in found]
+
+    @property
+    def uncertain(self) -> bool:
+        return bool(uncertain_values(self.platform))
+
+    def _draw(self, number: int) -> Composer:
+        """The composer of the drawn platform of that number, from 1."""
+        if number > len(self._drawn):
+            platforms = list(sampled(self.platform, number))[len(self._drawn) :]
+            self._drawn += [Composer(p, self.space, checked=True) for p in platforms]
+        return self._drawn[number - 1]
+
+    def _evaluate(
+        self, composer: Composer, candidates: Sequence[Candidate], seeds: Sequence[int]
+    ) -> list[list[Measure]]:
+        networks = [composer.network(c) for c in candidates]
+        try:
+            outcomes = self._native.simulate_many(networks, list(seeds), self.threads)
+        except ValueError as error:
+            raise BadInput(f"the simulator refuses this: {error}") from None
+        found = []
+        for candidate, texts in zip(candidates, outcomes, strict=True):
+            hosts = composer.hosts(candidate)
+            assert isinstance(hosts, Hosts)
+            meter = self._meters.setdefault(id(hosts), _Meter(hosts))
+            found.append([meter.measure(json.loads(text)) for text in texts])
+        return found
+
+    def judge(self, candidate: Candidate) -> dict[str, Any]:
+        """As `Evaluator`: the candidate's full prediction."""
+        platform = self.platform.with_values(self._composer.values(candidate))
+        try:
+            made = predict(self.workload, platform, threads=self.threads)
+        except PenstockError as error:  # on some seed it cannot end: its store fills up
+            return {"verdict": "outside", "reasons": [str(error)]}
+        return {
+            "verdict": made.applies.verdict,
+            "reasons": [r.text for r in made.applies.reasons if r.severity != "note"],
+            "makespan_s": made.makespan_s,
+            "interval": made.interval.to_dict(),
+            "bottleneck": None if made.bottleneck is None else made.bottleneck.words,
+        }
+
+
+class _Meter:
+    """Cost and energy of the outcomes of one set of hosts."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.of = hosts  # kept, so that its id stays its own
+        self.count = hosts.count
+        self.prices = {h.name: h.price for h in hosts.hosts if h.price is not None}
+        self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
+
+    def measure(self, outcome: dict[str, Any]) -> Measure:
+        error = outcome.get("error")
+        # a run that did not come to its end takes for ever
+        makespan_s = math.inf if error else float(outcome["makespan_s"])
+        cost = energy_j = None
+        if self.prices:
+            paid = None if error else run_cost(makespan_s, self.prices)
+            cost = math.inf if paid is None else paid.amount
+        if self.powers:
+            energy_j = math.inf
+            if not error:
+                energy_j = run_energy(makespan_s, outcome["hosts"], self.powers).total_j
+        stations = outcome["stations"]
+        top = max(stations, key=lambda s: s["critical_s"] or 0.0) if stations else None
+        return Measure(
+            makespan_s,
+            cost,
+            energy_j,
+            self.count,
+            int(outcome["bytes"]["network"]),
+            int(outcome["requests"]),
+            int(outcome["events"]),
+            "" if top is None else str(top["kind"]),
+            str(error.get("message") or error.get("kind")) if error else "",
+        )

@@ -1,0 +1,1 @@
+"""The space of an exploration: factors, their levels, and expressions over them."""

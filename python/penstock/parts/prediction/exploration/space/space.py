@@ -1,0 +1,216 @@
+"""The space of decisions: axes, their levels, and the combinations of them.
+
+One axis is one decision: the number of hosts of a group, how hosts are split between two groups, a setting
+of the store, a disk profile, a frequency (provisioning, partitioning and configuration in one search,
+Costa 2014).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.parts.prediction.exploration.space.levels import (
+    LevelFault,
+    check_levels,
+    magnitude,
+    parse_levels,
+    quantity,
+    show,
+)
+from penstock.spec.source import Position, Source
+
+#: index of the level of each axis, in the order of the axes
+Candidate = tuple[int, ...]
+
+_SPLIT = "hosts.app:hosts.storage/19 (19 hosts between the two groups; several totals by commas)"
+_MOST_HOSTS = 100_000
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level: its text, the platform values that it sets (by dotted path), its magnitude if any."""
+
+    label: str
+    values: tuple[tuple[str, Any], ...]
+    magnitude: float | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One decision: its name, its levels in the order given, and where it was asked for."""
+
+    name: str
+    levels: tuple[Level, ...]
+    asked: Position
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Dotted paths of the platform that it sets."""
+        return tuple(key for key, _ in self.levels[0].values)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether neighbouring levels are neighbouring numbers, so that a search may go step by step."""
+        numbers = [level.magnitude for level in self.levels]
+        if any(n is None for n in numbers):
+            return False
+        pairs = list(itertools.pairwise(numbers))
+        return all(a < b for a, b in pairs) or all(a > b for a, b in pairs)  # type: ignore[operator]
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether a search may go from a level to its neighbour; splits of several totals included."""
+        return self.ordered or self.name == "split"
+
+    @property
+    def labels(self) -> list[str]:
+        """Texts of the levels."""
+        return [level.label for level in self.levels]
+
+
+@dataclass(frozen=True)
+class Space:
+    """All combinations of the levels of the axes."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def size(self) -> int:
+        """How many combinations there are, feasible or not."""
+        return math.prod(len(axis.levels) for axis in self.axes)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return (self.candidate(i) for i in range(self.size))
+
+    def candidate(self, number: int) -> Candidate:
+        """The combination of that number, 0 … size - 1; the last axis varies fastest."""
+        indices = []
+        for axis in reversed(self.axes):
+            number, index = divmod(number, len(axis.levels))
+            indices.append(index)
+        return tuple(reversed(indices))
+
+    def number(self, candidate: Candidate) -> int:
+        """The inverse of `candidate`."""
+        number = 0
+        for axis, index in zip(self.axes, candidate, strict=True):
+            number = number * len(axis.levels) + index
+        return number
+
+    def levels(self, candidate: Candidate) -> list[Level]:
+        """The level of each axis."""
+        return [axis.levels[i] for axis, i in zip(self.axes, candidate, strict=True)]
+
+    def values(self, candidate: Candidate) -> dict[str, Any]:
+        """Platform values by dotted path."""
+        return {key: v for level in self.levels(candidate) for key, v in level.values}
+
+    def labels(self, candidate: Candidate) -> dict[str, str]:
+        """Text of the level by name of the axis."""
+        chosen = zip(self.axes, candidate, strict=True)
+        return {axis.name: axis.levels[i].label for axis, i in chosen}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Axes, keys and labels, as plain values."""
+        axes = [
+            {"name": a.name, "keys": list(a.keys), "levels": a.labels, "ordered": a.ordered}
+            for a in self.axes
+        ]
+        return {"axes": axes, "size": self.size}
+
+
+def parse_axis(text: str) -> Axis:
+    """The axis of one `--vary KEY=LEVELS`; BadInput naming the place in the text."""
+    name, equals, levels_text = text.partition("=")
+    name = name.strip()
+    where = Position(f"--vary {text}", 1, 1)
+    if not equals or not name:
+        raise where.bad_input(f"'{text}'", "KEY=LEVELS, such as hosts.app.count=2..18")
+    behind = Position(where.file, 1, len(text) - len(levels_text) + 1)
+    try:
+        return axis_of(name, levels_text, where)
+    except LevelFault as fault:
+        raise behind.bad_input(fault.found, fault.expected) from None
+
+
+def axis_of(name: str, given: Any, asked: Position) -> Axis:
+    """The axis `name` with the levels of a text or a list of values; `LevelFault` if they are none."""
+    if name == "split":
+        return _split(str(given), asked)
+    if any(not step for step in name.split(".")):
+        raise LevelFault(f"the key '{name}'", "a dotted path of the platform, such as store.chunk")
+    if isinstance(given, list):
+        flat: list[Any] = []
+        for item in given:
+            flat += parse_levels(item) if isinstance(item, str) and ".." in item else [item]
+        levels = check_levels(flat)
+    elif isinstance(given, str):
+        levels = parse_levels(given)
+    else:
+        levels = check_levels([given])
+    if name.startswith("hosts.") and name.endswith(".count"):
+        for level in levels:
+            if (
+                isinstance(level, bool)
+                or not isinstance(level, int)
+                or not 0 <= level <= _MOST_HOSTS
+            ):
+                raise LevelFault(f"{show(level)} hosts", f"whole numbers from 0 to {_MOST_HOSTS}")
+    made = tuple(Level(show(v), ((name, v),), magnitude(v)) for v in levels)
+    return Axis(name, made, asked)
+
+
+def _split(text: str, asked: Position) -> Axis:
+    """`A:B/N`: every way to share N hosts between the groups A and B, at least one each.
+
+    With several N, all ways of all of them, by N and then by A.
+    """
+    groups_text, stroke, totals_text = text.strip().partition("/")
+    groups = [
+        g.strip().removeprefix("hosts.").removesuffix(".count") for g in groups_text.split(":")
+    ]
+    if not stroke or len(groups) != 2 or not all(groups) or groups[0] == groups[1]:
+        raise LevelFault(f"'{text.strip()}'", _SPLIT)
+    first, second = (f"hosts.{group}.count" for group in groups)
+    levels: list[Level] = []
+    totals = parse_levels(totals_text)
+    for total in totals:
+        found = quantity(str(total))
+        if found is None or found.unit or not isinstance(total, int) or not 2 <= total <= 1000:
+            raise LevelFault(f"a total of {show(total)}", "whole numbers of hosts, 2 to 1000")
+        for a in range(1, total):
+            values = ((first, a), (second, total - a))
+            levels.append(Level(f"{a}+{total - a}", values, a if len(totals) == 1 else None))
+    return Axis("split", tuple(levels), asked)
+
+
+def make_space(axes: Sequence[Axis]) -> Space:
+    """The space of these axes; BadInput if there is none or two set the same value."""
+    if not axes:
+        raise BadInput("nothing to vary; give --vary KEY=LEVELS or --space FILE")
+    owner: dict[str, Axis] = {}
+    for axis in axes:
+        for key in (axis.name, *axis.keys):
+            other = owner.setdefault(key, axis)
+            if other is not axis:
+                where = f"{other.asked.file}:{other.asked.line}"
+                raise axis.asked.bad_input(
+                    f"'{key}' a second time (first at {where})", "each key once"
+                )
+    return Space(tuple(axes))
+
+
+def axes_of_source(source: Source, mapping: dict[str, Any], path: tuple[str, ...]) -> list[Axis]:
+    """The axes of a mapping of keys to levels in a file; every mistake is noted in `source`."""
+    axes = []
+    for name, given in mapping.items():
+        try:
+            axes.append(axis_of(name, given, source.at((*path, name), key=True)))
+        except LevelFault as fault:
+            source.mistake((*path, name), fault.found, fault.expected)
+    return axes

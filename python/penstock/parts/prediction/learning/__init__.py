@@ -1,0 +1,1 @@
+"""Measurements of the points that a learned model needs."""

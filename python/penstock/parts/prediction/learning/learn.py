@@ -1,0 +1,280 @@
+"""`penstock learn`: from a directory to a model. Rounds of points, each made by the conductor in one archive.
+
+Every round is the same study with more levels at its end, so a killed `learn` goes on where it was: what is
+measured decides the next points, and the same measurements decide the same.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.black_box.model import (
+    LEAST_POINTS,
+    BlackBoxModel,
+    Overlap,
+    learner,
+    learnt,
+)
+from penstock.parts.prediction.black_box.plan import balanced, exploratory, next_round, subspace
+from penstock.parts.prediction.black_box.space import MIB, Point, Space
+from penstock.parts.prediction.black_box.tasks import fitted_overlap, with_computing
+from penstock.parts.prediction.learning.measure_points import (
+    Computing,
+    Measured,
+    Run,
+    frozen_runs,
+    make_runs,
+    measured,
+    points_of,
+    storage_facts,
+)
+from penstock.writing import whole_folder
+
+#: what a point costs besides its own time: settling, fio's start, collecting [s, a guess]
+AROUND_S = 0.7
+#: computing over reading of the runs that show how both overlap
+COMPUTING = (0.5, 1.0, 2.0)
+_COMPUTING_REQUEST = 128 << 10
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of `learn`. `points`: how many at most; `cell_s`: longest time of a point."""
+
+    directory: Path
+    space: Space
+    points: int
+    cell_s: float
+    adaptive: bool = False
+    subsample: bool = False
+    overlap: bool = True
+    kind: str = "cart"
+    depth: int | None = None
+    leaves: int = 24
+    seed: int = 1
+
+
+@dataclass
+class Learning:
+    """What `learn` came to; no model if it was interrupted."""
+
+    out: Path
+    model: BlackBoxModel | None = None
+    interrupted: bool = False
+    left_out: tuple[tuple[str, str], ...] = ()
+    rounds: int = 0
+
+
+def points_in(budget_s: float, cell_s: float) -> int:
+    """How many points fit into a time."""
+    return max(LEAST_POINTS, int(budget_s / (cell_s + AROUND_S)))
+
+
+def check_ground(directory: Path, out: Path) -> None:
+    """Raises BadInput where `directory` cannot be measured, PenstockError without fio."""
+    if not directory.is_dir():
+        raise BadInput(
+            f"{directory}: found no directory; expected one on the storage to be measured"
+        )
+    if out.resolve().is_relative_to(directory.resolve()):
+        raise BadInput(
+            f"{out}: found results inside the directory to be measured; expected another -o"
+        )
+    if shutil.which("fio") is None:
+        raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
+
+
+def learn(
+    wanted: Wanted, out: Path, *, resume: bool, quiet: bool, say: Callable[[str], None]
+) -> Learning:
+    """Measures and learns; writes model.json, tree.txt, tree.json, points.csv and tree.svg into `out`.
+
+    Raises BadInput for what cannot be measured or resumed, PenstockError if the storage is too full or fails.
+    """
+    check_ground(wanted.directory, out)
+    planned: list[Run] = frozen_runs(out) if resume else []
+    _refuse_other(planned, wanted.space, out)
+    result = Learning(out)
+    found: list[Measured] = []
+    while True:
+        runs = planned if result.rounds == 0 and planned else _next(wanted, planned, found, say)
+        if len(runs) == len(planned) and result.rounds > 0:
+            break
+        planned = runs
+        made = make_runs(
+            wanted.directory,
+            out,
+            planned,
+            wanted.cell_s,
+            resume=resume or result.rounds > 0,
+            quiet=quiet,
+        )
+        result.rounds += 1
+        if made.interrupted:
+            result.interrupted = True
+            return result
+        assert made.analysis is not None
+        found, left_out = measured(out, made.analysis.runs)
+        result.left_out = tuple(left_out)
+        if not found:
+            raise PenstockError(f"no point could be measured: {left_out[0][1]}")
+    result.model = _model(wanted, found, result)
+    write_results(result.model, out)
+    return result
+
+
+def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
+    known = set(space.grid())
+    for run in planned:
+        if isinstance(run, Point) and run not in known:
+            raise BadInput(
+                f"{out} holds points of another space ({run.name}); put --dimension and --space back, or "
+                "choose another -o"
+            )
+
+
+def _next(
+    wanted: Wanted, planned: list[Run], found: list[Measured], say: Callable[[str], None]
+) -> list[Run]:
+    """The runs planned so far and those of the next round; the same list when there is nothing more."""
+    points = [r for r in planned if isinstance(r, Point)]
+    known = points_of(found)
+    candidates = wanted.space.grid()
+    if wanted.subsample:
+        first = exploratory(wanted.space)
+        if not planned:
+            say(f"exploring the dimensions: {len(first)} points")
+            return list(first)
+        kept = subspace(wanted.space, {p: known[p] for p in first if p in known})
+        if len(points) <= len(first):
+            say(f"dimensions that matter: {_values(kept)}")
+        candidates = kept.grid()
+    total = max(min(wanted.points, len(set(candidates) | set(points))), len(points))
+    if len(points) < total:
+        new = _new_points(wanted, points, known, candidates, total)
+        if planned:
+            say(f"{len(points)} of {total} points are there; {len(new)} more where least is known")
+        if new:
+            return [*planned, *new]
+    if wanted.overlap and not any(isinstance(r, Computing) for r in planned):
+        return [*planned, *_computing(wanted.space, known)]
+    return planned
+
+
+def _values(space: Space) -> str:
+    said = [f"{d.removesuffix('_bytes')} {len(space.values(d))}" for d in vars(space)]
+    return ", ".join(said) + " values"
+
+
+def _new_points(
+    wanted: Wanted,
+    points: list[Point],
+    known: dict[Point, float],
+    candidates: list[Point],
+    total: int,
+) -> list[Point]:
+    left = [p for p in candidates if p not in set(points)]
+    if not wanted.adaptive:
+        return _shuffled(balanced(left, total - len(points), wanted.seed), wanted.seed)
+    failed = len(points) - len(known)  # is not made again, and counts
+    return next_round(wanted.space, known, left, total - failed, wanted.seed)
+
+
+def _shuffled(points: list[Point], seed: int) -> list[Point]:
+    """In an order that lets no drift of the host look like a dimension."""
+    return [points[i] for i in np.random.default_rng(seed).permutation(len(points))]
+
+
+def _computing(space: Space, known: dict[Point, float]) -> list[Run]:
+    """A scan alone, and scans that compute for a half, once and twice the time of reading; none where
+    buffered reading is not part of the space."""
+    if "buffered" not in space.access or "read" not in space.operation:
+        return []
+    rates = [x for p, x in known.items() if p.operation == "read" and p.pattern == "sequential"]
+    if not rates:
+        return []
+    alone = [
+        x
+        for p, x in known.items()
+        if (p.operation, p.pattern, p.clients) == ("read", "sequential", 0)
+    ]
+    io_ns = 1e9 / float(np.median(alone or rates))
+    scan = Point("read", "sequential", "buffered", 0, _COMPUTING_REQUEST, _scanned(space))
+    return [Computing(scan, 0.0), *(Computing(scan, round(c * io_ns, 4)) for c in COMPUTING)]
+
+
+def _scanned(space: Space) -> int:
+    """Data of the computing scans: those of the space, 128 MiB at most."""
+    return min(max(space.data_bytes), 128 * MIB)
+
+
+def _model(wanted: Wanted, found: list[Measured], result: Learning) -> BlackBoxModel:
+    known = points_of(found)
+    model = learnt(
+        wanted.space,
+        list(known),
+        list(known.values()),
+        chosen=wanted.kind,
+        depth=wanted.depth,
+        leaves=wanted.leaves,
+        storage=storage_facts(wanted.directory),
+        seed=wanted.seed,
+    )
+    model.storage["cell_s"] = wanted.cell_s
+    model.overlap, model.cpu_s_per_byte = overlap_of(found)
+    model.notes = [f"left out: {name}: {reason}" for name, reason in result.left_out]
+    return model
+
+
+def overlap_of(found: Sequence[Measured]) -> tuple[Overlap | None, float | None]:
+    """ω from the scans that computed, and what reading itself costs of a processor [s per byte]."""
+    scans = [m for m in found if isinstance(m.run, Computing)]
+    plain = [m for m in scans if m.run.cpu_ns_per_byte == 0.0]  # type: ignore[union-attr]
+    busy = [m for m in scans if m not in plain]
+    alone = [
+        m.cpu_s_per_byte
+        for m in found
+        if isinstance(m.run, Point)
+        and (m.run.operation, m.run.pattern, m.run.clients) == ("read", "sequential", 0)
+    ]
+    own = float(np.median(alone)) if alone else None
+    if not plain or not busy:
+        return None, own
+    io = [1 / plain[0].throughput_bps] * len(busy)
+    cpu = [m.cpu_s_per_byte for m in busy]
+    whole = [1 / m.throughput_bps for m in busy]
+    omega = fitted_overlap(io, cpu, whole)
+    off = [abs(with_computing(i, c, omega) / t - 1) for i, c, t in zip(io, cpu, whole, strict=True)]
+    return Overlap(omega, len(busy), max(off)), own
+
+
+def write_results(model: BlackBoxModel, out: Path) -> None:
+    """The model and what is to be read of it."""
+    from penstock.parts.prediction.black_box.show import points_csv, tree_lines, tree_of
+    from penstock.parts.prediction.report.storage_tree import figure
+
+    with whole_folder(out) as draft:
+        model.save(draft / "model.json")
+        (draft / "tree.txt").write_text("\n".join(tree_lines(model)) + "\n")
+        (draft / "tree.json").write_text(json.dumps(tree_of(model), indent=1) + "\n")
+        (draft / "points.csv").write_text(points_csv(model))
+        (draft / "tree.svg").write_bytes(figure(model))
+
+
+__all__ = [
+    "Learning",
+    "Wanted",
+    "check_ground",
+    "learn",
+    "learner",
+    "overlap_of",
+    "points_in",
+    "write_results",
+]

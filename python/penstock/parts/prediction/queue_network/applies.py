@@ -1,0 +1,349 @@
+"""Whether the model applies to what it was asked: ok, caution or outside, each with its reasons.
+
+`outside` means: no recommendation is made from this prediction. A note changes no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.analyse.statistics.prediction_intervals import (
+    conformal_rank,
+    least_pairs,
+    width_verdict,
+    width_words,
+)
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.queue_network.unequal import UNEQUAL, Rates
+from penstock.text import counted, listed
+
+Severity = Literal["note", "caution", "outside"]
+_VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
+
+#: a manager busier than this is not one the model was checked with (its queue grows without bound at 1)
+MANAGER_SATURATED = 0.9
+MANAGER_BUSY = 0.7
+#: shorter tasks are sensitive to any variation of the platform (25 % error in the source, Costa 2014)
+SHORT_TASK_S = 2.0
+#: of smaller reads and writes, moving the bytes is not what they take [bytes]
+SMALL_BYTES = 64 * 1024
+#: how far beyond a measured range a line through the measurements is still a guess worth giving
+FAR_BEYOND = 4.0
+#: a device whose random requests cost this many times its sequential ones depends on its history
+HISTORY_RATIO = 1.5
+#: hosts that a reason names
+_HOSTS_NAMED = 4
+#: fuller than this, a store no longer places as the model does
+NEARLY_FULL = 0.9
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason: its stable code, how grave it is, and the sentence."""
+
+    code: str
+    severity: Severity
+    text: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As in `penstock/prediction/1`."""
+        return {"code": self.code, "severity": self.severity, "text": self.text}
+
+
+@dataclass(frozen=True)
+class Applies:
+    """The verdict and all reasons, gravest first."""
+
+    verdict: Literal["ok", "caution", "outside"]
+    reasons: tuple[Reason, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `penstock/prediction/1`."""
+        return {"verdict": self.verdict, "reasons": [r.to_dict() for r in self.reasons]}
+
+    @classmethod
+    def of(cls, reasons: Iterable[Reason]) -> Applies:
+        """The verdict that these reasons give."""
+        order = ("outside", "caution", "note")
+        found = sorted(reasons, key=lambda r: order.index(r.severity))
+        verdict: Any = _VERDICTS[found[0].severity] if found else "ok"
+        return cls(verdict, tuple(found))
+
+
+@dataclass(frozen=True)
+class Used:
+    """A value in use and the range in which it was measured, both in the same unit."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the rules look at. Everything is optional: what is not known raises no reason."""
+
+    stations: Sequence[Mapping[str, Any]] = ()
+    stages: Sequence[Mapping[str, Any]] = ()
+    used: Sequence[Used] = ()
+    #: name of a device profile → mean random over mean sequential service time at the chunk size
+    history: Mapping[str, float] = field(default_factory=dict)
+    #: name of a device profile → for what it says itself that it is not to be used
+    ruled_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: operations of the workload that are not simulated → how many
+    unmodelled: Mapping[str, int] = field(default_factory=dict)
+    #: reads and writes of the workload that move less than SMALL_BYTES, and how many there are in all
+    small: tuple[int, int] = (0, 0)
+    #: host → (bytes stored at the end, capacity)
+    stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: rates of the hosts over which the store spreads data
+    spread: Sequence[Rates] = ()
+    error: Mapping[str, Any] | None = None
+    #: what the reader of a generated workflow says of files that are all alike
+    uniform: str = ""
+    #: what else was assumed while the workload was read
+    notes: Sequence[str] = ()
+    pairs: int = 0
+    #: of how many predictions the pairs are; 0: not known
+    predictions: int = 0
+    #: half of the calibrated interval as a share of the prediction; None: not calibrated
+    half_width: float | None = None
+    calibration_asked: bool = False
+    level: float = 0.9
+    draws: int = 0
+    least_draws: int = 0
+    #: further reasons that whoever measured the platform gives (unconverged, clamped, shared network)
+    platform: Sequence[Reason] = ()
+
+
+def judge(conditions: Conditions) -> Applies:
+    """Verdict and reasons."""
+    found = [reason for rule in RULES for reason in rule(conditions)]
+    return Applies.of([*found, *conditions.platform])
+
+
+def _error(c: Conditions) -> list[Reason]:
+    if c.error is None:
+        return []
+    return [Reason("failed", "outside", str(c.error.get("message") or c.error.get("kind")))]
+
+
+def _manager(c: Conditions) -> list[Reason]:
+    busy = [(float(s["utilisation"]), s["host"]) for s in c.stations if s["kind"] == "manager"]
+    if not busy or max(busy)[0] <= MANAGER_BUSY:
+        return []
+    share, host = max(busy)
+    if share > MANAGER_SATURATED:
+        text = (
+            f"the manager on {host} is saturated ({share:.0%} busy): its service time is one number for all "
+            "requests, which holds only while it does not limit the run"
+        )
+        return [Reason("manager-saturated", "outside", text)]
+    text = f"the manager on {host} is {share:.0%} busy, close to where its model ends"
+    return [Reason("manager-busy", "caution", text)]
+
+
+def _short_tasks(c: Conditions) -> list[Reason]:
+    """Weighted median of the stages' mean task times: half of the tasks belong to stages that are shorter.
+
+    Not of tasks that are short because what they move is: that is a reason of its own.
+    """
+    if _mostly_small(c):
+        return []
+    stages = sorted((float(s["task_mean_s"]), int(s["tasks"])) for s in c.stages if s["tasks"])
+    total, seen = sum(n for _, n in stages), 0
+    for seconds, tasks in stages:
+        seen += tasks
+        if 2 * seen >= total:
+            if seconds >= SHORT_TASK_S:
+                return []
+            text = (
+                f"the median task takes {quantities.seconds(seconds, 2)}: below {SHORT_TASK_S:g} s any "
+                "variation of the hosts shows (25 % error in the published validation)"
+            )
+            return [Reason("short-tasks", "caution", text)]
+    return []
+
+
+def _mostly_small(c: Conditions) -> bool:
+    """True if most reads and writes are too small for moving bytes to be what they take."""
+    small, of = c.small
+    return 2 * small > of
+
+
+def _small_operations(c: Conditions) -> list[Reason]:
+    if not _mostly_small(c):
+        return []
+    small, of = c.small
+    text = (
+        f"{small:,} of {of:,} reads and writes move less than {quantities.size(SMALL_BYTES)}: creating, "
+        "opening and asking the manager is most of what they take, and the model has one service time for "
+        "all of that (a real run took 2.2 times as long)"
+    )
+    return [Reason("small-operations", "caution", text)]
+
+
+def _range(c: Conditions) -> list[Reason]:
+    found = []
+    for use in c.used:
+        if use.low <= use.value <= use.high:
+            continue
+        beyond = use.value / use.high if use.value > use.high else use.low / max(use.value, 1e-300)
+        far = beyond > FAR_BEYOND
+        text = (
+            f"{use.name} is {_told(use.value, use.unit)}; it was measured between {_told(use.low, use.unit)} "
+            f"and {_told(use.high, use.unit)}"
+        )
+        found.append(Reason("beyond-measured", "outside" if far else "caution", text))
+    return found
+
+
+def _told(value: float, unit: str) -> str:
+    return quantities.size(value) if unit == "B" else f"{value:g} {unit}".strip()
+
+
+def _history(c: Conditions) -> list[Reason]:
+    return [
+        Reason(
+            "history-dependent",
+            "caution",
+            f"{name} takes {ratio:.1f} times as long for a random chunk as for a sequential one: its time "
+            "depends on what came before, and caches that fill up are not modelled",
+        )
+        for name, ratio in c.history.items()
+        if ratio >= HISTORY_RATIO
+    ]
+
+
+def _ruled_out(c: Conditions) -> list[Reason]:
+    return [
+        Reason("profile-misses", "caution", f"{name} is not to be used for {'; '.join(what)}")
+        for name, what in c.ruled_out.items()
+    ]
+
+
+def _operations(c: Conditions) -> list[Reason]:
+    if not any(c.unmodelled.values()):
+        return []
+    told = ", ".join(f"{n:,} {op}" for op, n in sorted(c.unmodelled.items()) if n)
+    text = f"the workload has operations that are not simulated: {told}"
+    return [Reason("unmodelled-operations", "caution", text)]
+
+
+def _capacity(c: Conditions) -> list[Reason]:
+    full = [(s / most, host) for host, (s, most) in c.stored.items() if most > 0]
+    if not full or max(full)[0] <= NEARLY_FULL:
+        return []
+    share, host = max(full)
+    if share > 1:
+        return [Reason("capacity", "outside", f"{host} would hold {share:.0%} of its capacity")]
+    text = f"{host} is {share:.0%} full at the end; a store that full may place differently"
+    return [Reason("capacity", "caution", text)]
+
+
+def _unequal(c: Conditions) -> list[Reason]:
+    """One reason for links and one for storage: hosts that hold parts of the same data at other rates."""
+    found = []
+    for part in ("links", "storage"):
+        told = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]
+        if told:
+            differ = "differ" if part == "links" else "differs"
+            text = (
+                f"data are spread over hosts whose {part} {differ} by more than {quantities.share(UNEQUAL)}: "
+                f"{'; '.join(told)}. In the model the slowest decides; a store that weighs hosts, or reads "
+                "around slow ones, does otherwise"
+            )
+            found.append(Reason(f"unequal-{part}", "caution", text))
+    return found
+
+
+def _slower(rates: Rates) -> str:
+    """`store-3 receives at 10 % of what store-0 does, 119 MiB/s`."""
+    slow = rates.slow
+    shown = list(slow)[:_HOSTS_NAMED]
+    left = len(slow) - len(shown)
+    low, high = (quantities.share(slow[h]) for h in (shown[0], list(slow)[-1]))
+    share = low if low == high else f"{low} to {high}"
+    fastest = rates.by_host[rates.fastest]
+    verb = rates.verb if len(slow) == 1 else rates.verb.removesuffix("s")
+    named = listed([*shown, f"{left:,} more"] if left else shown)
+    rate = f"{quantities.size(fastest)}/s" if math.isfinite(fastest) else "which takes no time"
+    return f"{named} {verb} at {share} of what {rates.fastest} does, {rate}"
+
+
+def _notes(c: Conditions) -> list[Reason]:
+    return [Reason("workload", "note", note) for note in c.notes]
+
+
+def _uniform(c: Conditions) -> list[Reason]:
+    return [Reason("uniform-sizes", "caution", c.uniform)] if c.uniform else []
+
+
+def _pairs(c: Conditions) -> list[Reason]:
+    rank = conformal_rank(c.pairs, c.level)
+    need = least_pairs(c.level)
+    if rank <= c.pairs:
+        if not 0 < c.predictions < need:
+            return []
+        told = counted(c.predictions, "prediction")
+        text = (
+            f"the {c.pairs:,} measured runs of the calibration are of {told}: of other workloads and "
+            "configurations it says little"
+        )
+        return [Reason("few-predictions", "note", text)]
+    if c.pairs == 0 and not c.calibration_asked:
+        text = (
+            "the interval comes from the simulation alone: no measured run calibrates it "
+            f"({need:,} needed)"
+        )
+        return [Reason("not-calibrated", "note", text)]
+    text = (
+        f"insufficient calibration: {counted(c.pairs, 'measured run')}, {need:,} needed for "
+        f"{quantities.percent(c.level)}"
+    )
+    return [Reason("few-pairs", "caution", text)]
+
+
+def _width(c: Conditions) -> list[Reason]:
+    if c.half_width is None or (verdict := width_verdict(c.half_width)) == "ok":
+        return []
+    text = (
+        f"measured runs widen the {quantities.percent(c.level)} interval to "
+        f"±{quantities.digits(100 * c.half_width, 2)} % of the prediction: {width_words(c.half_width)}"
+    )
+    return [Reason("wide-calibration", verdict, text)]
+
+
+def _draws(c: Conditions) -> list[Reason]:
+    if not c.draws or c.draws >= c.least_draws:
+        return []
+    verb = "makes" if c.draws == 1 else "make"
+    text = (
+        f"{counted(c.draws, 'simulated run')} {verb} no {quantities.percent(c.level)} interval; "
+        f"{c.least_draws:,} are needed"
+    )
+    return [Reason("few-seeds", "caution", text)]
+
+
+RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
+    _error,
+    _manager,
+    _range,
+    _capacity,
+    _operations,
+    _unequal,
+    _history,
+    _ruled_out,
+    _small_operations,
+    _short_tasks,
+    _uniform,
+    _notes,
+    _pairs,
+    _width,
+    _draws,
+)

@@ -1,0 +1,119 @@
+"""What the rules of applicability look at, gathered from workload, platform and outcomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.parts.prediction.queue_network.applies import SMALL_BYTES, Conditions, Used
+from penstock.parts.prediction.queue_network.uncertainty import measured_badly
+from penstock.parts.prediction.queue_network.unequal import spread_rates
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.cluster import not_predicted
+from penstock.platform.hosts import Platform
+from penstock.profile.model import StorageProfile, ruled_out
+
+Row = dict[str, Any]
+
+#: how the reader of WfFormat says that files are as a generator made them
+_ALIKE = "as large as all others of their kind"
+#: how the reader of traced runs says what a workload has no operation for
+_LEFT_OUT = re.compile(r"(\d+) (.+) are not simulated")
+#: how a fitted profile's source says which request sizes were measured
+_SIZES = re.compile(r"request sizes (\d+) to (\d+) B")
+
+
+def conditions(
+    workload: Workload,
+    platform: Platform,
+    network: Row,
+    stations: Sequence[Row],
+    stages: Sequence[Row],
+    hosts: Sequence[Row],
+    **more: Any,
+) -> Conditions:
+    """Conditions of one prediction; `more` are further fields of `Conditions`."""
+    profiles = profiles_of(network)
+    chunk = float(network["store"]["chunk_bytes"])
+    return Conditions(
+        stations=stations,
+        stages=stages,
+        used=profiled_range(profiles.values(), chunk),
+        history=history(profiles.values(), int(chunk)),
+        ruled_out={name: off for name, p in profiles.items() if (off := ruled_out(p))},
+        unmodelled=unmodelled(workload),
+        small=small_operations(workload),
+        stored=stored(network, hosts),
+        spread=spread_rates(workload, network, stages, hosts),
+        uniform=next((n for n in workload.notes if _ALIKE in n), ""),
+        notes=[
+            *(n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)),
+            *not_predicted(platform),
+        ],
+        platform=measured_badly(platform),
+        **more,
+    )
+
+
+def profiles_of(network: Row) -> dict[str, Row]:
+    """The storage profiles in use, by name."""
+    found: dict[str, Row] = {}
+    for host in network["hosts"]:
+        profile = (host.get("storage") or {}).get("profile")
+        if profile is not None:
+            found.setdefault(str(profile.get("name")), profile)
+    return found
+
+
+def profiled_range(profiles: Iterable[Row], chunk_bytes: float) -> list[Used]:
+    """The chunk size beside the request sizes that fitted profiles were measured with."""
+    found = []
+    for profile in profiles:
+        told = " ".join(str(s.get("what", "")) for s in profile.get("source") or [])
+        match = _SIZES.search(told)
+        if match:
+            low, high = float(match.group(1)), float(match.group(2))
+            name = f"the chunk size on {profile.get('name')}"
+            found.append(Used(name, chunk_bytes, low, high, "B"))
+    return found
+
+
+def history(profiles: Iterable[Row], chunk_bytes: int) -> dict[str, float]:
+    """Profile → random over sequential mean service time of a chunk, the larger of reads and writes."""
+    found = {}
+    for values in profiles:
+        profile = StorageProfile.from_dict(values)
+        ratios = []
+        for op in ("read", "write"):
+            sequential = profile.moments(op, True, chunk_bytes).mean
+            if sequential > 0:
+                ratios.append(profile.moments(op, False, chunk_bytes).mean / sequential)
+        found[profile.name] = max(ratios, default=1.0)
+    return found
+
+
+def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Host → bytes stored at the end and its capacity, where that is limited."""
+    capacity = {
+        h["name"]: h["storage"].get("capacity_bytes") for h in network["hosts"] if h.get("storage")
+    }
+    return {
+        h["name"]: (float(h["stored_bytes"]), float(capacity[h["name"]]))
+        for h in hosts
+        if capacity.get(h["name"])
+    }
+
+
+def small_operations(workload: Workload) -> tuple[int, int]:
+    """Reads and writes that move less than SMALL_BYTES, and how many there are in all."""
+    sizes = [
+        o.size_bytes for t in workload.tasks for o in t.operations if o.op in ("read", "write")
+    ]
+    return sum(size < SMALL_BYTES for size in sizes), len(sizes)
+
+
+def unmodelled(workload: Workload) -> dict[str, int]:
+    """Operations of a traced run that its workload leaves out → how many."""
+    matches = (_LEFT_OUT.fullmatch(note) for note in workload.notes)
+    return {m.group(2): int(m.group(1)) for m in matches if m}

@@ -1,0 +1,157 @@
+"""Why the answer is what it is: sensitivity to what is not certain, what to measure next, frequencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from penstock.analyse.statistics.prediction_intervals import order_statistics
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.prediction import mean_rows
+from penstock.parts.prediction.queue_network.cost import run_cost
+from penstock.parts.prediction.queue_network.energy import run_energy
+from penstock.parts.prediction.queue_network.sensitivity import measure_next, sensitivity_rows
+from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
+from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
+from penstock.platform.hosts import Platform
+from penstock.platform.uncertain import amount
+from penstock.spec.units import parse_frequency
+
+Row = dict[str, Any]
+#: seeds of each end of a value's range; the same as the prediction's first ones
+SEEDS = 5
+#: a rank correlation of runs and drawn values that chance would give less often than this is one
+_SIGNIFICANT = 0.05
+
+
+def sensitivity(
+    simulator: Simulator, platform: Platform, seeds: Sequence[int], nominal: Sequence[Row]
+) -> list[Row]:
+    """Rows of `sensitivity_rows`, for every estimate and assumption of the platform.
+
+    `nominal` are outcomes at the platform's values with the same seeds. A value without influence on the
+    simulation (a power, a price) has no row here: it moves no makespan.
+    """
+    values = [v for v in uncertain_values(platform) if not v.path.startswith(("power", "price"))]
+    few = list(seeds[:SEEDS])
+    here = fmean(makespan(o) for o in nominal[: len(few)])
+    platforms = [
+        platform.with_values({v.path: text}) for v in values for text in (v.low_text, v.high_text)
+    ]
+    unchanged = platform.lower()
+    networks = [p.lower() for p in platforms]
+    moved = [n != unchanged for n in networks]
+    outcomes = simulator.many((n for n, m in zip(networks, moved, strict=True) if m), few)
+    base = [makespan(o) for o in nominal[: len(few)]]
+    times = [[makespan(o) for o in next(outcomes)] if m else base for m in moved]
+    means = [fmean(t) for t in times]
+    errors = [_error_of_difference(t, base) for t in times]
+    ends = list(zip(means[::2], means[1::2], strict=True))
+    chance = [max(pair) for pair in zip(errors[::2], errors[1::2], strict=True)]
+    return sensitivity_rows(values, here, ends, chance)
+
+
+def _error_of_difference(times: Sequence[float], base: Sequence[float]) -> float:
+    """Standard error of the mean difference, seed by seed; 0 where there is one seed, or no end."""
+    differences = [a - b for a, b in zip(times, base, strict=True)]
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+        return 0.0
+    return stdev(differences) / math.sqrt(len(differences))
+
+
+def next_measurement(
+    simulator: Simulator,
+    platform: Platform,
+    rows: Sequence[Row],
+    draws: Sequence[float],
+    seeds: Sequence[int],
+    level: float,
+) -> Row:
+    """What `measure_next` says; `draws` are the makespans of the interval, one per seed."""
+    by_path = {v.path: v.text for v in uncertain_values(platform)}
+
+    def width_without(path: str) -> float:
+        """The same draws with this one value known to be what it is now."""
+        known = (
+            p.with_values({path: by_path[path]}).lower() for p in sampled(platform, len(seeds))
+        )
+        outcomes = simulator.paired(known, seeds)
+        return order_statistics([makespan(o) for o in outcomes], level).width
+
+    def related(path: str) -> bool:
+        """Whether the makespans of the draws rise or fall with what was drawn for the value."""
+        drawn = [_drawn(p, path) for p in sampled(platform, len(seeds))]
+        return len(set(drawn)) > 2 and spearmanr(drawn, draws).pvalue < _SIGNIFICANT
+
+    return measure_next(rows, order_statistics(draws, level).width, width_without, related)
+
+
+def _drawn(platform: Platform, path: str) -> float:
+    given = amount(platform.value(path))
+    return given.number * (given.unit.factor if given.unit is not None else 1.0)
+
+
+def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:
+    """Time, energy and cost at each frequency that the platform's power states offer.
+
+    None where it has none. `conflict` is True where the fastest is not the one that takes least energy.
+    """
+    paths = _state_paths(platform)
+    if not paths:
+        return None
+    chosen = sorted({f for states in paths.values() for f in states}, key=parse_frequency)
+    few = list(seeds[:SEEDS])
+    rows: list[Row] = []
+    for frequency in chosen:
+        values = {path: frequency for path, states in paths.items() if frequency in states}
+        there = platform.with_values(values)
+        outcomes = simulator.runs(there.lower(), few)
+        time_s = fmean(makespan(o) for o in outcomes)
+        hosts = mean_rows([o["hosts"] for o in outcomes])
+        energy = run_energy(time_s, hosts, there.power)
+        cost = run_cost(time_s, there.price)
+        rows.append(
+            {
+                "frequency": frequency,
+                "makespan_s": time_s,
+                "energy_j": energy.total_j if energy.hosts else None,
+                "cost": None if cost is None else cost.amount,
+            }
+        )
+    return conflict(rows)
+
+
+def conflict(rows: list[Row]) -> Row:
+    """What the frequencies say about time against energy; rows as in `frequencies`."""
+    fastest = min(rows, key=lambda r: (r["makespan_s"], r["energy_j"] or 0.0))
+    known = [r for r in rows if r["energy_j"] is not None]
+    if not known:
+        return {"conflict": False, "statement": "the platform gives no power", "states": rows}
+    thrifty = min(known, key=lambda r: (r["energy_j"], r["makespan_s"]))
+    if thrifty is fastest or fastest["energy_j"] is None:
+        statement = f"{fastest['frequency']} is both the fastest and takes the least energy"
+        return {"conflict": False, "statement": statement, "states": rows}
+    saved = 1 - thrifty["energy_j"] / fastest["energy_j"]
+    longer = thrifty["makespan_s"] / fastest["makespan_s"] - 1
+    statement = (
+        f"{thrifty['frequency']} takes {quantities.share(saved)} less energy and "
+        f"{quantities.share(longer)} more time than {fastest['frequency']}"
+    )
+    return {"conflict": longer > 0, "statement": statement, "states": rows}
+
+
+def _state_paths(platform: Platform) -> dict[str, list[str]]:
+    """Path that chooses a frequency → the frequencies it can choose, for the platform and its groups."""
+    found = {}
+    file = platform.file
+    if file.power is not None and file.power.states:
+        found["power.frequency"] = [s.frequency for s in file.power.states]
+    for group in file.hosts:
+        if group.power is not None and group.power.states:
+            path = f"hosts.{group.group}.power.frequency"
+            found[path] = [s.frequency for s in group.power.states]
+    return found

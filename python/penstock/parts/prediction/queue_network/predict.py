@@ -1,0 +1,309 @@
+"""Predictions by the queue network: what a workload would take on a platform, whoever measured it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from penstock.analyse.statistics.calibration import Pair, calibrated, predictions_of
+from penstock.analyse.statistics.prediction_intervals import (
+    DRAWS,
+    LEVEL,
+    Interval,
+    half_share,
+    least_draws,
+    order_statistics,
+)
+from penstock.errors import PenstockError
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.prediction import (
+    Prediction,
+    find_bottleneck,
+    mean_numbers,
+    mean_rows,
+    ranked_stations,
+)
+from penstock.parts.prediction.queue_network import explain
+from penstock.parts.prediction.queue_network.applies import Applies, Reason, judge
+from penstock.parts.prediction.queue_network.conditions import conditions, stored
+from penstock.parts.prediction.queue_network.cost import run_cost
+from penstock.parts.prediction.queue_network.energy import run_energy
+from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
+from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.hosts import Platform
+
+Row = dict[str, Any]
+
+#: runs at the platform's own values where its uncertainty has draws of its own
+NOMINAL = 9
+#: stations that a prediction made by the thousand keeps
+KEPT = 8
+
+
+def predict(
+    workload: Workload,
+    platform: Platform,
+    *,
+    seeds: int | Sequence[int] = DRAWS,
+    level: float = LEVEL,
+    detail: bool = False,
+    explained: bool | None = None,
+    threads: int = 0,
+    pairs: Sequence[Pair] = (),
+    calibration_asked: bool = False,
+    done: Callable[[int], None] | None = None,
+    placement: str | None = None,
+) -> Prediction:
+    """What the workload would take on the platform, with an interval for one single run.
+
+    `seeds` says how many runs are simulated, or which. Where the platform has estimates or assumptions, each
+    run of the interval has a platform of its own drawn from them, and further runs at the platform's own
+    values give the answer itself. `pairs` calibrate the interval. With `detail` one run's tasks are kept;
+    with `explained` (as `detail` unless said) sensitivity, what to measure next and the frequencies are
+    simulated too. `done` hears of every simulation. `placement` is where files were found (`Simulator`).
+    Raises BadInput for what the simulator refuses, PenstockError naming the host where the run cannot end (a
+    store that fills up).
+    """
+    started = time.perf_counter()
+    listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    simulator = Simulator(workload, threads, done, placement)
+    network = platform.lower()
+    uncertain = [v.path for v in uncertain_values(platform)]
+    own_seeds = listed[:NOMINAL] if uncertain else listed
+    outcomes = simulator.runs(network, own_seeds)
+    found = None if placement is None else _placed(workload, placement)
+    failed = [o for o in outcomes if o.get("error")]
+    if failed:
+        told = _failure(failed[0], network)
+        raise PenstockError(f"{workload.name} cannot end on {platform.name}: {told}")
+    sources = ["random seeds, launch overhead and stagger"]
+    platforms, drawn = [platform] * len(outcomes), outcomes
+    if uncertain:
+        platforms = list(sampled(platform, len(listed)))
+        drawn = simulator.paired((p.lower() for p in platforms), listed)
+        word = "value" if len(uncertain) == 1 else "values"
+        sources.append(f"{len(uncertain)} uncertain {word} of the platform")
+    draws = [makespan(o) for o in drawn]
+    simulated = order_statistics(draws, level, tuple(sources))
+    made = summarise(
+        workload, platform, network, outcomes, own_seeds, simulated, pairs, calibration_asked
+    )
+    made = replace(made, applies=_with_failing(made.applies, draws))
+    made = _with_intervals(made, platforms, drawn, simulated)
+    if detail:
+        made = _with_tasks(made, simulator, network, outcomes, own_seeds)
+    if detail if explained is None else explained:
+        rows = explain.sensitivity(simulator, platform, own_seeds, outcomes)
+        following = explain.next_measurement(simulator, platform, rows, draws, listed, level)
+        if not uncertain:
+            following = following | {"why": "the platform names no value as assumed or estimated"}
+        states = explain.frequencies(simulator, platform, own_seeds)
+        made = replace(made, sensitivity=rows, measure_next=following, frequencies=states)
+    return replace(
+        made,
+        placement=found,
+        events=simulator.events,
+        simulations=simulator.simulations,
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def predict_many(
+    workload: Workload,
+    platforms: Iterable[Platform],
+    seeds: int | Sequence[int] = 3,
+    *,
+    level: float = LEVEL,
+    threads: int = 0,
+    done: Callable[[int], None] | None = None,
+) -> list[Prediction]:
+    """One prediction per platform, at its own values, without detail: for comparing very many.
+
+    A run that cannot end gives a prediction with `error`, an infinite makespan and the verdict `outside`.
+    `wall_s` is each one's share of the whole.
+    """
+    started = time.perf_counter()
+    listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    simulator = Simulator(workload, threads, done)
+    known = list(platforms)
+    networks: list[Row] = []
+
+    def lowered() -> Iterable[Row]:
+        for platform in known:
+            networks.append(platform.lower())
+            yield networks[-1]
+
+    found = []
+    for i, outcomes in enumerate(simulator.many(lowered(), listed)):
+        interval = order_statistics(
+            [makespan(o) for o in outcomes], level, ("random seeds, launch overhead and stagger",)
+        )
+        made = summarise(workload, known[i], networks[i], outcomes, listed, interval)
+        networks[i] = {}
+        found.append(replace(made, stations=made.stations[:KEPT], hosts=[]))
+    each_s = (time.perf_counter() - started) / max(1, len(found))
+    return [replace(p, wall_s=each_s) for p in found]
+
+
+def summarise(
+    workload: Workload,
+    platform: Platform,
+    network: Row,
+    outcomes: Sequence[Row],
+    seeds: Sequence[int],
+    interval: Interval,
+    pairs: Sequence[Pair] = (),
+    calibration_asked: bool = False,
+) -> Prediction:
+    """A prediction from the outcomes at the platform's own values and an interval made elsewhere."""
+    time_s = fmean(makespan(o) for o in outcomes)
+    stations = ranked_stations(outcomes)
+    stages = mean_rows([o["stages"] for o in outcomes])
+    hosts = mean_rows([o["hosts"] for o in outcomes])
+    error = next((o["error"] for o in outcomes if o.get("error")), None)
+    measured = calibrated(interval, time_s, pairs) if math.isfinite(time_s) else interval
+    known = conditions(
+        workload,
+        platform,
+        network,
+        stations,
+        stages,
+        hosts,
+        error=error,
+        pairs=len(pairs),
+        predictions=predictions_of(pairs),
+        half_width=half_share(measured, time_s),
+        calibration_asked=calibration_asked,
+        level=interval.level,
+        draws=0 if interval.width == 0 and interval.draws > 1 else interval.draws,
+        least_draws=least_draws(interval.level),
+    )
+    energy = cost = None
+    if math.isfinite(time_s):
+        energy = run_energy(time_s, hosts, platform.power) if platform.power else None
+        cost = run_cost(time_s, platform.price)
+    return Prediction(
+        workload=workload.name,
+        platform=platform.name,
+        makespan_s=time_s,
+        interval=measured,
+        stages=stages,
+        stations=stations,
+        bottleneck=find_bottleneck(stations),
+        hosts=hosts,
+        bytes=mean_numbers([o["bytes"] for o in outcomes]),
+        operations=_operations(outcomes),
+        energy=energy,
+        cost=cost,
+        applies=judge(known),
+        events=sum(int(o["events"]) for o in outcomes),
+        requests=fmean(float(o["requests"]) for o in outcomes),
+        simulations=len(outcomes),
+        wall_s=0.0,
+        seeds=list(seeds),
+        error=error,
+    )
+
+
+def _placed(workload: Workload, placement: str) -> Row:
+    """How many of the workload's files a placement that the simulator took names."""
+    names = {o.file for task in workload.tasks for o in task.operations if o.file is not None}
+    names |= {file.name for file in workload.files}
+    return {"files": len(json.loads(placement)), "of": len(names)}
+
+
+def _failure(outcome: Row, network: Row) -> str:
+    """What ended the run, with the fullest host where it was for want of space."""
+    error = outcome["error"]
+    told = str(error.get("message") or error["kind"])
+    room = stored(network, outcome["hosts"])
+    if error["kind"] != "full" or not room:
+        return told
+    host = max(room, key=lambda name: room[name][0] / room[name][1])
+    held, most = room[host]
+    return f"{told}; the fullest is {host}, with {quantities.size(held)} of {quantities.size(most)}"
+
+
+def _operations(outcomes: Sequence[Row]) -> dict[str, Row]:
+    names = dict.fromkeys(name for o in outcomes for name in o["operations"])
+    found = {}
+    for name in names:
+        rows = [
+            [{"name": name} | o["operations"][name]] for o in outcomes if name in o["operations"]
+        ]
+        found[name] = {k: v for k, v in mean_rows(rows)[0].items() if k != "name"}
+    return found
+
+
+def _with_intervals(
+    made: Prediction,
+    platforms: Sequence[Platform],
+    outcomes: Sequence[Row],
+    simulated: Interval,
+) -> Prediction:
+    """Energy, cost and the ends of stages with the interval that the makespan has, from the same runs."""
+
+    def of(values: Sequence[float]) -> Interval:
+        return order_statistics(values, simulated.level, simulated.sources)
+
+    energies, costs = [], []
+    for platform, outcome in zip(platforms, outcomes, strict=True):
+        time_s = makespan(outcome)
+        if not math.isfinite(time_s):
+            energies.append(math.inf)
+            costs.append(math.inf)
+            continue
+        energies.append(run_energy(time_s, outcome["hosts"], platform.power).total_j)
+        cost = run_cost(time_s, platform.price)
+        costs.append(0.0 if cost is None else cost.amount)
+    ended = [{s["name"]: s for s in o["stages"]} if not o.get("error") else {} for o in outcomes]
+    stages = []
+    for stage in made.stages:
+        ends = of(
+            [s[stage["name"]]["end_s"] if stage["name"] in s else math.inf for s in ended]
+        ).ends()
+        lasts = of(
+            [_lasts(s[stage["name"]]) if stage["name"] in s else math.inf for s in ended]
+        ).ends()
+        stages.append(
+            stage
+            | {"end_low_s": ends["low"], "end_high_s": ends["high"]}
+            | {"lasts_low_s": lasts["low"], "lasts_high_s": lasts["high"]}
+        )
+    return replace(
+        made,
+        stages=stages,
+        energy=None if made.energy is None else replace(made.energy, interval=of(energies)),
+        cost=None if made.cost is None else replace(made.cost, interval=of(costs)),
+    )
+
+
+def _lasts(stage: Row) -> float:
+    return float(stage["end_s"]) - float(stage["start_s"])
+
+
+def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:
+    failing = sum(not math.isfinite(d) for d in draws)
+    if not failing:
+        return applies
+    text = f"{failing} of {len(draws)} runs drawn from the platform's uncertainty cannot end"
+    return Applies.of([*applies.reasons, Reason("may-fail", "caution", text)])
+
+
+def _with_tasks(
+    made: Prediction,
+    simulator: Simulator,
+    network: Row,
+    outcomes: Sequence[Row],
+    seeds: Sequence[int],
+) -> Prediction:
+    """The tasks of the run whose makespan is nearest to the prediction."""
+    off = [abs(makespan(o) - made.makespan_s) for o in outcomes]
+    seed = seeds[off.index(min(off))]
+    return replace(made, tasks=simulator.full(network, seed)["tasks"], task_seed=seed)

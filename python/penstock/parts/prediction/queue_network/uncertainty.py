@@ -1,0 +1,59 @@
+"""What is not certain of a platform, and platforms drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.parts.prediction.queue_network.applies import Reason
+from penstock.parts.prediction.queue_network.sensitivity import Uncertain
+from penstock.platform.hosts import Platform
+from penstock.platform.uncertain import amount
+
+#: keeps the draws of platforms apart from everything else that is drawn from the same seed
+_STREAM = 0x706C6174
+
+
+def uncertain_values(platform: Platform) -> list[Uncertain]:
+    """Estimates with an interval and assumptions with a range, as numbers in base units and as text."""
+    found = []
+    for e in platform.estimates:
+        if e.low < e.high:
+            texts = [f"{x:.10g} {e.unit}".strip() for x in (e.value, e.low, e.high)]
+            found.append(_uncertain(e.path, texts, e.note))
+    for a in platform.assumed:
+        one = _uncertain(a.path, [str(v) for v in (a.value, a.low, a.high)], a.note)
+        if one.low < one.high:
+            found.append(one)
+    return found
+
+
+def _uncertain(path: str, texts: list[str], note: str) -> Uncertain:
+    value, low, high = (_number(t) for t in texts)
+    return Uncertain(path, value, low, high, texts[0], texts[1], texts[2], note)
+
+
+def _number(value: object) -> float:
+    given = amount(value)
+    return given.number * (given.unit.factor if given.unit is not None else 1.0)
+
+
+def sampled(platform: Platform, draws: int) -> Iterator[Platform]:
+    """`draws` platforms, each with every estimate and every assumption drawn; the i-th is always the same."""
+    for i in range(draws):
+        yield platform.sample(np.random.default_rng([_STREAM, i]), assumptions=True)
+
+
+def measured_badly(platform: Platform) -> list[Reason]:
+    """Reasons for caution from how the platform's values were measured."""
+    found = []
+    rough = [e.path for e in platform.estimates if not e.converged]
+    clamped = [e.path for e in platform.estimates if e.clamped]
+    if rough:
+        text = f"measured without reaching the precision asked for: {', '.join(rough)}"
+        found.append(Reason("unconverged", "caution", text))
+    if clamped:
+        text = f"came out negative when measured and was set to 0: {', '.join(clamped)}"
+        found.append(Reason("clamped", "caution", text))
+    return found

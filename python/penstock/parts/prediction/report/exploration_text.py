@@ -1,0 +1,243 @@
+"""An exploration as tables of text and sentences, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
+from penstock.analyse.findings.finding import Finding
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.exploration.describe import axis_word, describe, spaced
+from penstock.parts.prediction.exploration.recommend import Recommendation
+from penstock.parts.prediction.exploration.run import Exploration
+from penstock.parts.prediction.exploration.space.space import Candidate
+from penstock.parts.prediction.report.prediction_text import Table
+
+_METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
+_VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}
+
+
+#: labels of points, those first that may change the choice
+_ORDER = ("Unknown", "Model", "Cost", "No effect", "Details")
+
+
+def answer(found: Exploration, recommendation: Recommendation) -> Answer:
+    """What to choose, or why that is open, in one sentence; then all else as points."""
+    text, confidence = recommendation.text, "clear" if recommendation.candidate else ""
+    points: dict[str, str] = {}
+    for label, said in recommendation.points:
+        points[label] = f"{points[label]} {said}" if label in points else said
+    step = []
+    if recommendation.run:
+        text, confidence = f"Open: {recommendation.why}.", "open"
+        named = "; ".join(describe(found.space, c) for c in recommendation.run)
+        step = [(NEXT_STEP, f"run these {len(recommendation.run)}: {named}.")]
+    kept = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
+    first = Finding("recommendation", "info", text, confidence=confidence)
+    return Answer(first, [*((k, points[k]) for k in points if k in kept), *step], [])
+
+
+def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:
+    """The notes that the answer leaves out."""
+    stated = " ".join(answer.sentences)
+    return [note for note in recommendation.notes if note not in stated]
+
+
+def metric_word(metric: str) -> str:
+    """`time`, `cost`, `energy`."""
+    return _METRICS[metric]
+
+
+def amount(found: Exploration, metric: str, value: float) -> str:
+    """A value of a metric with its unit."""
+    if metric == "makespan_s":
+        return quantities.seconds(value)
+    if metric == "cost":
+        currency = found.record.evaluator.currency
+        return (
+            quantities.money(value, currency)
+            if value >= 1
+            else f"{quantities.digits(value)} {currency}"
+        )
+    return quantities.joules(value)
+
+
+def front_table(
+    found: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
+) -> Table:
+    """The Pareto front from the fastest on; more than `most` are thinned evenly, ends and choice kept.
+
+    Levels that all members share are said in the title; the others have a column each if `wide` or few.
+    """
+    front = found.front
+    kept = front
+    if len(front) > most:
+        step = (len(front) - 1) / (most - 1)
+        indices = {round(i * step) for i in range(most)}
+        kept = [c for i, c in enumerate(front) if i in indices or c == chosen]
+    best = {m: min((found.record.mean(c)[m] for c in front), default=1.0) for m in found.metrics}
+    varied = [
+        k
+        for k, a in enumerate(found.space.axes)
+        if len(a.levels) > 1 and len({c[k] for c in kept}) > 1
+    ]
+    common = [k for k, a in enumerate(found.space.axes) if len(a.levels) > 1 and k not in varied]
+    longest = [max(len(v) for v in found.space.axes[k].labels) for k in varied]
+    columnar = wide or (len(varied) <= 4 and sum(max(n, 8) + 2 for n in longest) < 40)
+    rows = []
+    for c in kept:
+        mean = found.record.mean(c)
+        numbers: list[str] = []
+        for m in found.metrics:
+            both = (amount(found, m, mean[m]), over(mean[m], best[m]))
+            numbers += both if wide else [" ".join(both).strip()]
+        if columnar:
+            levels = [spaced(found.space.axes[k].levels[c[k]].label) for k in varied]
+        else:
+            levels = [describe(found.space, c, varied)]
+        rows.append(("◆" if c == chosen else "", *levels, f"{mean['hosts']:.0f}", *numbers))
+    title = "Pareto front" + (f", {len(kept)} of {len(front)}" if len(kept) < len(front) else "")
+    if common and kept:
+        title += f" (all: {describe(found.space, kept[0], common)})"
+    axes = [axis_word(found.space.axes[k]) for k in varied] if columnar else ["configuration"]
+    names = [_METRICS[m] for m in found.metrics]
+    columns = [f"#{n}" for n in names]
+    if wide:
+        columns = [c for n in names for c in (f"#{n}", "#over best")]
+    return Table(title, ("", *axes, "#hosts in all", *columns), tuple(rows))
+
+
+def compared_table(found: Exploration, most: int = 8) -> Table:
+    """What is near the best, and whether the same seeds tell it apart from the best."""
+    rows = []
+    selection = found.selection
+    for c in selection.contenders[:most] if selection is not None else ():
+        told = ""
+        if c.difference == float("inf"):
+            told = "does not always end"
+        elif c.verdict != "best":
+            told = f"{_signed(c.difference)} ({_signed(c.low)} to {_signed(c.high)})"
+        rows.append((describe(found.space, c.candidate), told, str(c.seeds), _VERDICTS[c.verdict]))
+    columns = ("configuration", "#beside the best", "#seeds", "verdict")
+    return Table("Near the best", columns, tuple(rows))
+
+
+def matters_table(found: Exploration) -> Table:
+    """Which decision matters: what the worst level of each axis costs, and its share of the variation."""
+    by_metric = found.effects
+    names = list(dict.fromkeys(e.axis for m in found.metrics for e in by_metric.get(m, [])))
+    axes = {a.name: a for a in found.space.axes}
+    rows = []
+    for name in names:
+        cells: list[str] = []
+        for m in found.metrics:
+            effect = next((e for e in by_metric[m] if e.axis == name), None)
+            if effect is None:
+                cells += ["–", "–"]
+                continue
+            worst = max(effect.levels, key=lambda level: level.loss)
+            cells += [
+                f"{over(1 + worst.loss, 1)} ({spaced(worst.label)})" if worst.loss > 5e-4 else "0",
+                quantities.share(effect.share),
+            ]
+        rows.append((axis_word(axes[name]), *cells))
+    columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}: worst level", "#share")]
+    return Table("Which decision matters", ("decision", *columns), tuple(rows))
+
+
+def level_table(found: Exploration, axis: str, metric: str) -> Table:
+    """The best that each level of one axis still allows."""
+    effect = next((e for e in found.effects[metric] if e.axis == axis), None)
+    space = found.space
+    shown = next(a for a in space.axes if a.name == axis)
+    rows = []
+    for level in effect.levels if effect is not None else ():
+        rows.append(
+            (
+                spaced(level.label),
+                amount(found, metric, level.best),
+                over(1 + level.loss, 1),
+                amount(found, metric, level.mean),
+                f"{level.n:,}",
+            )
+        )
+    columns = (axis_word(shown), f"#best {_METRICS[metric]}", "#over best", "#typical", "#of")
+    return Table(f"Best {_METRICS[metric]} per level: {axis_word(shown)}", columns, tuple(rows))
+
+
+def level_tables(found: Exploration, most_levels: int = 12) -> list[Table]:
+    """Best per level of every axis on what matters most: objective's metric, else time."""
+    metric = main_metric(found)
+    tables = []
+    for effect in found.effects[metric]:
+        table = level_table(found, effect.axis, metric)
+        if len(table.rows) > most_levels:
+            step = (len(table.rows) - 1) / (most_levels - 1)
+            wanted = {round(i * step) for i in range(most_levels)}
+            best = min(range(len(effect.levels)), key=lambda i: effect.levels[i].best)
+            rows = tuple(r for i, r in enumerate(table.rows) if i in wanted or i == best)
+            title = f"{table.title} ({len(rows)} of {len(table.rows)})"
+            table = Table(title, table.columns, rows)
+        tables.append(table)
+    return tables
+
+
+def main_metric(found: Exploration) -> str:
+    """The metric that effects and the heat map show: the objective's, where it is one of them; else time."""
+    objective = found.question.objective
+    if objective is not None and len(objective.expression.needs) == 1:
+        need = next(iter(objective.expression.needs))
+        if need in found.metrics:
+            return need
+    return "makespan_s"
+
+
+def effort(found: Exploration) -> str:
+    """What was done, in one sentence."""
+    record = found.record
+    engine = {
+        "grid": "the whole grid",
+        "rrs": "recursive random search",
+        "ga": "a genetic algorithm",
+    }.get(found.engine, found.engine)
+    parts = [
+        f"{len(record.measures):,} of {found.space.size:,} configurations predicted by {engine}"
+        + (f" ({found.engine_reason})" if found.engine_reason else "")
+    ]
+    cannot = sum(record.reasons().values())
+    if cannot:
+        several = len(record.reasons()) > 1
+        why = ", ".join(
+            f"{n:,} {reason}" if several else reason
+            for reason, n in list(record.reasons().items())[:3]
+        )
+        parts.append(f"{cannot:,} cannot be built ({why})")
+    if found.broken:
+        parts.append(f"{found.broken:,} against the constraints")
+    for reason, n in list(found.failed.items())[:2]:
+        parts.append(f"{n:,} failed ({reason})")
+    rate = f", {record.made / record.evaluated_s:,.0f}/s" if record.evaluated_s > 0 else ""
+    before = f", {found.resumed:,} read from before" if found.resumed else ""
+    parts.append(f"{record.made:,} simulations in {found.wall_s:.1f} s{rate}{before}")
+    return "; ".join(parts)
+
+
+def over(value: float, best: float) -> str:
+    """`+3 %`, `2.4×`, empty at the best."""
+    if not best > 0 or value / best - 1 < 5e-4:
+        return ""
+    ratio = value / best
+    return f"{quantities.digits(ratio, 2)}×" if ratio >= 2 else f"+{_loss(ratio - 1)}"
+
+
+def _loss(share: float) -> str:
+    if share >= 1:
+        return f"{quantities.digits(100 * share, 3)} %"
+    return f"{quantities.digits(100 * share, 1 if share < 0.01 else 2)} %"
+
+
+def _signed(share: float) -> str:
+    if share == 0:
+        return "0"
+    sign = "+" if share > 0 else "−"
+    if abs(share) == float("inf"):
+        return f"{sign}∞"
+    return f"{sign}{_loss(abs(share))}"

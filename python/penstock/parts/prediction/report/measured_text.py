@@ -1,0 +1,123 @@
+"""A prediction beside measured runs, in tables and sentences, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.report.prediction_text import Table, signed
+from penstock.text import counted, listed, shortened
+
+Row = dict[str, Any]
+
+#: tasks shown, those predicted worst first
+TASKS = 12
+#: names told in a sentence
+_NAMES = 4
+
+
+def tables(prediction: Prediction) -> list[Table]:
+    """The run and its stages beside each other, then the tasks that were predicted worst."""
+    m = prediction.measured
+    if m is None:
+        return []
+    whole = {
+        "name": "the whole run",
+        "predicted_s": prediction.makespan_s,
+        "low_s": prediction.interval.ends()["low"],
+        "high_s": prediction.interval.ends()["high"],
+    } | {k: m[k] for k in ("measured_s", "measured_low_s", "measured_high_s", "runs", "ratio")}
+    found = [_table("Predicted beside measured", [whole, *m["stages"]], m["level"])]
+    worst = sorted(m["tasks"], key=lambda r: -abs(r["error_s"]))[:TASKS]
+    if worst:
+        left = len(m["tasks"]) - len(worst)
+        title = "Tasks beside measured" + (f", the worst {len(worst)} by seconds" if left else "")
+        found.append(_table(title, worst, m["level"]))
+    return found
+
+
+def _table(title: str, rows: Sequence[Row], level: float) -> Table:
+    """What was predicted for one run with its interval, the measured mean with that of the mean."""
+    share = quantities.percent(level)
+    repeated = any(row["runs"] > 1 for row in rows)
+    columns: tuple[str, ...] = ("", "#predicted", f"#{share} of runs", "#measured")
+    columns += ((f"#{share} of its mean", "#runs") if repeated else ()) + ("#ratio",)
+    return Table(title, columns, tuple(_cells(row, repeated) for row in rows))
+
+
+def _cells(row: Row, repeated: bool) -> tuple[str, ...]:
+    cells: tuple[str, ...] = (
+        shortened(str(row["name"])),
+        quantities.seconds(row["predicted_s"]),
+        _range(row["low_s"], row["high_s"]),
+        quantities.seconds(row["measured_s"]),
+    )
+    if repeated:
+        cells += (_range(row["measured_low_s"], row["measured_high_s"]), str(row["runs"]))
+    return (*cells, "–" if row["ratio"] is None else quantities.digits(row["ratio"]))
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "–"
+    return quantities.seconds_range(low or 0.0, float("inf") if high is None else high, " – ")
+
+
+def sentences(prediction: Prediction) -> list[str]:
+    """What the tables come to: the whole, the tasks, errors that cancel, names that do not match."""
+    m = prediction.measured
+    if m is None:
+        return []
+    found = [_whole(m)]
+    if m["task_errors"] is not None:
+        found.append(_tasks(m["task_errors"]))
+    if m["cancelling"] is not None:
+        found.append(_cancelling(m["cancelling"], bool(m["overlap"])))
+    for what, names in m["unmatched"].items():
+        if names:
+            kind, _, how = what.partition("_")
+            one = counted(len(names), kind[:-1])
+            found.append(f"{one} {how.replace('_', ' ')}: {_names(names)}.")
+    kept = ", the first of them," if m["runs"] > 1 else ""
+    found.append(f"Kept{kept} in {m['store']}, which holds {counted(m['pairs'], 'pair')}.")
+    return found
+
+
+def _whole(m: Row) -> str:
+    off = f"the prediction is {signed(m['ratio'] - 1)} off"
+    if m["runs"] == 1:
+        where = "inside" if m["inside"] else "outside"
+        return f"Measured: {quantities.seconds(m['measured_s'])}, {where} the interval; {off}."
+    inside = f"{m['inside_runs']} of {m['runs']} runs inside the interval"
+    around = quantities.seconds_range(max(0.0, m["measured_low_s"]), m["measured_high_s"])
+    return (
+        f"Measured: {quantities.seconds(m['measured_s'])} on average ({quantities.percent(m['level'])} "
+        f"between {around}), {inside}; {off}."
+    )
+
+
+def _tasks(errors: Row) -> str:
+    return (
+        f"Of {counted(errors['compared'], 'task')} {quantities.share(errors['share_within'])} are predicted "
+        f"within {quantities.share(errors['within'])}; they are {quantities.share(errors['mean'])} off on "
+        f"average, {shortened(errors['worst'])} most: {quantities.share(errors['worst_error'])}."
+    )
+
+
+def _cancelling(c: Row, overlap: bool) -> str:
+    beside = " (stages overlap: the makespan is not their sum)" if overlap else ""
+    over, under, gross = (quantities.seconds(c[k]) for k in ("over_s", "under_s", "gross_s"))
+    left = quantities.seconds(abs(c["net_s"])) if c["net_s"] else "none"
+    return (
+        f"Stage errors cancel in the sum{beside}: {_names(c['over'])} too long by {over}, "
+        f"{_names(c['under'])} too short by {under}. Of {gross} of errors the sum of the stages shows "
+        f"{left}: judge by the stages, not by the makespan."
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = [shortened(str(n)) for n in names[:_NAMES]]
+    left = len(names) - len(shown)
+    return listed([*shown, f"{left:,} more"] if left else shown)

@@ -1,0 +1,238 @@
+"""A prediction in words and tables of text, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
+from penstock.analyse.findings.finding import Finding
+from penstock.parts.prediction import quantities
+from penstock.parts.prediction.prediction import LATENCY, Prediction
+from penstock.text import counted, shortened
+
+Row = dict[str, Any]
+
+#: stations that are shown
+TOP = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, those of numbers named with a leading `#`, and rows of text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def answer(prediction: Prediction) -> Answer:
+    """Time with its interval and the bottleneck in one sentence; cost, model and what to measure as points.
+
+    Where the model does not apply nothing is predicted; the number is a point then.
+    """
+    p = prediction
+    grave = p.applies.reasons[0].text if p.applies.reasons else "the model does not apply"
+    points = [("Cost", f"{', '.join(_paid(p))}.")] if _paid(p) else []
+    if p.applies.verdict == "outside":
+        sentence = f"Not predicted: {grave}."
+        points = [("Unknown", f"the model's own number decides nothing: {_time(p)}"), *points]
+    else:
+        sentence = _time(p)
+        caution = f" with caution: {grave}" if p.applies.verdict == "caution" else ""
+        points.append(("Model", f"applies{caution}."))
+    if p.measure_next is not None and p.measure_next["path"] is not None:
+        points.append((NEXT_STEP, measure_sentence(p)))
+    return Answer(Finding("prediction", "info", sentence), points[:MOST_POINTS], [])
+
+
+def _time(p: Prediction) -> str:
+    """`montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is …`."""
+    count = quantities.digits_apart(p.interval.low, p.interval.high)
+    told = f"{shortened(p.workload)} takes {quantities.seconds(p.makespan_s, count)}{interval(p)}"
+    if p.bottleneck is not None:
+        busy = f", {quantities.share(p.bottleneck.utilisation)} busy"
+        told += f"; the bottleneck is {p.bottleneck.words}"
+        told += busy if p.bottleneck.station != LATENCY else ""
+    return f"{told}."
+
+
+def _paid(p: Prediction) -> list[str]:
+    """Cost and energy, as far as they are known."""
+    paid = [] if p.cost is None else [quantities.money(p.cost.amount, p.cost.currency)]
+    return paid if p.energy_j is None else [*paid, quantities.joules(p.energy_j)]
+
+
+def interval(prediction: Prediction) -> str:
+    """` (90 % between 4.6 and 5.1 s)`; what stands in its place where there is none."""
+    i = prediction.interval
+    calibrated = i.calibration is not None and i.calibration.half_width is not None
+    if i.draws == 1 and not calibrated:
+        return " (one run simulated, no interval)"
+    if i.low == i.high:
+        return " (every run alike)"
+    reached = i.level if calibrated or i.attained >= i.level else i.attained
+    return f" ({quantities.percent(reached)} between {quantities.seconds_range(i.low, i.high)})"
+
+
+def stage_table(prediction: Prediction) -> Table:
+    """Stages in the order of the run, with what a mean task of each does."""
+    rows = []
+    for s in prediction.stages:
+        tasks = s["tasks"] or 1
+        parts = [quantities.seconds(s[k] / tasks) for k in ("compute_s", "read_s", "write_s")]
+        other = (s["launch_s"] + s["manager_s"]) / tasks
+        span = quantities.seconds(s["end_s"] - s["start_s"])
+        moved = s["read_bytes"] + s["written_bytes"]
+        local = quantities.share(s["local_bytes"] / moved) if moved else "–"
+        rows.append(
+            (
+                shortened(str(s["name"])),
+                f"{s['tasks']:,.0f}",
+                quantities.seconds(s["start_s"]),
+                span,
+                quantities.seconds(s["task_mean_s"]),
+                *parts,
+                quantities.seconds(other),
+                local,
+            )
+        )
+    columns = (
+        "stage",
+        "#tasks",
+        "#from",
+        "#lasts",
+        "#mean task",
+        "#compute",
+        "#read",
+        "#write",
+        "#other",
+        "#local",
+    )
+    return Table("Stages", columns, tuple(rows))
+
+
+def station_table(prediction: Prediction, top: int = TOP) -> Table:
+    """The stations with most of the critical path, then the busiest."""
+    rows = [
+        (
+            str(s["name"]),
+            quantities.share(s["utilisation"]),
+            quantities.share(s["critical_share"]),
+            quantities.seconds(s["wait_mean_s"]),
+            quantities.seconds(s["wait_max_s"]),
+            quantities.digits(s["queue_mean"]),
+            f"{s['requests']:,.0f}",
+        )
+        for s in prediction.stations[:top]
+    ]
+    columns = (
+        "station",
+        "#busy",
+        "#of critical path",
+        "#mean wait",
+        "#longest wait",
+        "#mean queue",
+        "#requests",
+    )
+    return Table("Bottlenecks", columns, tuple(rows))
+
+
+def bytes_sentence(prediction: Prediction) -> str:
+    """Bytes read and written, how many of them on the task's own host, and what crossed the network."""
+    b = prediction.bytes
+    local = b["read_local"] + b["written_local"]
+    moved = b["read"] + b["written"]
+    share = f", {quantities.share(local / moved)} of it local" if moved else ""
+    return (
+        f"{quantities.size(b['read'])} read and {quantities.size(b['written'])} written{share}; "
+        f"{quantities.size(b['network'])} crossed the network; "
+        f"{quantities.size(b['stored'])} stored at the end."
+    )
+
+
+def placement_sentence(prediction: Prediction) -> str:
+    """How many files lie where they were found; empty where no placement was given."""
+    known = prediction.placement
+    if known is None:
+        return ""
+    rest = known["of"] - known["files"]
+    others = f"; the store places the other {rest:,}" if rest else ""
+    return f"Placement as found for {known['files']:,} of {known['of']:,} files{others}."
+
+
+def measure_sentence(prediction: Prediction) -> str:
+    """What to measure next, and how much the interval would narrow."""
+    m = prediction.measure_next
+    if m is None:
+        return ""
+    if m["path"] is None:
+        return f"nothing to measure: {m['why']}."
+    width = (
+        f"from {quantities.seconds(m['width_s'])} to {quantities.seconds(m['width_if_known_s'])}"
+    )
+    return (
+        f"measure {m['path']} ({m['why']}). Known, the interval would narrow by "
+        f"{quantities.share(m['narrows'])}, {width}. How: {m['method']}."
+    )
+
+
+def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
+    """Uncertain values with what their ranges do to the makespan, the largest change first."""
+    rows = [
+        (
+            str(r["path"]),
+            str(r["value"]),
+            _range(str(r["low"]), str(r["high"])),
+            _range(signed(r["change_low"]), signed(r["change_high"])),
+            quantities.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
+        )
+        for r in (prediction.sensitivity or [])[:top]
+    ]
+    columns = ("value", "is", "range", "#makespan", "#elasticity")
+    return Table("Sensitivity", columns, tuple(rows))
+
+
+def frequency_table(prediction: Prediction) -> Table:
+    """Time, energy and cost at each frequency."""
+    states: Sequence[Row] = (prediction.frequencies or {}).get("states", [])
+    currency = prediction.cost.currency if prediction.cost is not None else ""
+    rows = [
+        (
+            str(s["frequency"]),
+            quantities.seconds(s["makespan_s"]),
+            "–" if s["energy_j"] is None else quantities.joules(s["energy_j"]),
+            "–" if s["cost"] is None else quantities.money(s["cost"], currency),
+        )
+        for s in states
+    ]
+    return Table("Frequencies", ("frequency", "#time", "#energy", "#cost"), tuple(rows))
+
+
+def effort(prediction: Prediction) -> str:
+    """What the prediction itself took."""
+    p = prediction
+    runs = counted(p.simulations, "simulated run")
+    return f"{runs}, {counted(p.events, 'event')}, {quantities.seconds(p.wall_s)}"
+
+
+def _range(low: str, high: str) -> str:
+    """`0.5 … 1.5 ms/MiB`: the unit once where both have it."""
+    number, unit = _split(low)
+    return f"{number if unit and unit == _split(high)[1] else low} … {high}"
+
+
+def _split(text: str) -> tuple[str, str]:
+    found = re.fullmatch(r"([-+−]?[\d.,]+)\s*(\D.*)", text)
+    return (found.group(1), found.group(2)) if found else (text, "")
+
+
+def signed(share: float | None) -> str:
+    """`+3.1 %`; of None that the run does not end."""
+    if share is None:
+        return "does not end"
+    if abs(share) < 0.0005:
+        return "0 %"
+    return f"{'+' if share > 0 else '−'}{quantities.digits(abs(100 * share), 2)} %"

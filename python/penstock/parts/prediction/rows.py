@@ -1,0 +1,24 @@
+"""Rows of this part in the tables of `penstock.plugins`, and its verbs."""
+
+from __future__ import annotations
+
+ROWS = {
+    "commands": {
+        "workload": "penstock.parts.prediction.cli.workload",
+        "predict": "penstock.parts.prediction.cli.predict",
+        "explore": "penstock.parts.prediction.cli.explore",
+        "learn": "penstock.parts.prediction.cli.learn",
+    },
+    "workload-formats": {
+        "penstock": "penstock.parts.prediction.workloads.formats.format:own",
+        "wfformat": "penstock.parts.prediction.workloads.formats.format:wfformat",
+    },
+}
+VERBS = {
+    "Predict and choose": {
+        "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
+        "predict": "Predict what it would take there, or every treatment of a study from one.",
+        "explore": "Find which configuration to choose: time, cost, energy.",
+        "learn": "Learn a mounted storage by measuring it; predict task times on it.",
+    },
+}

@@ -1,0 +1,1 @@
+"""Descriptions of workloads: tasks, files, dependencies; how they are generated, read and printed."""

@@ -1,0 +1,196 @@
+"""What keeps a workload from being run, each with its place in the canonical description."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from penstock.errors import BadInput
+from penstock.parts.prediction.workloads.graph import circle
+from penstock.parts.prediction.workloads.task import Task
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.spec.source import Path
+
+#: names go into tables, files and addresses: no control characters, no halves of surrogate pairs
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: characters of a name
+MOST_NAME = 4096
+#: the longest time that a task may give, in seconds: the simulator's clock ends at some 190 years
+MOST_SECONDS = 5e9
+
+
+def unprintable(name: str) -> str:
+    """What keeps a text from being a name, in words; empty if nothing does."""
+    found = _UNPRINTABLE.search(name)
+    if found:
+        return f"the character U+{ord(found[0]):04X} in a name"
+    return f"a name of {len(name):,} characters" if len(name) > MOST_NAME else ""
+
+
+def printable(name: str) -> str:
+    """The text as a name: what cannot be printed as an escape such as `\\x0a`; cut where it is too long."""
+    told = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
+    return told if len(told) <= MOST_NAME else f"{told[: MOST_NAME - 1]}…"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, at `path` of the canonical description."""
+
+    path: Path
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"found {self.found}; expected {self.expected}"
+
+
+def check_workload(workload: Workload) -> None:
+    """Raises BadInput, naming the tasks, if the workload cannot be run.
+
+    A file that no task writes and that does not exist before, a task without operations, a name used twice,
+    dependencies in a circle, reading past the end of a file, an unknown task.
+    """
+    found = problems(workload)
+    if found:
+        raise BadInput("\n".join(f"workload {workload.name}: {problem}" for problem in found))
+
+
+def problems(workload: Workload) -> list[Problem]:
+    """Everything that is wrong with the workload as a whole; empty if it can be run."""
+    found: list[Problem] = []
+    if not workload.tasks:
+        found.append(Problem(("tasks",), "no tasks", "at least one"))
+    found += _twice("files", "the file", [f.name for f in workload.files])
+    twice = _twice("tasks", "the task", [t.name for t in workload.tasks])
+    found += twice
+    names = {task.name for task in workload.tasks}
+    found += _unnamed(workload)
+    for i, task in enumerate(workload.tasks):
+        found += _of_task(i, task, names)
+    found += _of_files(workload)
+    if not twice:
+        found += _circle(workload)
+    return found
+
+
+def _unnamed(workload: Workload) -> list[Problem]:
+    """Names that cannot be shown."""
+    named: list[tuple[Path, str]] = [(("name",), workload.name)]
+    named += [(("files", i, "name"), file.name) for i, file in enumerate(workload.files)]
+    for i, task in enumerate(workload.tasks):
+        named.append((("tasks", i, "name"), task.name))
+        if task.stage != task.name:
+            named.append((("tasks", i, "stage"), task.stage))
+        for k, o in enumerate(task.operations):
+            if o.file is not None:
+                named.append((("tasks", i, "operations", k, "file"), o.file))
+    wrong = {name: found for name in {n for _, n in named} if (found := unprintable(name))}
+    expected = f"a name of at most {MOST_NAME:,} characters that can be printed"
+    return [Problem(path, wrong[name], expected) for path, name in named if name in wrong]
+
+
+def _twice(kind: str, what: str, names: list[str]) -> list[Problem]:
+    many = {name for name, n in Counter(names).items() if n > 1}
+    seen: set[str] = set()
+    found = []
+    for i, name in enumerate(names):
+        if name in many and name in seen:
+            found.append(
+                Problem((kind, i, "name"), f"{what} {name!r} a second time", "each name once")
+            )
+        seen.add(name)
+    return found
+
+
+def _of_task(i: int, task: Task, names: set[str]) -> list[Problem]:
+    at: Path = ("tasks", i)
+    found = []
+    if not task.operations:
+        found.append(
+            Problem(at, f"no operations in the task {task.name!r}", "at least one operation")
+        )
+    for k, name in enumerate(task.after):
+        if name == task.name:
+            where = (*at, "after", k)
+            found.append(
+                Problem(where, f"the task {name!r} waiting for itself", "the name of another task")
+            )
+        elif name not in names:
+            text = f"{name!r}, for which the task {task.name!r} waits"
+            found.append(Problem((*at, "after", k), text, "the name of a task"))
+    return found
+
+
+def _of_files(workload: Workload) -> list[Problem]:
+    """Files that are not there when they are read, and sizes that contradict each other."""
+    unknown = {f.name for f in workload.files if f.preloaded and f.size_bytes is None}
+    sizes: dict[str, int] = {f.name: f.size_bytes or 0 for f in workload.files if f.preloaded}
+    written: dict[str, int] = {}
+    writers: dict[str, set[int]] = {}
+    preloaded = {f.name for f in workload.files if f.preloaded}
+    for i, task in enumerate(workload.tasks):
+        for o in task.operations:
+            if o.op == "write" and o.file is not None:
+                writers.setdefault(o.file, set()).add(i)
+                end = o.offset_bytes + o.size_bytes
+                written[o.file] = max(written.get(o.file, 0), end)
+                sizes[o.file] = max(sizes.get(o.file, 0), end)
+    found = []
+    for i, task in enumerate(workload.tasks):
+        here = set()
+        for k, o in enumerate(task.operations):
+            at: Path = ("tasks", i, "operations", k)
+            if o.file is not None and o.op == "write":
+                here.add(o.file)
+            if o.file is None or o.op in ("write", "set_xattr"):
+                continue
+            if o.file not in sizes:
+                text = f"{o.file!r}, which the task {task.name!r} {_verb(o.op)} and no task writes"
+                found.append(
+                    Problem((*at, "file"), text, "a preloaded file, or one that a task writes")
+                )
+            elif o.file in unknown:
+                continue
+            elif o.op == "read" and writers.get(o.file) == {i} and o.file not in preloaded | here:
+                text = f"{o.file!r}, which the task {task.name!r} reads before it alone writes it"
+                found.append(
+                    Problem((*at, "file"), text, "a preloaded file, or one that is written before")
+                )
+            elif o.op == "read" and o.offset_bytes + o.size_bytes > sizes[o.file]:
+                end = o.offset_bytes + o.size_bytes
+                text = f"the task {task.name!r} reading {o.file!r} to byte {end}"
+                found.append(
+                    Problem((*at, "size_bytes"), text, f"at most its {sizes[o.file]} bytes")
+                )
+    for i, file in enumerate(workload.files):
+        if file.preloaded or file.size_bytes is None or file.name not in written:
+            continue
+        if file.size_bytes != written[file.name]:
+            text = f"{file.size_bytes} bytes of {file.name!r}"
+            expected = f"{written[file.name]}, which its writers leave (or no size)"
+            found.append(Problem(("files", i, "size_bytes"), text, expected))
+    for i, file in enumerate(workload.files):
+        if file.name in unknown:
+            text = f"no size of {file.name!r}, which exists before the run"
+            found.append(Problem(("files", i), text, "size_bytes"))
+    return found
+
+
+def _verb(op: str) -> str:
+    return {"open": "opens", "read": "reads", "close": "closes"}.get(op, "uses")
+
+
+def _waits_for_itself(task: Task) -> bool:
+    return task.name in task.after
+
+
+def _circle(workload: Workload) -> list[Problem]:
+    around = circle(workload.dependencies)
+    if not around or (len(around) == 1 and _waits_for_itself(workload.tasks[around[0]])):
+        return []  # the latter is told at its `after`
+    names = [workload.tasks[i].name for i in around]
+    shown = [*names[:4], "…", names[-1]] if len(names) > 6 else names
+    text = f"tasks that wait for each other: {' → '.join([*shown, names[0]])}"
+    return [Problem(("tasks", around[0]), text, "no circle among the tasks")]

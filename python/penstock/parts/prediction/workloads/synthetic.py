@@ -1,0 +1,256 @@
+"""Synthetic workloads of one access pattern each: pipeline, reduce, broadcast, scatter, gather, checkpoint.
+
+The patterns are those of Costa 2014, Table 2.2 (scatter and gather it never measured). With
+`optimised` the files carry the hints of a workflow-optimised store (WOSS, Costa 2014), without them
+they lie as the store's default says (DSS). Sizes: medium is ten times small, large ten times medium, as
+published in docs/workload-file.md (MiB where that says MB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.errors import BadInput
+from penstock.parts.prediction.workloads.task import (
+    File,
+    Hints,
+    Operation,
+    Task,
+    Time,
+    compute,
+    whole_reads,
+    whole_writes,
+)
+from penstock.parts.prediction.workloads.workflow import Workload
+
+MIB = 1 << 20
+
+#: bytes of the file that a pattern is about, by size
+SIZES = {
+    "pipeline": {"small": 10 * MIB, "medium": 100 * MIB, "large": 1000 * MIB},
+    "reduce": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
+    "broadcast": {"small": 10 * MIB, "medium": 100 * MIB, "large": 1000 * MIB},
+    "scatter": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
+    "gather": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
+    "checkpoint": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
+}
+
+#: chunk by which the hint `scatter` counts, if the caller does not say another (the store's default, 1 MiB)
+CHUNK_BYTES = MIB
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all patterns have in common.
+
+    `width`: tasks side by side; `file_bytes`: the file that the pattern is about; `compute_s`: computing of
+    every task at speed 1, between its reads and its writes; `launch`: time to launch a task, None for the
+    platform's; `staged`: tasks that write the inputs and read the results, instead of inputs that are there.
+    """
+
+    width: int = 19
+    file_bytes: int = 10 * MIB
+    optimised: bool = False
+    compute_s: float = 0.0
+    launch: Time | None = None
+    staged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise BadInput(f"a width of {self.width}; at least 1 is expected")
+        if not 0 <= self.file_bytes <= 2**62:
+            raise BadInput(f"files of {self.file_bytes} bytes; 0 to 2^62 are expected")
+        if not 0 <= self.compute_s < float("inf"):
+            raise BadInput(f"computing of {self.compute_s} s; a finite time is expected")
+
+    def hints(self, hints: Hints) -> Hints | None:
+        """The hints, if the workload carries any."""
+        return hints if self.optimised else None
+
+
+_LOCAL = Hints(placement="local")
+
+
+class _Builder:
+    """Files and tasks of a workload on their way."""
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        self.name, self.shape = name, shape
+        self.files: list[File] = []
+        self.tasks: list[Task] = []
+
+    def given(self, name: str, size: int, hints: Hints) -> tuple[str, int]:
+        """An input file: there before the run, or written by a task of its own."""
+        if self.shape.staged:
+            self.made(name, _LOCAL if hints.placement == "collocate" else hints)
+            write = whole_writes([(name, size)])
+            self.tasks.append(Task(f"stage-in-{name}", write, "stage-in", launch=self.shape.launch))
+        else:
+            self.files.append(File(name, size, True, self.shape.hints(hints)))
+        return name, size
+
+    def made(self, name: str, hints: Hints | None) -> None:
+        """A file that a task writes."""
+        self.files.append(File(name, hints=self.shape.hints(hints) if hints else None))
+
+    def task(
+        self,
+        stage: str,
+        name: str,
+        reads: Sequence[tuple[str, int]] = (),
+        writes: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """A task that reads whole files, computes and writes whole files."""
+        work = compute(self.shape.compute_s)
+        self.own(stage, name, (*whole_reads(reads), *work, *whole_writes(writes)))
+
+    def own(self, stage: str, name: str, operations: Sequence[Operation]) -> None:
+        """A task of any operations."""
+        self.tasks.append(Task(name, tuple(operations), stage, launch=self.shape.launch))
+
+    def workload(self, results: Sequence[tuple[str, int]] = ()) -> Workload:
+        """The workload, with a last stage that reads the results if it is staged."""
+        if self.shape.staged and results:
+            self.own("stage-out", "stage-out", whole_reads(results))
+        return Workload(self.name, tuple(self.files), tuple(self.tasks))
+
+
+def pipeline(shape: Shape, stages: int = 3) -> Workload:
+    """`width` chains of `stages` tasks; each reads what the one before wrote and writes as much."""
+    if stages < 1:
+        raise BadInput(f"{stages} stages; at least 1 is expected")
+    made = _Builder("pipeline", shape)
+    ends = []
+    for i in range(shape.width):
+        # what is there before lies on one node each, where the first task of the chain then goes
+        before = made.given(
+            f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
+        )
+        for k in range(stages):
+            after = (f"out-{i}-{k + 1}", shape.file_bytes)
+            made.made(after[0], _LOCAL)
+            made.task(f"stage-{k + 1}", f"p{i}-{k + 1}", [before], [after])
+            before = after
+        ends.append(before)
+    return made.workload(ends)
+
+
+def reduce(shape: Shape) -> Workload:
+    """`width` tasks write a file each, one task reads them all and writes as much."""
+    made = _Builder("reduce", shape)
+    parts = []
+    for i in range(shape.width):
+        before = made.given(
+            f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
+        )
+        part = (f"part-{i}", shape.file_bytes)
+        made.made(part[0], Hints(placement="collocate", group="reduce"))
+        made.task("produce", f"produce-{i}", [before], [part])
+        parts.append(part)
+    result = ("result", shape.file_bytes * shape.width)
+    made.made(result[0], _LOCAL)
+    made.task("reduce", "reduce", parts, [result])
+    return made.workload([result])
+
+
+def broadcast(shape: Shape, replicas: int = 2) -> Workload:
+    """One task writes a file, `width` tasks read all of it and write a tenth of it each.
+
+    Optimised: `replicas` copies of that file, local results.
+    """
+    made = _Builder("broadcast", shape)
+    shared = ("shared", shape.file_bytes)
+    made.made(shared[0], Hints(replicas=replicas))
+    made.task("produce", "produce", [], [shared])
+    results = []
+    for i in range(shape.width):
+        result = (f"out-{i}", shape.file_bytes // 10)
+        made.made(result[0], _LOCAL)
+        made.task("consume", f"consume-{i}", [shared], [result])
+        results.append(result)
+    return made.workload(results)
+
+
+def scatter(shape: Shape) -> Workload:
+    """One task writes a file of `width` parts, `width` tasks read one part each and write as much.
+
+    Optimised: every part's chunks lie on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
+    """
+    made = _Builder("scatter", shape)
+    whole = ("whole", shape.file_bytes * shape.width)
+    made.made(whole[0], Hints(placement="scatter", scatter=_chunks(shape.file_bytes)))
+    made.task("split", "split", [], [whole])
+    results = []
+    for i in range(shape.width):
+        result = (f"out-{i}", shape.file_bytes)
+        made.made(result[0], _LOCAL)
+        part = Operation("read", whole[0], i * shape.file_bytes, shape.file_bytes)
+        work = (Operation("open", whole[0]), part, *compute(shape.compute_s))
+        made.own("consume", f"consume-{i}", (*work, *whole_writes([result])))
+        results.append(result)
+    return made.workload(results)
+
+
+def gather(shape: Shape) -> Workload:
+    """`width` tasks write one part each of one file, one task reads all of it and writes as much.
+
+    Optimised: the file lies on one node, where the last task then goes.
+    """
+    made = _Builder("gather", shape)
+    total = shape.file_bytes * shape.width
+    made.made("whole", Hints(placement="collocate", group="gather"))
+    for i in range(shape.width):
+        before = made.given(
+            f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
+        )
+        part = Operation("write", "whole", i * shape.file_bytes, shape.file_bytes)
+        work = compute(shape.compute_s)
+        made.own("produce", f"produce-{i}", (*whole_reads([before]), *work, part))
+    made.made("result", _LOCAL)
+    made.task("collect", "collect", [("whole", total)], [("result", total)])
+    return made.workload([("result", total)])
+
+
+def checkpoint(
+    shape: Shape, rounds: int = 3, every_s: float = 10.0, shared: bool = False
+) -> Workload:
+    """`width` processes compute for `every_s` seconds and write a checkpoint, `rounds` times [Costa 2014].
+
+    A file of its own for each writer and round (N-N), or with `shared` one file a round of which each
+    writes its part (N-1). They do not wait for each other.
+    """
+    if rounds < 1:
+        raise BadInput(f"{rounds} rounds; at least 1 is expected")
+    if not 0 <= every_s < float("inf"):
+        raise BadInput(f"a checkpoint every {every_s} s; a finite time is expected")
+    made = _Builder("checkpoint", shape)
+    size = shape.file_bytes
+    for i in range(shape.width):
+        steps: list[Operation] = []
+        for k in range(1, rounds + 1):
+            steps += compute(every_s)
+            name = f"checkpoint-{k}" if shared else f"checkpoint-{k}-{i}"
+            steps.append(Operation("write", name, i * size if shared else 0, size))
+            if not shared:
+                made.made(name, _LOCAL)
+        made.own("writer", f"writer-{i}", steps)
+    if shared:
+        for k in range(1, rounds + 1):
+            made.made(f"checkpoint-{k}", Hints(placement="scatter", scatter=_chunks(size)))
+    return made.workload()
+
+
+def _chunks(size: int) -> int:
+    return max(1, -(-size // CHUNK_BYTES))
+
+
+#: the patterns by name
+PATTERNS: dict[str, Callable[..., Workload]] = {
+    "pipeline": pipeline,
+    "reduce": reduce,
+    "broadcast": broadcast,
+    "scatter": scatter,
+    "gather": gather,
+    "checkpoint": checkpoint,
+}

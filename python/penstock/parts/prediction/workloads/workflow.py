@@ -1,0 +1,88 @@
+"""A workload as the simulator takes it: files, and tasks of operations (schema `penstock/workload/1`).
+
+A = (start, tasks), task = (machine, compute, overhead, operations, dependencies), operation = (type, file,
+size, offset): the description is independent of the store and of the deployment, so that one of them
+serves to predict several [Costa 2014]. What happens between two operations of a
+task is an operation `compute` of its own, instead of a timestamp on every operation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from penstock.parts.prediction.workloads import graph
+from penstock.parts.prediction.workloads.task import File, Task
+
+SCHEMA = "penstock/workload/1"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Files and tasks. `notes`: what was assumed while it was read; `origin` makes its instance of WfFormat.
+
+    Neither of the two is part of the workload: they are not compared and not in `to_dict`. `origin` is None
+    where there was no instance; drop it (`replace(workload, origin=None)`) where tasks or files are changed.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    tasks: tuple[Task, ...]
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    origin: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the schema: what `workload_from_dict` reads and the simulator takes."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "files": [file.to_dict() for file in self.files],
+            "tasks": [task.to_dict() for task in self.tasks],
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as text, a line per file and task."""
+        values = self.to_dict()
+        rows = {key: [json.dumps(v, allow_nan=False) for v in values[key]] for key in _LISTS}
+        head = f'{{"schema": "{SCHEMA}",\n "name": {json.dumps(self.name)},\n'
+        lists = (f' "{key}": [\n  ' + ",\n  ".join(rows[key]) + "]" for key in _LISTS)
+        return head + ",\n".join(lists) + "}\n"
+
+    @cached_property
+    def dependencies(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the indices of the tasks it waits for, rising: `after`, and writers of what it reads.
+
+        A task that writes the file itself, or reads one that was there before, waits only for writers that
+        stand before it in the list.
+        """
+        return graph.dependencies(self.tasks, [file.name for file in self.files if file.preloaded])
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """For each task the number of its level: 0, or one more than the deepest task it waits for."""
+        return graph.levels(self.dependencies)
+
+    @cached_property
+    def file_sizes(self) -> dict[str, int]:
+        """Bytes of every file after the run: as given, or what the writes leave."""
+        sizes = {f.name: f.size_bytes or 0 for f in self.files}
+        for task in self.tasks:
+            for o in task.operations:
+                if o.op == "write" and o.file is not None:
+                    sizes[o.file] = max(sizes.get(o.file, 0), o.offset_bytes + o.size_bytes)
+        return sizes
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages, in the order of their first task."""
+        return tuple(dict.fromkeys(task.stage or task.name for task in self.tasks))
+
+    def noted(self, *notes: str) -> Workload:
+        """The same with further notes."""
+        return replace(self, notes=(*self.notes, *(n for n in notes if n not in self.notes)))
+
+
+_LISTS = ("files", "tasks")

@@ -1,1 +1,0 @@
-"""What a study's treatments would give: the station in virtual time."""

@@ -1,0 +1,114 @@
+"""What a treatment asks of a disk, as the simulator takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.study.resolve import ResolvedDisk, ResolvedRun
+from penstock.study_prediction.think_times import ClientCosts
+from penstock.workload.measured import JobSpec
+
+MAX_REQUEST_BYTES = 1 << 20
+#: what the kernel reads ahead of a buffered sequential reader (its default, 128 KiB)
+READAHEAD_BYTES = 128 << 10
+_DEFAULT_FILE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """A closed loop on one disk: a simulation without its seed; what the model leaves out is in `note`."""
+
+    disk: ResolvedDisk
+    spec: dict[str, Any]
+    note: str = ""
+
+
+def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
+    """The disk that a path of the command lies on; the first one if that cannot be told.
+
+    Raises PenstockError if a disk is a plain directory, of which nothing is known to predict from.
+    """
+    plain = [disk.name for disk in run.disks if not disk.emulated]
+    if plain:
+        raise PenstockError(
+            f"the disk {plain[0]} is a plain directory; a prediction needs its profile "
+            "(penstock profile fits one)"
+        )
+    for disk in run.disks:
+        names = (f"/{disk.name}", f"/{disk.disk_id}")
+        if place and any(place == n or place.startswith(f"{n}/") for n in names):
+            return disk
+    return run.disks[0]
+
+
+def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> ClosedLoop:
+    """The simulation of a command's jobs, all started together (the first job's disk)."""
+    disk = disk_of(run, jobs[0].filename or jobs[0].directory)
+    clients, notes = [], []
+    for job in jobs:
+        client, note = _client(job, costs)
+        clients += _placed(job, client)
+        notes.append(note)
+    first = jobs[0]
+    spec: dict[str, Any] = {
+        "profile": disk.profile,
+        "clients": clients,
+        "max_request_bytes": MAX_REQUEST_BYTES,
+        "quantiles": [0.5, 0.9, 0.95, 0.99, 0.999],
+    }
+    if first.runtime_s:
+        spec["duration_s"] = first.runtime_s
+    if first.number_ios:
+        spec["operations"] = first.number_ios
+    elif not (first.time_based and first.runtime_s):
+        block = int(clients[0]["pattern"]["block_bytes"])
+        spec["operations"] = max(1, (first.size_bytes or _DEFAULT_FILE_BYTES) // block)
+    return ClosedLoop(disk, spec, "; ".join(sorted({n for n in notes if n})))
+
+
+def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
+    """The client as it is; one by one where each of the job's threads begins at its own place of the file."""
+    if not job.offset_increment_bytes and not job.offset_bytes:
+        return [client]
+    placed = []
+    for number in range(job.numjobs):
+        start = job.offset_bytes + number * job.offset_increment_bytes
+        pattern = dict(client["pattern"])
+        left = pattern["file_bytes"] - start
+        pattern["file_bytes"] = left if left >= pattern["block_bytes"] else pattern["file_bytes"]
+        placed.append(client | {"count": 1, "pattern": pattern, "device_offset_bytes": start})
+    return placed
+
+
+def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
+    file_bytes = max(job.size_bytes or _DEFAULT_FILE_BYTES, job.bs_bytes)
+    pattern: dict[str, Any] = {
+        "kind": "random" if job.random or job.direction == "mixed" else "sequential",
+        "op": job.direction,
+        "block_bytes": job.bs_bytes,
+        "file_bytes": file_bytes,
+    }
+    if job.direction == "mixed":
+        pattern["read_share"] = job.rwmixread / 100
+    client: dict[str, Any] = {
+        "count": job.numjobs,
+        "pattern": pattern,
+        "iodepth": 1 if job.ioengine in ("psync", "sync", "pvsync", "pvsync2") else job.iodepth,
+        "think_ns": costs.fixed_ns,
+        "think_ns_per_byte": costs.think_ns_per_byte,
+        "shared_file": job.filename is not None,
+    }
+    if job.direct:
+        return client, "syncs not modelled" if job.fsync and job.direction != "read" else ""
+    if job.direction == "read" and not job.random:
+        # the program finds what the kernel read ahead: the disk sees the read-ahead, two under way
+        block = min(max(READAHEAD_BYTES, job.bs_bytes), file_bytes)
+        client["iodepth"] = 2
+        client["think_ns"] = costs.think_ns * block / job.bs_bytes
+        pattern["block_bytes"] = block
+        return client, "buffered: kernel read-ahead of 128 KiB assumed"
+    if job.direction == "read":
+        return client, "buffered: hits in the page cache not modelled"
+    return client, "buffered: write-back not modelled"

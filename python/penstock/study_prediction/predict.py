@@ -1,0 +1,400 @@
+"""Every treatment of a study, predicted from the trace of one of them and the disk profiles alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.analyse.statistics.prediction_intervals import LEVEL, order_statistics
+from penstock.archive.bundle import Bundle, write_parquet
+from penstock.archive.runs import bundles, validity_of
+from penstock.archive.schemas import described
+from penstock.design.plan import make_plan
+from penstock.design.planned import Plan, plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.profile.model import native
+from penstock.spec.study import Response, Study
+from penstock.spec.units import convert
+from penstock.study.load import load_study
+from penstock.study.resolve import ResolvedRun, example_command, resolve
+from penstock.study_prediction.disk_workload import ClosedLoop, closed_loop_of, disk_of
+from penstock.study_prediction.replay import Traced, traced
+from penstock.study_prediction.residuals import calibrated_by_others, write_pairs
+from penstock.study_prediction.think_times import BOTH, ClientCosts, client_costs, disk_events
+from penstock.study_prediction.thread_groups import Part, parts_of
+from penstock.workload.parsers import parser
+
+SEEDS = 21
+#: runs of the basis treatment that are run again, at most
+MOST_RUNS = 4
+#: what a replay of traced operations leaves out
+REPLAY_NOTE = (
+    "replay of the traced calls above a model of the page cache, with flushes, write-back and locks; left "
+    "out: threads that wait for a processor, mapped files, asynchronous I/O, swapping"
+)
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many treatments other than the basis were predicted within a share of what was measured."""
+
+    within: float
+    treatments: int
+    hits: int
+    worst: float
+
+    @property
+    def share(self) -> float:
+        """Hits over treatments."""
+        return self.hits / self.treatments if self.treatments else float("nan")
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """A response of one treatment: predicted mean, and what single runs came to in the simulation."""
+
+    predicted: float
+    singles: Sequence[float]
+    note: str = ""
+
+
+@dataclass
+class _Basis:
+    """A treatment that predictions start from: its traced runs, the one that shows most first."""
+
+    bundles: list[Bundle]
+    run: ResolvedRun
+    _traced: list[Traced] | None = None
+    _own: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def treatment_id(self) -> str:
+        return str(self.bundles[0].manifest["treatment_id"])
+
+    @property
+    def traced(self) -> list[Traced]:
+        """Each run as a program that can be run again."""
+        if self._traced is None:
+            self._traced = [traced(b, self.run) for b in self.bundles[:MOST_RUNS]]
+        return self._traced
+
+
+@dataclass
+class _Bases:
+    """Treatments that predictions start from, the first one before the others."""
+
+    each: list[_Basis]
+    study: Study
+    measured: dict[tuple[str, str], list[float]]
+    _parts: dict[tuple[str, int], dict[str, Part]] = field(default_factory=dict)
+
+    def parts(self, basis: _Basis, number: int) -> dict[str, Part]:
+        """The responses' parts in one traced run of a basis."""
+        key = (basis.treatment_id, number)
+        if key not in self._parts:
+            others = [b.traced[0] for b in self.each if b is not basis]
+            self._parts[key] = parts_of(basis.traced[number], self.study.responses, others)
+        return self._parts[key]
+
+    def own(self, basis: _Basis, seeds: int) -> list[list[dict[str, Any]]]:
+        """Outcomes on the basis's own disk, by traced run."""
+        if not basis._own:
+            basis._own = self.outcomes(basis, basis.run, seeds, first=10_001)
+        return basis._own
+
+    def outcomes(
+        self, basis: _Basis, run: ResolvedRun, seeds: int, first: int = 1
+    ) -> list[list[dict[str, Any]]]:
+        """Outcomes of a basis with the disk and memory of `run`, by traced run; the seeds are shared out."""
+        found = []
+        disk = disk_of(run, None)
+        for number, one in enumerate(basis.traced):
+            bounds = {p.bound for p in self.parts(basis, number).values() if p.bound is not None}
+            ordered = sorted(bounds, key=lambda b: b.tids)
+            mine = range(first + number, first + max(seeds, number + 1), len(basis.traced))
+            found.append(one.outcomes(run, disk, ordered, mine))
+        return found
+
+    def nearest(self, run: ResolvedRun) -> _Basis | None:
+        """The basis that differs least from a treatment in whatever a replay can change; None if none can."""
+        able = [
+            (sum(run.treatment[k] != v for k, v in basis.run.treatment.items()), n)
+            for n, basis in enumerate(self.each)
+            if _same_program(basis.run, run)
+        ]
+        return self.each[min(able)[1]] if able else None
+
+
+def predict_study(
+    out_dir: Path, basis_treatment: str | Sequence[str] | None = None, seeds: int = SEEDS
+) -> pd.DataFrame:
+    """Predictions beside the measured means; written to `predictions.parquet` of the study's directory.
+
+    One row per treatment and response: `treatment_id`, factors, `response`, `unit`, `predicted` (mean over
+    seeds), `ci_low`, `ci_high` (90 % of single runs), `measured_mean`, `measured_n`, `ratio`, `source`,
+    `note`, `basis_treatment`, `is_basis`. With several bases a treatment is predicted from the nearest.
+    What was predicted beside what was measured is kept in `calibration.parquet` and widens the intervals of
+    further predictions as soon as there are pairs enough.
+    Raises PenstockError if no valid run was traced, BadInput for an unknown basis.
+    """
+    out_dir = Path(out_dir)
+    study = load_study(out_dir / "study.yaml")
+    plan = plan_from_json(json.loads((out_dir / "plan.json").read_text()))
+    made = [b for b in bundles(out_dir) if validity_of(b.manifest) == "valid"]
+    asked: list[str | None] = [None]
+    if basis_treatment:
+        asked = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
+    known = {row.treatment_id for row in plan.rows}
+    chosen = [_basis(study, made, one, known) for one in asked]
+    costs = client_costs(chosen[0].bundles[0], _directions(chosen[0].run))
+    measured = _measured(made)
+    rows = _predict(study, plan, costs, _Bases(chosen, study, measured), seeds)
+    frame = _beside_measured(pd.DataFrame(rows), measured)
+    frame["basis_treatment"] = frame["basis_treatment"].fillna(chosen[0].treatment_id)
+    frame["is_basis"] = frame["treatment_id"].isin([b.treatment_id for b in chosen])
+    write_pairs(out_dir, study.name, frame)
+    frame = calibrated_by_others(frame)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    write_parquet(out_dir / "predictions.parquet", described("predictions", table))
+    return frame
+
+
+def predict_plan(study: Study, seeds: int = SEEDS) -> pd.DataFrame:
+    """Predictions of a study that was not run: its disks alone, programs that never think."""
+    frame = pd.DataFrame(_predict(study, make_plan(study), ClientCosts(), None, seeds))
+    return frame.drop(columns="basis_treatment").assign(
+        measured_mean=np.nan, measured_n=0, ratio=np.nan, is_basis=False
+    )
+
+
+def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
+    """How good the predictions of all treatments but the basis are."""
+    judged = predictions[~predictions["is_basis"] & predictions["ratio"].notna()]
+    off = (judged["ratio"] - 1).abs()
+    worst = float(off.max()) if len(off) else float("nan")
+    return Score(within, len(off), int((off <= within).sum()), worst)
+
+
+def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[str]) -> _Basis:
+    """The treatment asked for, or the one with the valid traced run that shows best what an operation costs.
+
+    Where the command says what it does: the fewest threads (they hold each other up least), then the most
+    operations. Where the calls themselves are run again: the most operations.
+    """
+    if asked is not None and asked not in known:
+        raise BadInput(f"no treatment {asked}; the study has {', '.join(sorted(known))}")
+    found = []
+    for bundle in made:
+        if "io_events" in bundle.tables and asked in (None, bundle.manifest["treatment_id"]):
+            events = disk_events(bundle)
+            if len(events) > 1:
+                said = _jobs(resolve(study, bundle.manifest["levels"]))
+                threads = -int(events["tid"].nunique()) if said else 0
+                found.append((threads, len(events), bundle))
+    if not found:
+        of = f" of treatment {asked}" if asked else ""
+        raise PenstockError(
+            f"no valid run{of} was traced; add `trace: {{mode: trace}}` to the study's observers"
+        )
+    found.sort(key=lambda t: (t[0], t[1], t[2].manifest["run_id"]), reverse=True)
+    best = found[0][2].manifest
+    mine = [b for *_, b in found if b.manifest["treatment_id"] == best["treatment_id"]]
+    return _Basis(mine, resolve(study, best["levels"]))
+
+
+def _jobs(run: ResolvedRun) -> list[Any]:
+    """What the command says it asks for; empty if it does not."""
+    return parser(run.parser).operations(example_command(run)) or []
+
+
+def _directions(run: ResolvedRun) -> frozenset[str]:
+    """Directions that the command asks for; both if it does not say (or asks for both)."""
+    asked = frozenset(str(job.direction) for job in _jobs(run))
+    return asked if asked and "mixed" not in asked else BOTH
+
+
+def _predict(
+    study: Study, plan: Plan, costs: ClientCosts, bases: _Bases | None, seeds: int
+) -> list[dict[str, Any]]:
+    rows = []
+    for treatment_id, levels in sorted({r.treatment_id: r.levels for r in plan.rows}.items()):
+        run = resolve(study, levels)
+        jobs = _jobs(run)
+        found: dict[str, _Draws] = {}
+        note, basis = "no operations in the command, and no trace to replay", None
+        if jobs:
+            asked = closed_loop_of(run, jobs, costs)
+            note = asked.note or "the station does not give it"
+            found = _by_station(study.responses, asked, costs, seeds)
+        elif bases is not None:
+            found, note, basis = _replayed(study, run, bases, seeds)
+        for response in study.responses:
+            draws = found.get(response.name)
+            interval = order_statistics(draws.singles, LEVEL) if draws else None
+            rows.append(
+                {
+                    "treatment_id": treatment_id,
+                    **levels,
+                    "response": response.name,
+                    "unit": response.unit,
+                    "predicted": draws.predicted if draws else np.nan,
+                    "ci_low": interval.low if interval else np.nan,
+                    "ci_high": interval.high if interval else np.nan,
+                    "source": "station" if jobs else "replay",
+                    "note": draws.note if draws else note,
+                    "basis_treatment": basis,
+                }
+            )
+    return rows
+
+
+def _by_station(
+    responses: Sequence[Response], asked: ClosedLoop, costs: ClientCosts, seeds: int
+) -> dict[str, _Draws]:
+    values = [_responses(responses, o, costs.path_ns) for o in _outcomes(asked, seeds)]
+    found = {}
+    for response in responses:
+        singles = [v[response.name] for v in values if response.name in v]
+        if singles:
+            found[response.name] = _Draws(float(np.mean(singles)), singles, asked.note)
+    return found
+
+
+def _outcomes(asked: ClosedLoop, seeds: int) -> list[dict[str, Any]]:
+    found = []
+    for seed in range(1, seeds + 1):
+        spec = asked.spec | {"seed": seed}
+        found.append(json.loads(native.simulate_closed(json.dumps(spec))))
+    return found
+
+
+def _replayed(
+    study: Study, run: ResolvedRun, bases: _Bases, seeds: int
+) -> tuple[dict[str, _Draws], str, str | None]:
+    """The basis's responses, scaled by what their parts take here and on the basis's own disk and memory."""
+    basis = bases.nearest(run)
+    if basis is None:
+        why = "more than disk and memory differs from the basis, and the command does not say what it asks"
+        return {}, why, None
+    try:
+        here = bases.outcomes(basis, run, seeds)
+        there = bases.own(basis, seeds)
+    except ValueError as error:
+        return {}, f"the trace cannot be run again: {error}", basis.treatment_id
+    found = {}
+    for response in study.responses:
+        known = bases.measured.get((basis.treatment_id, response.name))
+        if not known:
+            continue
+        scales: list[float] = []
+        singles: list[float] = []
+        why = ""
+        for number, (a_run, b_run) in enumerate(zip(here, there, strict=True)):
+            part = bases.parts(basis, number).get(response.name)
+            if part is None:
+                continue
+            a, b = (np.array([part.of(o) for o in outcomes]) for outcomes in (a_run, b_run))
+            if not (np.isfinite([*a, *b]).all() and min(*a, *b) > 0):
+                continue
+            as_it_goes = _goes_with(response, part)
+            scales.append(float((a.mean() / b.mean()) ** as_it_goes))
+            singles += [float(v) for v in (a / b) ** as_it_goes]
+            why = why or part.why
+        if scales:
+            measured = float(np.mean(known))
+            note = f"{REPLAY_NOTE}; {response.name} is {why}{_own_memory(basis, run)}"
+            if len(run.disks) > 1:
+                note += f"; of the disks only {run.disks[0].disk_id} is replayed"
+            values = [measured * v for v in singles]
+            found[response.name] = _Draws(measured * float(np.mean(scales)), values, note)
+    return found, "neither a time nor a rate of anything in the trace", basis.treatment_id
+
+
+def _goes_with(response: Response, part: Part) -> int:
+    """1 where the response grows with the part's number, -1 where it falls: a time beside a rate."""
+    is_time = response.better == "lower"
+    return 1 if is_time == (part.counts == "time") else -1
+
+
+def _own_memory(basis: _Basis, run: ResolvedRun) -> str:
+    sampled = all(t.own.anonymous_bytes is not None for t in basis.traced)
+    if run.memory_bytes == basis.run.memory_bytes or sampled:
+        return ""
+    return "; the program's own memory was not sampled: the page cache gets the whole limit"
+
+
+def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
+    """Whether two treatments run the same program on the same data."""
+    return (one.command, one.prepare, one.env, one.user, one.directory) == (
+        other.command,
+        other.prepare,
+        other.env,
+        other.user,
+        other.directory,
+    )
+
+
+def _responses(
+    responses: Sequence[Response], outcome: dict[str, Any], path_ns: float
+) -> dict[str, float]:
+    """The study's responses, as far as the station gives them, each in its unit.
+
+    The path to the disk was simulated as thinking (a closed loop cannot tell); a program sees it as latency.
+    """
+    read, write = outcome["read"], outcome["write"]
+    given: dict[str, tuple[float, str]] = {
+        "wall_s": (outcome["elapsed_s"], "s"),
+        "bandwidth": (read["rate_bps"] + write["rate_bps"], "B/s"),
+        "iops": (read["iops"] + write["iops"], "1/s"),
+        "bytes": (float(read["bytes"] + write["bytes"]), "B"),
+    }
+    for name, part in (("read", read), ("write", write)):
+        if not part["operations"]:
+            continue
+        given[f"{name}_bandwidth"] = (part["rate_bps"], "B/s")
+        given[f"{name}_iops"] = (part["iops"], "1/s")
+        given[f"{name}_bytes"] = (float(part["bytes"]), "B")
+        given[f"{name}_requests"] = (float(part["operations"]), "requests")
+        given[f"{name}_mean_latency"] = (part["latency_mean_ns"] + path_ns, "ns")
+        quantiles = dict(part["latency_ns"])
+        for label, p in _PERCENTILES.items():
+            if p in quantiles:
+                given[f"{name}_{label}_latency"] = (quantiles[p] + path_ns, "ns")
+    found = {}
+    for response in responses:
+        key = response.source.key if response.source.kind == "key" else None
+        if key in given:
+            value, unit = given[key]
+            found[response.name] = convert(value, unit, response.unit)
+    return found
+
+
+def _measured(made: Sequence[Bundle]) -> dict[tuple[str, str], list[float]]:
+    """Measured values of all runs by treatment and response."""
+    measured: dict[tuple[str, str], list[float]] = {}
+    for bundle in made:
+        for name, response in bundle.manifest.get("responses", {}).items():
+            if response.get("value") is not None:
+                key = (bundle.manifest["treatment_id"], name)
+                measured.setdefault(key, []).append(float(response["value"]))
+    return measured
+
+
+def _beside_measured(
+    frame: pd.DataFrame, measured: dict[tuple[str, str], list[float]]
+) -> pd.DataFrame:
+    keys = list(zip(frame["treatment_id"], frame["response"], strict=True))
+    frame["measured_mean"] = [
+        float(np.mean(measured[k])) if k in measured else np.nan for k in keys
+    ]
+    frame["measured_n"] = [len(measured.get(k, ())) for k in keys]
+    frame["ratio"] = frame["predicted"] / frame["measured_mean"]
+    return frame
