@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from penstock.api import Study as Study
     from penstock.api import Trace as Trace
     from penstock.api import experiment as experiment
-    from penstock.api import explore as explore
-    from penstock.api import predict_workflow as predict_workflow
     from penstock.api import run as run
     from penstock.api import series as series
     from penstock.api import trace as trace
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 _API = (
     *("Campaign", "Disk", "Study", "Trace"),
-    *("experiment", "explore", "predict_workflow", "run", "series", "trace"),
+    *("experiment", "run", "series", "trace"),
 )
 
 
@@ -47,8 +45,14 @@ def __getattr__(name: str) -> Any:
         from penstock.observe.monitor.experiments.lacking import PartialData
 
         return PartialData
+    from penstock.plugins import API
+
+    if name in API.own:
+        return API.load(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API, "Cluster", "PartialData", "__version__"])
+    from penstock.plugins import API
+
+    return sorted([*globals(), *_API, *API.own, "Cluster", "PartialData", "__version__"])

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from penstock.campaign.campaign import CampaignResult
     from penstock.design.planned import Plan
     from penstock.observe.monitor.outbox.buffered import Buffered
-    from penstock.parts.prediction.exploration.run import Exploration
-    from penstock.parts.prediction.prediction import Prediction
     from penstock.spec.study import Study as CheckedStudy
 
 PathLike = str | Path
@@ -424,78 +422,6 @@ def trace(
     return Trace(path)
 
 
-def predict_workflow(
-    workflow: PathLike, platform: PathLike, overrides: Sequence[str] = (), **options: Any
-) -> Prediction:
-    """What a workflow would take on a platform; `overrides` such as `hosts.nodes.count=14`.
-
-    `options`: `seeds`, `level`, `detail`, `threads` and others of `predict.queue_network.predict.predict`.
-    """
-    from penstock.parts.prediction.queue_network.predict import predict as predicted
-    from penstock.parts.prediction.workloads.read import read_workload
-    from penstock.platform.hosts import load_platform
-
-    return predicted(
-        read_workload(workflow), load_platform(Path(platform), list(overrides)), **options
-    )
-
-
-def explore(
-    workflow: PathLike,
-    platform: PathLike,
-    vary: Sequence[str],
-    *,
-    objective: str | None = None,
-    constraints: Sequence[str] = (),
-    out: PathLike | None = None,
-    seeds: int = 20,
-    budget: int | None = None,
-    calibration: PathLike | None = None,
-) -> Exploration:
-    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`.
-
-    `calibration` is a file of measured pairs; without it none are looked for.
-    """
-    from penstock.analyse.statistics.calibration import pairs_for
-    from penstock.parts.prediction.exploration.calibrated import calibration_of
-    from penstock.parts.prediction.exploration.record import Record
-    from penstock.parts.prediction.exploration.request import plan_of, question_of
-    from penstock.parts.prediction.exploration.run import Settings, check
-    from penstock.parts.prediction.exploration.run import explore as explored
-    from penstock.parts.prediction.exploration.simulate import Simulated
-    from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
-    from penstock.parts.prediction.exploration.space.space_file import SpaceFile
-    from penstock.parts.prediction.workloads.read import read_workload
-    from penstock.platform.hosts import load_platform
-
-    space = make_space([parse_axis(text) for text in vary])
-    question = question_of(space, SpaceFile(()), constraints, objective)
-    where, work = load_platform(Path(platform), []), read_workload(workflow)
-    evaluator = Simulated(work, where, space, 0)
-    settings = Settings(budget=budget, most_seeds=seeds)
-    known = None
-    if calibration is not None:
-        known = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
-    silent = _Silent()
-    record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
-    check(question, settings, space, evaluator)
-    record.open(plan_of(work, where, space), resume=False)
-    try:
-        return explored(record, question, settings, silent, known)
-    finally:
-        record.close()
-
-
-class _Silent:
-    """Progress that nobody sees."""
-
-    def stage(self, what: str, total: int | None) -> None:
-        """A stage begins."""
-
-    def advanced(self, n: int) -> None:
-        """Some more is done."""
-
-
 class Disk:
     """An emulated disk for the length of a `with`: files in `backing`, seen at `mount`. Needs FUSE.
 
@@ -538,3 +464,12 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_parquet(path) if path.exists() else pd.DataFrame()
+
+
+def __getattr__(name: str) -> Any:
+    """A function that a part adds."""
+    from penstock.plugins import API
+
+    if name not in API.own:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return API.load(name)

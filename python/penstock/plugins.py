@@ -122,6 +122,9 @@ RUN_PLACES = Table(
 #: other packages, whose keys no study has
 CLUSTER_SERVICES = Table("cluster-services", "service of clusters", {})
 
+#: functions of `penstock` and `penstock.api` that parts add
+API = Table("api", "function", {})
+
 #: checks of `penstock.testing` that parts add
 CHECKS = Table("checks", "check", {})
 

@@ -61,9 +61,6 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.recordings.bundle import write_recording
 from penstock.observe.trace.recordings.importers import Importer
 from penstock.observe.trace.recordings.recording import Recording
-from penstock.parts.prediction.workloads.formats.document import document_of
-from penstock.parts.prediction.workloads.formats.format import Format
-from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style
@@ -246,17 +243,6 @@ def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Re
             return recording
         assert found.counts["kept"] < events, "what is no trace of it is read as one"
     return recording
-
-
-def check_format(form: Format, workload: Workload) -> str:
-    """A format of workloads: what it writes it knows and reads again as the same workload. Gives the text."""
-    text = form.text(workload)
-    document = document_of(text.encode(), "workload")
-    assert form.matches(document.value), "it does not know what it wrote"
-    assert not form.matches({}), "it takes anything"
-    found = form.read(document, size_model=None, io_share=None)
-    assert found.to_json() == workload.to_json(), "another workload than was written"
-    return text
 
 
 def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:

@@ -33,7 +33,11 @@ def test_costs_have_a_unit_that_is_read(
 
 def test_a_caption_names_the_diamond_only_where_there_is_one() -> None:
     front = next(
-        t for t in page.text_of("exploration.html.j2").split("{% call") if 'plot("front")' in t
+        t
+        for t in page.text_of("exploration.html.j2", "penstock.parts.prediction.report").split(
+            "{% call"
+        )
+        if 'plot("front")' in t
     )
     before = front.partition("orange diamond")[0]
     assert before.rstrip("; ").endswith("{% if chosen %}")

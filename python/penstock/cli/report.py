@@ -43,7 +43,7 @@ def command(
 
 def _of_trace(bundle: Path, as_json: bool) -> Path:
     from penstock.analyse.traces.traced_run import TracedRun
-    from penstock.parts.prediction.workloads.check import printable
+    from penstock.errors import printable
     from penstock.report.trace.page import write_trace_report
 
     run = TracedRun(bundle)

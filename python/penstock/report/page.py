@@ -11,19 +11,19 @@ from markupsafe import Markup, escape
 
 
 @functools.cache
-def text_of(name: str) -> str:
-    """A template, style sheet or script of the report as text."""
-    folder = resources.files("penstock.report") / "templates"
+def text_of(name: str, package: str = "penstock.report") -> str:
+    """A template, style sheet or script of `package` as text."""
+    folder = resources.files(package) / "templates"
     return (folder / name).read_text(encoding="utf-8")
 
 
-def template(name: str) -> Template:
-    """A template that escapes what it is given and knows every name it uses."""
+def template(name: str, package: str = "penstock.report") -> Template:
+    """A template that escapes its values and refuses names without one."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["coded"] = coded
-    return environment.from_string(text_of(name))
+    return environment.from_string(text_of(name, package))
 
 
 def coded(text: str) -> Markup:

@@ -16,7 +16,6 @@ from typing import Any
 
 from penstock.analyse.statistics.prediction_intervals import Interval, calibrate, conformal_scores
 from penstock.errors import BadInput
-from penstock.parts.prediction.prediction import Prediction
 from penstock.state import state_dir
 
 SCHEMA = "penstock/calibration/1"
@@ -106,21 +105,6 @@ def _replace(path: Path, document: dict[str, Any]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def pair_of(prediction: Prediction, measured_s: float, source: str = "") -> Pair:
-    """The pair of a prediction and the measured time of one run, with the interval as it was simulated."""
-    ends = prediction.interval.calibration or prediction.interval
-    low, high = float(ends.low), float(ends.high)
-    return Pair(
-        workload=prediction.workload,
-        platform=prediction.platform,
-        predicted=prediction.makespan_s,
-        measured=measured_s,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
-        source=source,
-    )
 
 
 def calibrated(interval: Interval, predicted: float, pairs: Sequence[Pair]) -> Interval:

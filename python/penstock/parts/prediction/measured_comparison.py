@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from penstock.analyse.statistics.calibration import Pair
 from penstock.parts.prediction.measured_runs import MeasuredRun, Span
 from penstock.parts.prediction.prediction import Prediction
 
@@ -169,3 +170,18 @@ def _overlap(made: Prediction) -> bool:
     spans = sorted((s["start_s"], s["end_s"]) for s in made.stages)
     slack = 0.01 * made.makespan_s
     return any(b[0] < a[1] - slack for a, b in pairwise(spans))
+
+
+def pair_of(prediction: Prediction, measured_s: float, source: str = "") -> Pair:
+    """The pair of a prediction and the measured time of one run, with the interval as it was simulated."""
+    ends = prediction.interval.calibration or prediction.interval
+    low, high = float(ends.low), float(ends.high)
+    return Pair(
+        workload=prediction.workload,
+        platform=prediction.platform,
+        predicted=prediction.makespan_s,
+        measured=measured_s,
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
+        source=source,
+    )

@@ -9,6 +9,11 @@ ROWS = {
         "explore": "penstock.parts.prediction.cli.explore",
         "learn": "penstock.parts.prediction.cli.learn",
     },
+    "api": {
+        "explore": "penstock.parts.prediction.api:explore",
+        "predict_workflow": "penstock.parts.prediction.api:predict_workflow",
+    },
+    "checks": {"check_format": "penstock.parts.prediction.testing:check_format"},
     "workload-formats": {
         "penstock": "penstock.parts.prediction.workloads.formats.format:own",
         "wfformat": "penstock.parts.prediction.workloads.formats.format:wfformat",

@@ -182,8 +182,8 @@ def _keep(
 
     Repetitions of one prediction err together: more than one of them would count one error several times.
     """
-    from penstock.analyse.statistics.calibration import add_pairs, pair_of
-    from penstock.parts.prediction.measured_comparison import beside
+    from penstock.analyse.statistics.calibration import add_pairs
+    from penstock.parts.prediction.measured_comparison import beside, pair_of
 
     first = runs[0].makespan_s or 0.0
     count = add_pairs(store, [pair_of(made, first, source=platform.name)])

@@ -40,7 +40,7 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
     answer = exploration_text.answer(found, rec)
     front = exploration_text.front_table(found, rec.candidate, 40, wide=True)
     metrics = [exploration_text.metric_word(m) for m in found.metrics]
-    return template("exploration.html.j2").render(
+    return template("exploration.html.j2", __package__).render(
         workload=named.workload,
         platform=named.platform,
         answer=answer,

@@ -27,7 +27,7 @@ def write_page(prediction: Prediction, path: Path) -> None:
 def page(prediction: Prediction) -> str:
     """The page's text."""
     p = prediction
-    return template("prediction.html.j2").render(
+    return template("prediction.html.j2", __package__).render(
         p=p,
         answer=prediction_text.answer(p),
         measure=prediction_text.measure_sentence(p),

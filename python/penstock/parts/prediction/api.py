@@ -1,0 +1,78 @@
+"""Prediction from Python: functions of `penstock` and `penstock.api`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.analyse.statistics.calibration import pairs_for
+from penstock.api import PathLike
+from penstock.parts.prediction.exploration.calibrated import calibration_of
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.request import plan_of, question_of
+from penstock.parts.prediction.exploration.run import Exploration, Settings, check
+from penstock.parts.prediction.exploration.run import explore as explored
+from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
+from penstock.parts.prediction.exploration.space.space_file import SpaceFile
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict as predicted
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.platform.hosts import load_platform
+
+
+def predict_workflow(
+    workflow: PathLike, platform: PathLike, overrides: Sequence[str] = (), **options: Any
+) -> Prediction:
+    """A prediction of a workflow on a platform; `overrides` such as `hosts.nodes.count=14`.
+
+    `options`: `seeds`, `level`, `detail`, `threads` and others of `queue_network.predict.predict`.
+    """
+    return predicted(
+        read_workload(workflow), load_platform(Path(platform), list(overrides)), **options
+    )
+
+
+def explore(
+    workflow: PathLike,
+    platform: PathLike,
+    vary: Sequence[str],
+    *,
+    objective: str | None = None,
+    constraints: Sequence[str] = (),
+    out: PathLike | None = None,
+    seeds: int = 20,
+    budget: int | None = None,
+    calibration: PathLike | None = None,
+) -> Exploration:
+    """The best configuration: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`.
+
+    `calibration` is a file of measured pairs; without it none are looked for.
+    """
+    space = make_space([parse_axis(text) for text in vary])
+    question = question_of(space, SpaceFile(()), constraints, objective)
+    where, work = load_platform(Path(platform), []), read_workload(workflow)
+    evaluator = Simulated(work, where, space, 0)
+    settings = Settings(budget=budget, most_seeds=seeds)
+    known = None
+    if calibration is not None:
+        known = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
+    silent = _Silent()
+    record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
+    check(question, settings, space, evaluator)
+    record.open(plan_of(work, where, space), resume=False)
+    try:
+        return explored(record, question, settings, silent, known)
+    finally:
+        record.close()
+
+
+class _Silent:
+    """Progress without output."""
+
+    def stage(self, what: str, total: int | None) -> None:
+        """A stage begins."""
+
+    def advanced(self, n: int) -> None:
+        """Some more is done."""
