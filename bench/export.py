@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 
 from bench import record
 from penstock.archive.catalogue import Catalogue, local_user
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
 
 POINTS = 10_000_000
 #: for 10 M points [s]

@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import httpx
 
 from bench import record
-from penstock.observe.monitor.collectors.columns import table_of
-from penstock.observe.monitor.collectors.http_push import InfluxReceiver
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.experiments.spool import Spool
+from penstock.parts.monitoring.collectors.columns import table_of
+from penstock.parts.monitoring.collectors.http_push import InfluxReceiver
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.experiments.spool import Spool
 
 native: Any = importlib.import_module("penstock._native")
 BEGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000

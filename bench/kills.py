@@ -35,12 +35,12 @@ from bench import record
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.host.processes.servers import server_at
-from penstock.observe.monitor.collectors.http_push import InfluxReceiver
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.moments import seconds_text
+from penstock.parts.monitoring.collectors.http_push import InfluxReceiver
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.timestamps import seconds_text
 
 Faults = list[str]
 #: what comes at such an interval [s]

@@ -26,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.observe.monitor.samples import SAMPLE_DTYPE
+from penstock.observe.sampler.samples import SAMPLE_DTYPE
 
 BAR_S = 2.0
 #: of a core, one page open

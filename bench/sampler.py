@@ -35,7 +35,7 @@ from bench import record
 from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.storage.loop import attach, detach
-from penstock.observe.monitor.monitor import Monitor, MonitorResult
+from penstock.observe.sampler.monitor import Monitor, MonitorResult
 from penstock.spec.application import Application
 
 PROCESSES, DISKS = 200, 50

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from bench.sampler import MOST_AT_1_S, SECOND_NS, missed_when_stopped, windows
 from penstock.host.journal.journal import Journal
-from penstock.observe.monitor.monitor import Monitor
+from penstock.observe.sampler.monitor import Monitor
 
 WINDOWS = 12
 

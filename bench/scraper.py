@@ -23,9 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiments.spool import Spool
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.experiments.spool import Spool
 
 METRICS = 50
 #: targets, interval [s], most cores or no bar

@@ -3,7 +3,7 @@
 `studies/monitored_shards.py` runs `studies/monitored/shards-monitored.sh`, which is `shards.sh` with two
 lines more: index builds on three PostgreSQL servers, each a node with a disk limited to 40 MB/s, between two
 idle times of 20 s. Meanwhile `penstock serve` scrapes node exporters in the nodes each second and asks a
-SIMULATED power distribution unit (penstock.observe.monitor.simulated_pdu: no power is measured) for three
+SIMULATED power distribution unit (penstock.parts.monitoring.simulated_pdu: no power is measured) for three
 outlets in one GETBULK. Then pairs of the two scripts, one after the other, say by how much the builds were
 slowed. `--quick`: shorter idle times and builds, two pairs. Needs root, PostgreSQL and
 prometheus-node-exporter.
@@ -37,7 +37,7 @@ import pandas as pd
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import hierarchies
-from penstock.observe.monitor.simulated_pdu import OUTLET
+from penstock.parts.monitoring.simulated_pdu import OUTLET
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -162,7 +162,7 @@ class Monitoring:
             self._start(node.enter(words), subprocess.DEVNULL)
             targets.append({"url": f"http://{address}:{PORT}/metrics", "instance": node.name})
         devices = [word for node in nodes for word in ("--disk", device_of(node))]
-        module = "penstock.observe.monitor.simulated_pdu"
+        module = "penstock.parts.monitoring.simulated_pdu"
         self.pdu = self._start([sys.executable, "-m", module, *devices], subprocess.PIPE)
         assert self.pdu.stdout is not None
         self.pdu_port = int(json.loads(self.pdu.stdout.readline())["port"])

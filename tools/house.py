@@ -42,7 +42,7 @@ A_LIST = 3
 
 #: parts of the package beside its core, by the modules that belong to them; the longest name decides
 PARTS = {
-    "monitoring": ("observe.monitor", "cli.monitor"),
+    "monitoring": ("parts.monitoring",),
     "prediction": ("parts.prediction",),
     "stores": ("parts.stores",),
     "server": ("serve", "cli.serve"),
@@ -51,15 +51,6 @@ PARTS = {
     "remote": ("parts.remote",),
     "guests": ("parts.guests",),
 }
-#: modules of the core in folders of parts
-IN_CORE = (
-    *("observe.monitor.sampling", "observe.monitor.samples", "observe.monitor.alerts"),
-    *(
-        "observe.monitor.utilisation",
-        "observe.monitor.experiments.counters",
-        "observe.monitor.experiments.spool",
-    ),
-)
 CORE = "core"
 #: parts that a part may import
 DECLARED = {"stores": ("prediction", "conformity")}
@@ -104,7 +95,6 @@ class Package:
         """The part that a module belongs to, or `core`."""
         name = module.partition(".")[2]
         places = {prefix: part for part, prefixes in PARTS.items() for prefix in prefixes}
-        places |= dict.fromkeys(IN_CORE, CORE)
         while name:
             if name in places:
                 return places[name]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from penstock.api import run as run
     from penstock.api import series as series
     from penstock.api import trace as trace
+    from penstock.archive.series.incomplete import PartialData as PartialData
     from penstock.emulate.cluster.cluster import Cluster as Cluster
-    from penstock.observe.monitor.experiments.lacking import PartialData as PartialData
 
     __version__: str
 
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
         return Cluster
     if name == "PartialData":
-        from penstock.observe.monitor.experiments.lacking import PartialData
+        from penstock.archive.series.incomplete import PartialData
 
         return PartialData
     from penstock.plugins import API

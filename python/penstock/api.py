@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.campaign.campaign import CampaignResult
     from penstock.design.planned import Plan
-    from penstock.observe.monitor.outbox.buffered import Buffered
+    from penstock.parts.monitoring.outbox.buffered import Buffered
     from penstock.spec.study import Study as CheckedStudy
 
 PathLike = str | Path
@@ -282,8 +282,8 @@ class Recording:
 
         import numpy as np
 
-        from penstock.observe.monitor.experiments.points import Batch, canonical_labels
-        from penstock.observe.monitor.outbox.buffered import Series, table_of
+        from penstock.parts.monitoring.experiments.points import Batch, canonical_labels
+        from penstock.parts.monitoring.outbox.buffered import Series, table_of
 
         # a copy: whose values are changed after this is the caller's affair
         many = np.atleast_1d(np.array(values))
@@ -334,8 +334,8 @@ def experiment(
     from functools import partial
     from secrets import token_hex
 
-    from penstock.observe.monitor.outbox.buffered import Buffered
-    from penstock.observe.monitor.outbox.door import Patient
+    from penstock.parts.monitoring.outbox.buffered import Buffered
+    from penstock.parts.monitoring.outbox.client import Patient
 
     if every_s is not None and not every_s > 0:
         raise BadInput(f"found every_s {every_s:g}; expected more than 0")
@@ -385,8 +385,8 @@ def series(
 
     import pandas as pd
 
-    from penstock.observe.monitor.experiments.lacking import PartialData
-    from penstock.observe.monitor.outbox.door import opened
+    from penstock.archive.series.incomplete import PartialData
+    from penstock.parts.monitoring.outbox.client import opened
 
     said = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
     options: dict[str, Any] = {k: v for k, v in said.items() if v is not None}

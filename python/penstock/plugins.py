@@ -150,40 +150,16 @@ OBSERVERS = Table(
     "observers",
     "observer",
     {
-        "monitor": "penstock.observe.monitor.monitor:MonitorObserver",
+        "monitor": "penstock.observe.sampler.monitor:MonitorObserver",
         "trace": "penstock.observe.trace.capture.observer:TraceObserver",
-        "collect": "penstock.observe.monitor.collect:CollectObserver",
     },
 )
 
 #: what brings points of others into an experiment
-COLLECTORS = Table(
-    "collectors",
-    "collector",
-    {
-        "scrape": "penstock.observe.monitor.collectors.scrape:Scraper",
-        "graphite": "penstock.observe.monitor.collectors.graphite:GraphiteReceiver",
-        "influxdb": "penstock.observe.monitor.collectors.http_push:InfluxReceiver",
-        "remote-write": "penstock.observe.monitor.collectors.http_push:RemoteWriteReceiver",
-        "snmp": "penstock.observe.monitor.collectors.snmp:SnmpPoller",
-        "swift": "penstock.observe.monitor.collectors.swift:SwiftPoller",
-        "cassandra": "penstock.observe.monitor.collectors.cassandra:CassandraPoller",
-        "ceph": "penstock.observe.monitor.collectors.ceph:CephPoller",
-        "block-latency": "penstock.observe.monitor.collectors.block_latency:BlockLatency",
-    },
-)
+COLLECTORS = Table("collectors", "collector", {})
 
 #: what reads points that a server of metrics kept
-METRIC_SERVERS = Table(
-    "metric-servers",
-    "server of metrics",
-    {
-        "prometheus": "penstock.observe.monitor.servers.prometheus:PrometheusReader",
-        "victoriametrics": "penstock.observe.monitor.servers.prometheus:PrometheusReader",
-        "influxdb": "penstock.observe.monitor.servers.influxdb:InfluxReader",
-        "graphite": "penstock.observe.monitor.servers.graphite:GraphiteReader",
-    },
-)
+METRIC_SERVERS = Table("metric-servers", "server of metrics", {})
 
 #: what reads a program's own report
 WORKLOAD_PARSERS = Table(

@@ -44,11 +44,15 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.storage.mounts import mounts_at
-from penstock.observe.monitor.collectors.collector import Collector
-from penstock.observe.monitor.conformance import Ledger as Ledger
-from penstock.observe.monitor.conformance import Sent as Sent
-from penstock.observe.monitor.conformance import check_receiver as check_receiver
-from penstock.observe.monitor.experiments.points import (
+from penstock.observe.observer import Observer, Watched, followed
+from penstock.observe.trace.recordings.bundle import write_recording
+from penstock.observe.trace.recordings.importers import Importer
+from penstock.observe.trace.recordings.recording import Recording
+from penstock.parts.monitoring.collectors.collector import Collector
+from penstock.parts.monitoring.conformance import Ledger as Ledger
+from penstock.parts.monitoring.conformance import Sent as Sent
+from penstock.parts.monitoring.conformance import check_receiver as check_receiver
+from penstock.parts.monitoring.experiments.points import (
     Accepted,
     Batch,
     Closed,
@@ -56,11 +60,7 @@ from penstock.observe.monitor.experiments.points import (
     points,
     with_values,
 )
-from penstock.observe.monitor.servers.reader import ServerReader
-from penstock.observe.observer import Observer, Watched, followed
-from penstock.observe.trace.recordings.bundle import write_recording
-from penstock.observe.trace.recordings.importers import Importer
-from penstock.observe.trace.recordings.recording import Recording
+from penstock.parts.monitoring.servers.reader import ServerReader
 from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style

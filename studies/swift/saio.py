@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FrameType
 
 HERE = Path(__file__).resolve().parent
-MIDDLEWARE = HERE.parent.parent / "python/penstock/observe/monitor/usage/swift_bandwidth.py"
+MIDDLEWARE = HERE.parent.parent / "python/penstock/parts/monitoring/usage/swift_bandwidth.py"
 DEVICES = 4
 #: Swift's programs are those of Debian's Python, whatever else is on the path
 PYTHON = "/usr/bin/python3"

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.observe.monitor.collectors.http_push import snapped
+from penstock.parts.monitoring.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
 from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted

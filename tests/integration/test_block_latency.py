@@ -17,7 +17,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.series.histogram import WIDTH, lower_edges, quantiles
-from penstock.observe.monitor.collectors.block_latency import BlockLatency
+from penstock.parts.monitoring.collectors.block_latency import BlockLatency
 from penstock.testing import check_collector
 from tests.integration.readings import RETAKEN
 from tests.integration.tracing import NEEDS_TRACER, penstock

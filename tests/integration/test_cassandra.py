@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
 from penstock.testing import MemorySink
 
 ROOT = Path(__file__).parents[2]

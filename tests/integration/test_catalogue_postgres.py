@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from penstock.archive.catalogue import Catalogue
 from penstock.archive.catalogue_tables import METADATA, REVISION, WAIT_S, opened
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.experiments.experiment import Taken
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, points
+from penstock.parts.monitoring.experiments.experiment import Taken
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, points
 
 BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)
 T0 = 1_700_000_000_000_000_000

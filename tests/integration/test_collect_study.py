@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from penstock.archive.runs import bundles
-from penstock.observe.monitor.simulated_pdu import OUTLET
+from penstock.parts.monitoring.simulated_pdu import OUTLET
 from tests.support import commands
 
 from .node_ground import NODES, Ground, one_ground
@@ -106,7 +106,7 @@ def test_the_runs_of_a_study_have_collectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = sorted(p.name for p in Path("/sys/class/block").iterdir() if (p / "stat").exists())[0]
-    unit = [sys.executable, "-m", "penstock.observe.monitor.simulated_pdu", "--disk", disk]
+    unit = [sys.executable, "-m", "penstock.parts.monitoring.simulated_pdu", "--disk", disk]
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     (tmp_path / "pushes.py").write_text(PUSHES)
     out = tmp_path / "out"

@@ -24,22 +24,22 @@ import pytest
 
 from penstock.errors import BadInput, Upstream
 from penstock.host.journal.journal import Journal
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.http_push import (
+from penstock.observe.sampler.formulas import IDLE_STATES, STATES
+from penstock.observe.sampler.monitor import Monitor
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.http_push import (
     InfluxReceiver,
     RemoteWriteReceiver,
     snapped,
 )
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments.points import Batch
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.monitor import Monitor
-from penstock.observe.monitor.servers.graphite import GraphiteReader
-from penstock.observe.monitor.servers.influxdb import InfluxReader
-from penstock.observe.monitor.servers.prometheus import PrometheusReader
-from penstock.observe.monitor.usage.dashboards import DASHBOARDS, names_of, rows_of
-from penstock.observe.monitor.usage.formulas import IDLE_STATES, STATES
-from penstock.observe.monitor.usage.uses import uses_of_points
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.experiments.points import Batch
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.servers.graphite import GraphiteReader
+from penstock.parts.monitoring.servers.influxdb import InfluxReader
+from penstock.parts.monitoring.servers.prometheus import PrometheusReader
+from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, names_of, rows_of
+from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from tests.support import commands
 from tests.unit.shared_runs import made, own_store, penstock
@@ -247,7 +247,7 @@ def test_every_scrape_of_node_exporter_is_taken_or_counted_as_missed(tmp_path: P
 PUSHING = """
 import os, subprocess, sys, time, urllib.request
 from penstock import _native
-from penstock.observe.monitor.collectors.http_push import snapped
+from penstock.parts.monitoring.collectors.http_push import snapped
 
 place, collectd, lost = sys.argv[1], sys.argv[2], {int(n) for n in sys.argv[3].split(",")}
 

@@ -22,7 +22,7 @@ from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
 from penstock.host.processes.launch import launch
 from penstock.host.processes.processes import Identity
-from penstock.observe.monitor.monitor import Monitor
+from penstock.observe.sampler.monitor import Monitor
 from tests.support import commands
 
 MS = 1_000_000

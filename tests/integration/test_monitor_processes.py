@@ -15,7 +15,7 @@ import pytest
 from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import launch
-from penstock.observe.monitor.monitor import Monitor, MonitorResult
+from penstock.observe.sampler.monitor import Monitor, MonitorResult
 from penstock.spec.application import Application
 
 MS = 1_000_000

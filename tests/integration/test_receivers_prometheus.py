@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.monitor.collectors.http_push import RemoteWriteReceiver
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.experiments.recorded import recorded, refusals
-from penstock.observe.monitor.experiments.spool import Spool
+from penstock.parts.monitoring.collectors.http_push import RemoteWriteReceiver
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.experiments.recorded import recorded, refusals
+from penstock.parts.monitoring.experiments.spool import Spool
 from tests.integration.test_collectors import answers, free_port, program, running
 from tests.unit.test_collectors import until
 

@@ -21,9 +21,9 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.host.journal.journal import Journal
-from penstock.observe.monitor.experiments.experiments import Experiments
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.calibrate import calibrate
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from tests.support import commands
 
 pytestmark = pytest.mark.host

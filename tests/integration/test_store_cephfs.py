@@ -17,12 +17,12 @@ import pytest
 
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
-from penstock.observe.monitor.collectors.collector import Receipt
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments.points import canonical_labels
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
-from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.usage.uses import uses_of_points
+from penstock.parts.monitoring.collectors.collector import Receipt
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.experiments.points import canonical_labels
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, rows_of
+from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.parts.stores.engines.cephfs import CephFS
 from penstock.testing import MemorySink
 from tests.integration.node_ground import NODES, Ground

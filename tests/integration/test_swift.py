@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.usage.uses import uses_of_points
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, rows_of
+from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from studies.swift.saio import Swift, SwiftError, missing, running, up
 

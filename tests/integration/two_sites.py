@@ -48,8 +48,8 @@ def ip(*words: str) -> None:
 def main(name: str, shift_ns: int, cut_s: float) -> None:
     from penstock.archive.catalogue import local_user, open_index
     from penstock.host.probe.clock_offset import measure
-    from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-    from penstock.observe.monitor.experiments.experiments import Experiments, experiments_home
+    from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+    from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
 
     sites = {}
     for number, (which, shift) in enumerate((("a", 0), ("b", shift_ns))):

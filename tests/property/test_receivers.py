@@ -2,7 +2,7 @@
 experiment.
 
 A model of what a receiver has to do with each point (in order, once, of a finite value) says which reason
-each of them must be counted under; the account of `penstock.observe.monitor.conformance` has to balance with
+each of them must be counted under; the account of `penstock.parts.monitoring.conformance` has to balance with
 it.
 """
 
@@ -24,11 +24,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.observe.monitor.collectors.collector import Intake
-from penstock.observe.monitor.conformance import Ledger, Sent, check_balance
-from penstock.observe.monitor.experiments.points import STALE_BITS
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.experiments.spool import Spool
+from penstock.parts.monitoring.collectors.collector import Intake
+from penstock.parts.monitoring.conformance import Ledger, Sent, check_balance
+from penstock.parts.monitoring.experiments.points import STALE_BITS
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.experiments.spool import Spool
 
 SECOND = 1_000_000_000
 T0 = 1_790_000_000 * SECOND

@@ -41,7 +41,7 @@ MODULES = (
     "penstock.campaign.analysis",
     "penstock.study_prediction.predict",
     "penstock.report.html",
-    "penstock.observe.monitor.monitor",
+    "penstock.observe.sampler.monitor",
     "penstock.serve.app",
 )
 #: bytes before each message: its length

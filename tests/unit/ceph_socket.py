@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.observe.monitor.collectors.ceph import CephPoller
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.collectors.products.ceph import CephPoller
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.testing import MemorySink
 
 OSD = '{"daemon":"osd.0"}'

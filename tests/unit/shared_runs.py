@@ -15,9 +15,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import local_user, open_index
 from penstock.cli import _build
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.experiments import Experiments, experiments_home
-from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9

@@ -15,23 +15,23 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.series.expression import derived
+from penstock.archive.series.incomplete import of_headers, verdict_of
 from penstock.archive.series.series import Recorded as Shown
 from penstock.archive.series.series import Series
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors import collector, scrape
-from penstock.observe.monitor.collectors.collector import Receipt
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.http_push import InfluxReceiver
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiments.accounting import inferred_interval
-from penstock.observe.monitor.experiments.lacking import of_headers, verdict_of
-from penstock.observe.monitor.experiments.points import Account, Batch, Event, points
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
-from penstock.observe.monitor.outbox.pushing import batches_of
-from penstock.observe.monitor.outbox.sampled import sampled
-from penstock.observe.monitor.samples import SAMPLES_SCHEMA
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.samples import SAMPLES_SCHEMA
+from penstock.observe.sampler.utilisation import utilisation
+from penstock.parts.monitoring.collectors import collector, scrape
+from penstock.parts.monitoring.collectors.collector import Receipt
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.http_push import InfluxReceiver
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.experiments.accounting import inferred_interval
+from penstock.parts.monitoring.experiments.points import Account, Batch, Event, points
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.outbox.pushing import batches_of
+from penstock.parts.monitoring.outbox.sampled import sampled
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import post, until
 
@@ -530,7 +530,7 @@ def test_what_a_long_command_left_comes_in_several_batches(monkeypatch: pytest.M
     table = samples([float(n) for n in range(100)], True)
     tables = {"samples": table, "utilisation": utilisation(table, hz=100, cpus=1)}
     whole = recorded(sampled(tables, 99, T0), T0, T0 + 99 * S)
-    monkeypatch.setattr("penstock.observe.monitor.outbox.sampled.MOST_POINTS", 30)
+    monkeypatch.setattr("penstock.parts.monitoring.outbox.sampled.MOST_POINTS", 30)
     batches = sampled(tables, 99, T0)
     assert [b.number for b in batches if b.source == "samples"] == [0, 1, 2, 3]
     assert max(b.points.num_rows for b in batches) == 30

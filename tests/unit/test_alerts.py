@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from penstock.archive.bundle import Bundle
-from penstock.cli.monitor import app as monitor
 from penstock.errors import BadInput
-from penstock.observe.monitor.alerts import Evaluator, judged, of_bundle, recorded_values
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.usage.follow import Follower, Values
-from penstock.observe.monitor.usage.formulas import STATES
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.alerts import Evaluator, judged, of_bundle, recorded_values
+from penstock.observe.sampler.formulas import STATES
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.sampler.spool_reader import Follower, Values
+from penstock.observe.sampler.utilisation import utilisation
+from penstock.parts.monitoring.cli.monitor import app as monitor
 from penstock.spec.alert import METRICS, Rule, parse_rule
 from penstock.study.load import load_study
 

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.archive.series.series import Series
 from penstock.errors import BadInput
-from penstock.observe.monitor.samples import SAMPLES_SCHEMA
-from penstock.observe.monitor.usage.bandwidth import as_json, bwinfo, devices_of
-from penstock.observe.monitor.usage.uses import uses_of_tables
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.samples import SAMPLES_SCHEMA
+from penstock.observe.sampler.utilisation import utilisation
+from penstock.parts.monitoring.usage.bandwidth import as_json, bwinfo, devices_of
+from penstock.parts.monitoring.usage.usage import uses_of_tables
 
 
 def ramp(low: int = 1, high: int = 360) -> Series:

@@ -22,14 +22,14 @@ from penstock.archive.series.histogram import (
 )
 from penstock.archive.series.series import Array, Recorded, Series
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.collectors import block_latency
-from penstock.observe.monitor.collectors.block_latency import BlockLatency
-from penstock.observe.monitor.experiments.entities import labels_of_entity
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.latency import with_beginnings
-from penstock.observe.monitor.outbox.sampled import sampled
-from penstock.observe.monitor.samples import SAMPLES_SCHEMA
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.latency import with_beginnings
+from penstock.observe.sampler.samples import SAMPLES_SCHEMA
+from penstock.observe.sampler.utilisation import utilisation
+from penstock.parts.monitoring.collectors import block_latency
+from penstock.parts.monitoring.collectors.block_latency import BlockLatency
+from penstock.parts.monitoring.experiments.entities import labels_of_entity
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.outbox.sampled import sampled
 from penstock.testing import MemorySink, check_collector
 
 SECOND = 1_000_000_000

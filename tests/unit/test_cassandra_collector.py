@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.cassandra import CassandraPoller
-from penstock.observe.monitor.experiments.recorded import recorded
+from penstock.parts.monitoring.collectors.products.cassandra import CassandraPoller
+from penstock.parts.monitoring.experiments.recorded import recorded
 from penstock.testing import MemorySink, check_collector
 from penstock.workload.metrics import cassandra
 

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.admin_socket import MOST_BYTES
-from penstock.observe.monitor.collectors.ceph import CephPoller
-from penstock.observe.monitor.collectors.ceph_daemon import labels_of
-from penstock.observe.monitor.collectors.perf_counters import MOST_COUNTERS, USUAL, Counters
+from penstock.parts.monitoring.collectors.products.admin_socket import MOST_BYTES
+from penstock.parts.monitoring.collectors.products.ceph import CephPoller
+from penstock.parts.monitoring.collectors.products.ceph_daemon import labels_of
+from penstock.parts.monitoring.collectors.products.perf_counters import (
+    MOST_COUNTERS,
+    USUAL,
+    Counters,
+)
 from penstock.testing import check_collector
 from tests.unit.ceph_socket import FakeDaemon, Run, daemon, done, framed, said
 

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
-from penstock.observe.monitor.usage.dashboards import DASHBOARDS, rows_of
-from penstock.observe.monitor.usage.grafana import dashboard_json
-from penstock.observe.monitor.usage.run_uses import run_uses
-from penstock.observe.monitor.usage.uses import uses_of_points
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, rows_of
+from penstock.parts.monitoring.usage.grafana import dashboard_json
+from penstock.parts.monitoring.usage.run_usage import run_uses
+from penstock.parts.monitoring.usage.usage import uses_of_points
 from tests.unit.test_dashboards import T0, S, experiment
 
 VOLUMES = DASHBOARDS["volumes"]

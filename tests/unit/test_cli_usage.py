@@ -24,7 +24,7 @@ WRONG = [
 WRAPPERS = [
     (("trace",), "penstock.observe.trace.capture.session.trace_command"),
     (("trace", "--disk", "/nowhere"), "penstock.campaign.evidence.trace_disk.trace_on_disk"),
-    (("monitor", "run"), "penstock.observe.monitor.session.monitor_command"),
+    (("monitor", "run"), "penstock.parts.monitoring.session.monitor_command"),
 ]
 
 

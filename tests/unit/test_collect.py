@@ -30,15 +30,15 @@ from penstock.archive.series import read_series
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import say_ready
-from penstock.observe.monitor import collect
-from penstock.observe.monitor.collect import SPOOL, CollectObserver
-from penstock.observe.monitor.collectors.beside import InRoom, Room
-from penstock.observe.monitor.collectors.configured import mistakes, variable
-from penstock.observe.monitor.experiments.points import Batch, Closed, points
-from penstock.observe.monitor.experiments.recorded import recorded_in
-from penstock.observe.monitor.experiments.spool import Spool
-from penstock.observe.monitor.usage.uses import uses_of_bundle
 from penstock.observe.observer import Seen, Watched
+from penstock.parts.monitoring import collect
+from penstock.parts.monitoring.collect import SPOOL, CollectObserver
+from penstock.parts.monitoring.collectors.collector_process import InRoom, Room
+from penstock.parts.monitoring.collectors.settings import mistakes, variable
+from penstock.parts.monitoring.experiments.points import Batch, Closed, points
+from penstock.parts.monitoring.experiments.recorded import recorded_in
+from penstock.parts.monitoring.experiments.spool import Spool
+from penstock.parts.monitoring.usage.usage import uses_of_bundle
 from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
 from penstock.testing import check_observer
@@ -208,7 +208,7 @@ def test_what_does_not_answer_or_answers_html_is_told_and_no_reason_to_fail(tmp_
 HANGS = """
 import time
 
-from penstock.observe.monitor.collectors.collector import Receipt
+from penstock.parts.monitoring.collectors.collector import Receipt
 
 
 class Hangs:
@@ -282,7 +282,7 @@ def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Pa
         "import sys, time\n"
         "from pathlib import Path\n"
         "from penstock.host.journal.journal import Journal\n"
-        "from penstock.observe.monitor.collect import CollectObserver\n"
+        "from penstock.parts.monitoring.collect import CollectObserver\n"
         "from penstock.observe.observer import Watched\n"
         "place = Path(sys.argv[1])\n"
         "o = CollectObserver(Journal(place / 'j.jsonl'), place, {'push': {'type': 'influxdb'}})\n"
@@ -396,7 +396,7 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
         float=[100.0, 101.0, 102.0, 103.0],
         unit="W",
     )
-    from penstock.observe.monitor.experiments.recorded import recorded
+    from penstock.parts.monitoring.experiments.recorded import recorded
 
     made = recorded([Batch("power", 0, table)], BEGIN, BEGIN + 4 * SECOND)
     sample = {"source": "cpu", "entity": "all", "metric": "user", "unit": "s", "cumulative": True}

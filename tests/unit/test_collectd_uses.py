@@ -14,17 +14,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.running import Collecting
-from penstock.observe.monitor.experiments.points import Batch, points
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.experiments.targets import Target
-from penstock.observe.monitor.queries import elsewhere
-from penstock.observe.monitor.queries.elsewhere import Question
-from penstock.observe.monitor.usage.dashboards import DASHBOARDS, names_of, rows_of
-from penstock.observe.monitor.usage.formulas import STATES, cpu_percent
-from penstock.observe.monitor.usage.run_uses import run_uses
-from penstock.observe.monitor.usage.uses import uses_of_points
+from penstock.observe.sampler.formulas import STATES, cpu_percent
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.runner import Collecting
+from penstock.parts.monitoring.experiments.points import Batch, points
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.experiments.targets import Target
+from penstock.parts.monitoring.queries import remote_query as elsewhere
+from penstock.parts.monitoring.queries.remote_query import Question
+from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, names_of, rows_of
+from penstock.parts.monitoring.usage.run_usage import run_uses
+from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import until
 from tests.unit.test_dashboards import T0, TICKS, S, experiment, value

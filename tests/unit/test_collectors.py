@@ -32,16 +32,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
-from penstock.observe.monitor.collectors.columns import table_of, unit_of
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.http_push import (
+from penstock.parts.monitoring.collectors.columns import table_of, unit_of
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.http_push import (
     InfluxReceiver,
     RemoteWriteReceiver,
     snapped,
 )
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.servers.prometheus import MOST_POINTS, ranges
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.servers.prometheus import MOST_POINTS, ranges
 from penstock.testing import MemorySink
 from tests.unit.test_serve_guarded import certificate
 

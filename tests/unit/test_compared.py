@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Account, Batch, points
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Account, Batch, points
 from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
 
 LOAD = {"load": (10.0, 30.0), "query": (30.0, 50.0)}

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import PenstockError
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.layers.join import RECORD, join
 

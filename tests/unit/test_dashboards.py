@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.bundle import Bundle
-from penstock.observe.monitor.experiments.experiment import Experiment, Phase
-from penstock.observe.monitor.experiments.points import Account, Batch, canonical_labels, points
-from penstock.observe.monitor.experiments.recorded import recorded
-from penstock.observe.monitor.usage.bandwidth import bwinfo, devices_of
-from penstock.observe.monitor.usage.dashboards import (
+from penstock.parts.monitoring.experiments.experiment import Experiment, Phase
+from penstock.parts.monitoring.experiments.points import Account, Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.recorded import recorded
+from penstock.parts.monitoring.usage.bandwidth import bwinfo, devices_of
+from penstock.parts.monitoring.usage.dashboards import (
     ALL_TENANTS,
     DASHBOARDS,
     MOST_BESIDE,
@@ -29,9 +29,9 @@ from penstock.observe.monitor.usage.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.usage.grafana import dashboard_json, write
-from penstock.observe.monitor.usage.run_uses import run_uses
-from penstock.observe.monitor.usage.uses import COLUMNS, uses_of_points
+from penstock.parts.monitoring.usage.grafana import dashboard_json, write
+from penstock.parts.monitoring.usage.run_usage import run_uses
+from penstock.parts.monitoring.usage.usage import COLUMNS, uses_of_points
 from tests.support import commands
 from tests.unit.test_experiment_server import Server
 

@@ -15,8 +15,8 @@ from penstock.archive.series.expression import FUNCTIONS, derived
 from penstock.archive.series.grid import on_grid
 from penstock.archive.series.series import Recorded, Series
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.accounting import verdict
-from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.accounting import verdict
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from tests.unit.shared_runs import made, own_store, penstock, refused
 
 X = np.arange(20.0)

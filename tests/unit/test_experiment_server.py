@@ -27,11 +27,11 @@ import pytest
 import penstock
 from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
+from penstock.archive.series.incomplete import of_headers, verdict_of
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.lacking import of_headers, verdict_of
-from penstock.observe.monitor.experiments.points import points
-from penstock.observe.monitor.experiments.targets import read_targets
-from penstock.observe.monitor.outbox.door import Patient, Remote
+from penstock.parts.monitoring.experiments.points import points
+from penstock.parts.monitoring.experiments.targets import read_targets
+from penstock.parts.monitoring.outbox.client import Patient, Remote
 from tests.support import commands
 
 T0 = 1_700_000_000_000_000_000

@@ -21,10 +21,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.probe.clock_offset import Offset
-from penstock.observe.monitor.experiments.experiment import Taken, Unknown
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.moments import moment_ns, name_and_repeat, seconds_text
-from penstock.observe.monitor.experiments.points import (
+from penstock.parts.monitoring.experiments.experiment import Taken, Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import (
     Account,
     Batch,
     Closed,
@@ -32,12 +31,17 @@ from penstock.observe.monitor.experiments.points import (
     checked,
     points,
 )
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
-from penstock.observe.monitor.experiments.spool import Spool
-from penstock.observe.monitor.experiments.targets import Targets
-from penstock.observe.monitor.outbox.door import clocks
-from penstock.observe.monitor.queries.answers import answer
-from penstock.observe.monitor.queries.export import as_bytes, joined, numbers_as_text
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.experiments.spool import Spool
+from penstock.parts.monitoring.experiments.targets import Targets
+from penstock.parts.monitoring.experiments.timestamps import (
+    moment_ns,
+    name_and_repeat,
+    seconds_text,
+)
+from penstock.parts.monitoring.outbox.client import clocks
+from penstock.parts.monitoring.queries.answers import answer
+from penstock.parts.monitoring.queries.export import as_bytes, joined, numbers_as_text
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
@@ -251,7 +255,7 @@ def test_one_that_was_being_ended_is_ended_by_the_next_process(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr("penstock.observe.monitor.experiments.experiments.write_bundle", killed)
+        m.setattr("penstock.parts.monitoring.experiments.experiments.write_bundle", killed)
         with pytest.raises(KeyboardInterrupt):
             store.stop(begun, at_ns=T0 + 2 * S)
     with pytest.raises(Closed):
@@ -289,7 +293,7 @@ def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: b
     program = (
         "import os, sys; from pathlib import Path\n"
         "from penstock.archive.catalogue import Catalogue\n"
-        "from penstock.observe.monitor.experiments import experiments\n"
+        "from penstock.parts.monitoring.experiments import experiments\n"
         f"store = experiments.Experiments(Catalogue(Path({str(place)!r})), Path({str(home)!r}))\n"
         "rename = os.rename\n"
         "def killed(*words):\n"

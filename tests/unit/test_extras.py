@@ -38,7 +38,7 @@ BROUGHT = {
 #: loaded by another library, which is given the name
 BY_NAME = {"pg8000": "postgresql+pg8000"}
 #: the program in which a file of ours is a filter
-HOSTS = {"swift": "observe/monitor/usage/swift_bandwidth.py"}
+HOSTS = {"swift": "parts/monitoring/usage/swift_bandwidth.py"}
 
 
 def names_of(requirements: list[str]) -> set[str]:

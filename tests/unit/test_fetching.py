@@ -24,13 +24,15 @@ from penstock.archive.catalogue import Catalogue
 from penstock.archive.selection import Selection
 from penstock.archive.series.read_series import of_selection
 from penstock.errors import BadInput, Upstream
-from penstock.observe.monitor.experiments.experiment import Unknown
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, points
-from penstock.observe.monitor.experiments.targets import Target, Targets
-from penstock.observe.monitor.queries import elsewhere, fetched, fetching
-from penstock.observe.monitor.queries.answers import answer
-from penstock.observe.monitor.queries.elsewhere import Question
+from penstock.parts.monitoring.experiments.experiment import Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, points
+from penstock.parts.monitoring.experiments.targets import Target, Targets
+from penstock.parts.monitoring.queries import fetch as fetching
+from penstock.parts.monitoring.queries import fetch_records as fetched
+from penstock.parts.monitoring.queries import remote_query as elsewhere
+from penstock.parts.monitoring.queries.answers import answer
+from penstock.parts.monitoring.queries.remote_query import Question
 from penstock.serve.app import application
 from penstock.serve.traces import Served
 from tests.support import commands

@@ -22,12 +22,12 @@ import pytest
 
 import penstock
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.configured import checked_collectors
-from penstock.observe.monitor.collectors.gathering import Fan
-from penstock.observe.monitor.experiments.points import Accepted, Account, Batch, Closed, points
-from penstock.observe.monitor.experiments.targets import read_targets
-from penstock.observe.monitor.outbox.door import opened
-from penstock.observe.monitor.outbox.pushing import batches_of, read_table
+from penstock.parts.monitoring.collectors.server_collectors import Fan
+from penstock.parts.monitoring.collectors.settings import checked_collectors
+from penstock.parts.monitoring.experiments.points import Accepted, Account, Batch, Closed, points
+from penstock.parts.monitoring.experiments.targets import read_targets
+from penstock.parts.monitoring.outbox.client import opened
+from penstock.parts.monitoring.outbox.pushing import batches_of, read_table
 from penstock.testing import MemorySink
 from tests.support import commands
 

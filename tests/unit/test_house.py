@@ -204,14 +204,13 @@ def test_vague_names_and_clauses_are_counted_once_for_each_place(tmp_path):
 def test_imports_of_parts_that_are_not_declared(tmp_path, monkeypatch):
     parts = {"cows": ("cow",), "milk": ("shed.milk",), "cheese": ("cheese",)}
     monkeypatch.setattr(house, "PARTS", parts)
-    monkeypatch.setattr(house, "IN_CORE", ("cow.bell",))
     monkeypatch.setattr(house, "DECLARED", {"cheese": ("milk",)})
     package = package_of(
         tmp_path,
-        cow__bell="",
-        cow__calf="import barn.cow.bell\nimport barn.shed.milk\n",
+        bell="",
+        cow__calf="import barn.bell\nimport barn.shed.milk\n",
         shed__milk="import barn.shed.floor\n",
-        shed__floor="def f():\n    import barn.cow.calf\nimport barn.cow.bell\n",
+        shed__floor="def f():\n    import barn.cow.calf\nimport barn.bell\n",
         cheese__round="import barn.shed.milk\n",
     )
     assert [(i.importer, i.imported) for i in house.undeclared(package)] == [
@@ -240,5 +239,5 @@ def test_no_recorded_figure_has_grown():
 
 def test_every_name_of_a_part_is_a_module():
     package = house.read_package(house.PACKAGE)
-    prefixes = {p for names in house.PARTS.values() for p in names} | set(house.IN_CORE)
+    prefixes = {p for names in house.PARTS.values() for p in names}
     assert {p for p in prefixes if f"penstock.{p}" not in package.paths} == set()

@@ -20,11 +20,11 @@ from penstock import client
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import PenstockError
 from penstock.host.processes.servers import LocalServer, announced, running_servers, server_at
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.outbox.door import Remote
-from penstock.observe.monitor.usage.swift_bandwidth import accounts_of, are_ours
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.outbox.client import Remote
+from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
 from penstock.serve.app import application
 from penstock.serve.traces import Served
 from penstock.testing import MemorySink

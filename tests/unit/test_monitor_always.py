@@ -16,9 +16,9 @@ import pytest
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import Away, PenstockError
-from penstock.observe.monitor.experiments.points import Batch, points
-from penstock.observe.monitor.outbox.delivery import Delivery
-from penstock.observe.monitor.outbox.door import Local, Patient
+from penstock.parts.monitoring.experiments.points import Batch, points
+from penstock.parts.monitoring.outbox.client import Local, Patient
+from penstock.parts.monitoring.outbox.delivery import Delivery
 from tests.support import commands
 
 Broken = Callable[[Path], Any]

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.cli.monitor.application import application, lacking
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.entities import labels_of_entity
-from penstock.observe.monitor.monitor import _of_use
-from penstock.observe.monitor.outbox.sampled import sampled
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
-from penstock.observe.monitor.usage.follow import Follower
-from penstock.observe.monitor.utilisation import UTILISATION_SCHEMA
+from penstock.observe.sampler.monitor import _of_use
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
+from penstock.observe.sampler.spool_reader import Follower
+from penstock.observe.sampler.utilisation import UTILISATION_SCHEMA
+from penstock.parts.monitoring.cli.monitor.application import application, lacking
+from penstock.parts.monitoring.experiments.entities import labels_of_entity
+from penstock.parts.monitoring.outbox.sampled import sampled
 from penstock.study.load import load_study
 
 S = 10**9

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.observe.monitor.monitor import _of_use
+from penstock.observe.sampler.monitor import _of_use
 
 S = 1_000_000_000
 

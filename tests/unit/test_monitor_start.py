@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.observe.monitor import sampling
+from penstock.parts.monitoring import sampling
 from tests.support import commands
 
 
@@ -125,7 +125,7 @@ def test_it_ends_where_another_command_ends_the_experiment(ground: Ground) -> No
     ground.penstock("monitor", "start", "x")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_STATE", str(ground.state))
-        from penstock.observe.monitor.outbox.door import Local
+        from penstock.parts.monitoring.outbox.client import Local
 
         Local().stop("x")
     wait_for(ground.is_clean)
@@ -181,7 +181,7 @@ def test_a_run_prints_what_was_used_by_the_names_that_plot_takes(ground: Ground)
 
 
 def test_idle_devices_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from penstock.cli.monitor.command import _show
+    from penstock.parts.monitoring.cli.monitor.command import _show
 
     receipt = {"samples": 2, "expected": 2, "late_p99_ns": 1000}
     used = {"kind": "disk", "entity": "vda", "metric": "write_rate", "unit": "B/s"}

@@ -16,13 +16,13 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.host.probe.facts import host_facts
-from penstock.observe.monitor.experiments.provenance import (
+from penstock.parts.monitoring.experiments.provenance import (
     MOST_FACTS_BYTES,
     checked_facts,
     facts_of_command,
     for_server,
 )
-from penstock.observe.monitor.outbox.door import Remote
+from penstock.parts.monitoring.outbox.client import Remote
 from tests.support import commands
 from tests.unit.test_experiment_server import Server
 

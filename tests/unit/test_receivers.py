@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.graphite import GraphiteReceiver
-from penstock.observe.monitor.collectors.http_push import (
+from penstock.parts.monitoring.collectors.graphite import GraphiteReceiver
+from penstock.parts.monitoring.collectors.http_push import (
     InfluxReceiver,
     RemoteWriteReceiver,
     snapped,
 )
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.conformance import Ledger, Sent, check_balance, check_receiver
-from penstock.observe.monitor.experiments.points import Batch, Event, points
-from penstock.observe.monitor.experiments.recorded import recorded, refusals
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.conformance import Ledger, Sent, check_balance, check_receiver
+from penstock.parts.monitoring.experiments.points import Batch, Event, points
+from penstock.parts.monitoring.experiments.recorded import recorded, refusals
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import OK, at_work, exporting, shown_by, until
 
@@ -387,6 +387,6 @@ def test_the_account_that_does_not_balance_is_seen() -> None:
 
 
 def at_receipt() -> Any:
-    from penstock.observe.monitor.collectors.collector import Receipt
+    from penstock.parts.monitoring.collectors.collector import Receipt
 
     return Receipt("it")

@@ -19,11 +19,11 @@ import pytest
 import penstock
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch
-from penstock.observe.monitor.outbox import buffered
-from penstock.observe.monitor.outbox.buffered import Buffered, Series
-from penstock.observe.monitor.outbox.door import Unreachable
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch
+from penstock.parts.monitoring.outbox import buffered
+from penstock.parts.monitoring.outbox.buffered import Buffered, Series
+from penstock.parts.monitoring.outbox.client import Unreachable
 from penstock.testing import MemorySink
 from tests.unit.shared_runs import own_store
 from tests.unit.test_collectors import until

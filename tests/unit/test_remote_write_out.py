@@ -18,11 +18,11 @@ import pytest
 
 from penstock.archive.catalogue import local_user
 from penstock.errors import BadInput, NoAnswer, Upstream
-from penstock.observe.monitor.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
-from penstock.observe.monitor.queries import remote_write
-from penstock.observe.monitor.queries.remote_write import TOKEN, RemoteWrite
+from penstock.parts.monitoring.collectors.http_push import InfluxReceiver, RemoteWriteReceiver
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
+from penstock.parts.monitoring.queries import remote_write
+from penstock.parts.monitoring.queries.remote_write import TOKEN, RemoteWrite
 from penstock.testing import MemorySink
 from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused
 from tests.unit.test_collectors import at_work

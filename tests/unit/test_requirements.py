@@ -22,9 +22,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.catalogue import local_user
-from penstock.observe.monitor.collectors.running import Collecting, collectors_of
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, Event, points
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, Event, points
 from tests.support import commands
 from tests.unit.shared_runs import T0, S, made, own_store, penstock
 from tests.unit.test_collectors import exporting, until

@@ -21,15 +21,15 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.observe.monitor.experiments.points import Batch
-from penstock.observe.monitor.experiments.recorded import Recorded, recorded
-from penstock.observe.monitor.latency import with_beginnings
-from penstock.observe.monitor.monitor import BEGINNING_NS, CLOSE_NS, _of_the_dead, _of_use
-from penstock.observe.monitor.outbox.sampled import sampled
-from penstock.observe.monitor.outbox.sending import Sending, _Source
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.usage.formulas import STATES
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.formulas import STATES
+from penstock.observe.sampler.latency import with_beginnings
+from penstock.observe.sampler.monitor import BEGINNING_NS, CLOSE_NS, _of_the_dead, _of_use
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.sampler.utilisation import utilisation
+from penstock.parts.monitoring.experiments.points import Batch
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.outbox.sampled import sampled
+from penstock.parts.monitoring.outbox.sending import Sending, _Source
 from tests.support import commands
 from tests.unit.test_experiment_server import Server
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.moments import moment_ns
-from penstock.observe.monitor.experiments.points import Batch, points
-from penstock.observe.monitor.outbox.door import Remote
+from penstock.parts.monitoring.experiments.points import Batch, points
+from penstock.parts.monitoring.experiments.timestamps import moment_ns
+from penstock.parts.monitoring.outbox.client import Remote
 from tests.unit.test_experiment_server import Server
 from tests.unit.test_local_users import OWN, Answers
 from tests.unit.test_serve_connections import most_memory

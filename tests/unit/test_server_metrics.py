@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from penstock.observe.monitor.collectors.scrape import Scraper
-from penstock.observe.monitor.experiments import newest as newest_module
-from penstock.observe.monitor.experiments.newest import Name, Newest, Value
-from penstock.observe.monitor.experiments.points import Batch, canonical_labels, points
-from penstock.observe.monitor.experiments.spool import Spool
+from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.experiments import latest as newest_module
+from penstock.parts.monitoring.experiments.latest import Name, Newest, Value
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.spool import Spool
 from penstock.testing import MemorySink
 from tests.unit.test_collectors import at_work, until
 from tests.unit.test_experiment_server import Server

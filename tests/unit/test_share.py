@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.catalogue import local_user
-from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Account, Batch, canonical_labels, points
 from penstock.parts.interchange import share
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Account, Batch, canonical_labels, points
 from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.snmp import SnmpPoller, before
-from penstock.observe.monitor.simulated_pdu import OUTLET, BusyDisk, SimulatedPdu, power_w
+from penstock.parts.monitoring.collectors.snmp import SnmpPoller, before
+from penstock.parts.monitoring.simulated_pdu import OUTLET, BusyDisk, SimulatedPdu, power_w
 from penstock.testing import MemorySink
 
 

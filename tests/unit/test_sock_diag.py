@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from penstock.host.network import sock_diag
-from penstock.observe.monitor.usage.swift_bandwidth import accounts_of
+from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of
 
 NOBODY = 65534
 CONNECT = """

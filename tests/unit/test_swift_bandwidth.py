@@ -18,8 +18,8 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.usage import swift_bandwidth
-from penstock.observe.monitor.usage.swift_bandwidth import (
+from penstock.parts.monitoring.usage import swift_bandwidth
+from penstock.parts.monitoring.usage.swift_bandwidth import (
     MOST_DEVICES,
     MOST_OBJECTS,
     MOST_THREADS,

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
-from penstock.observe.monitor.usage.formulas import (
+from penstock.observe.sampler.formulas import (
     STATES,
     cpu_percent,
     disk_percent,
     disk_percent_of_time,
     network_percent,
 )
-from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
+from penstock.observe.sampler.utilisation import utilisation
 
 Row = tuple[int, str, str, str, str, float, bool]
 

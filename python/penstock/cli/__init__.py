@@ -64,7 +64,6 @@ CORE = {
     },
     "Watch a program": {
         "trace": "See what a program does to its files, why it waits, what to try.",
-        "monitor": "Record experiments: marks, points, what a program does.",
         "replay": "Run the calls of a trace again on another storage.",
         "export": "Share runs as one file; give a trace to Perfetto, Paraver or fio.",
         "import": "Take in shared runs, a trace of blktrace, Darshan or fio, a program's metrics.",

@@ -60,7 +60,7 @@ def command(
     judged by Welch's test with Holm's adjustment; a gate fails where a change is beyond it and, with
     several runs of each, no tie.
     """
-    from penstock.observe.monitor.experiments.named import is_experiment
+    from penstock.parts.monitoring.experiments.selection import is_experiment
 
     if fail_on and len(named) == 2 and not any(is_experiment(n) for n in named):
         from penstock.analyse.traces.trace_gates import is_of_traces
@@ -138,8 +138,8 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
     from penstock.archive.completeness import reading
     from penstock.archive.selection import select
     from penstock.errors import BadInput
-    from penstock.observe.monitor.experiments.named import selected
     from penstock.observe.trace.show.compare import show
+    from penstock.parts.monitoring.experiments.selection import selected
 
     for place in (a, b):
         if not select(place).is_trace:
@@ -181,7 +181,7 @@ def _phases(
     from dataclasses import replace
 
     from penstock.analyse.treatments.compared import Gate, compared, judge
-    from penstock.observe.monitor.experiments.named import selected
+    from penstock.parts.monitoring.experiments.selection import selected
 
     gates = [Gate.of(text) for text in fail_on]
     found = compared(

@@ -96,7 +96,7 @@ def command(
 
 
 def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_json: bool) -> None:
-    from penstock.observe.monitor.experiments.named import selected
+    from penstock.parts.monitoring.experiments.selection import selected
 
     packed = archive.pack(selected(named), target, license=license)
     if as_json:
@@ -113,8 +113,8 @@ def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_j
 def _sent(named: str, to: str, as_json: bool) -> None:
     import os
 
-    from penstock.observe.monitor.experiments.named import selected
-    from penstock.observe.monitor.queries.remote_write import TOKEN, RemoteWrite
+    from penstock.parts.monitoring.experiments.selection import selected
+    from penstock.parts.monitoring.queries.remote_write import TOKEN, RemoteWrite
     from penstock.terminal import say
 
     server = RemoteWrite(to, os.environ.get(TOKEN), tell=say)
@@ -141,8 +141,8 @@ def _series(
     axis: Literal["timestamp", "duration", "sample"] | None,
     as_json: bool,
 ) -> None:
-    from penstock.observe.monitor.experiments.named import selected
-    from penstock.observe.monitor.queries.folders import write
+    from penstock.parts.monitoring.experiments.selection import selected
+    from penstock.parts.monitoring.queries.export_directory import write
     from penstock.writing import whole_folder
 
     runs = selected(named).runs

@@ -118,8 +118,8 @@ def _experiment(
 ) -> None:
     from penstock.archive.catalogue import local_user, open_index
     from penstock.errors import BadInput
-    from penstock.observe.monitor.experiments.experiments import Experiments, experiments_home
-    from penstock.observe.monitor.experiments.taken_in import take_in
+    from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
+    from penstock.parts.monitoring.experiments.import_series import take_in
 
     if len(files) != 1 or output is not None or beside is not None:
         raise BadInput(

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Studies and runs in the archive, their state and size."""
     from penstock.archive.catalogue import open_index, studies_below
-    from penstock.observe.monitor.experiments.experiments import Experiments, experiments_home
+    from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
 
     with open_index() as catalogue:
         if rebuild:

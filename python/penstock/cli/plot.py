@@ -261,7 +261,7 @@ def _across(x: str, recorded: Recorded) -> str:
 
 @functools.cache
 def _holds_runs(source: str) -> bool:
-    from penstock.observe.monitor.experiments.named import names_recorded
+    from penstock.parts.monitoring.experiments.selection import names_recorded
 
     return source != "-" and "://" not in source and names_recorded(source)
 
@@ -292,7 +292,7 @@ def _read(
 
     from penstock.archive.series import read_series, series_tables
     from penstock.errors import BadInput
-    from penstock.observe.monitor.experiments.named import selected
+    from penstock.parts.monitoring.experiments.selection import selected
 
     found = []
     for number, source in enumerate(sources):
@@ -300,8 +300,8 @@ def _read(
             content = sys.stdin.buffer.read(series_tables.MOST_BYTES + 1)
             one = series_tables.of_csv(content, "stdin", x)
         elif source.startswith(("http://", "https://")):
+            from penstock.archive.series.incomplete import of_headers
             from penstock.client import download
-            from penstock.observe.monitor.experiments.lacking import of_headers
 
             content, headers = download(source, series_tables.MOST_BYTES)
             verdict = of_headers(headers)

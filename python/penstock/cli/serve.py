@@ -68,8 +68,8 @@ def command(
 
     from penstock.errors import BadInput
     from penstock.host.processes.servers import LocalServer, announced
-    from penstock.observe.monitor.collectors.listening import most_connections
-    from penstock.observe.monitor.experiments.targets import Targets, read_targets
+    from penstock.parts.monitoring.collectors.listeners import most_connections
+    from penstock.parts.monitoring.experiments.targets import Targets, read_targets
     from penstock.serve.api.token import made, new_token
     from penstock.serve.app import application
     from penstock.serve.connections import BACKLOG, bounded

@@ -15,9 +15,9 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
 from penstock.errors import Away, BadInput, PenstockError
-from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.targets import Targets
+from penstock.parts.monitoring.collectors.server_collectors import Gathering
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.plugins import HTTP_ROUTES
 from penstock.serve import dashboards, experiments
 from penstock.serve.api import jobs

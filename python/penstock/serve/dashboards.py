@@ -25,10 +25,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
-from penstock.observe.monitor.experiments.experiment import Experiment, Unknown
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.moments import moment_ns
-from penstock.observe.monitor.usage.dashboards import (
+from penstock.parts.monitoring.experiments.experiment import Experiment, Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.timestamps import moment_ns
+from penstock.parts.monitoring.usage.dashboards import (
     DASHBOARDS,
     NO_TENANCY,
     Dashboard,
@@ -39,9 +39,9 @@ from penstock.observe.monitor.usage.dashboards import (
     names_of,
     rows_of,
 )
-from penstock.observe.monitor.usage.grafana import MARKS
-from penstock.observe.monitor.usage.run_uses import run_uses
-from penstock.observe.monitor.usage.uses import tenancy_of, uses_of_bundle, uses_of_points
+from penstock.parts.monitoring.usage.grafana import MARKS
+from penstock.parts.monitoring.usage.run_usage import run_uses
+from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
 from penstock.serve.gate import who_asks
 from penstock.serve.page import dashboards_page
 from penstock.serve.server import Server

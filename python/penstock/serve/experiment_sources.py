@@ -9,11 +9,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments.experiment import Taken
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.targets import Targets
-from penstock.observe.monitor.queries.fetching import fetch_asked
+from penstock.parts.monitoring.collectors.server_collectors import Gathering
+from penstock.parts.monitoring.experiments.experiment import Taken
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.targets import Targets
+from penstock.parts.monitoring.queries.fetch import fetch_asked
 from penstock.serve.gate import who_asks
 
 _Name = Annotated[

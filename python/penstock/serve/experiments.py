@@ -21,13 +21,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 
 from penstock.archive.catalogue import Catalogue
+from penstock.archive.series.incomplete import STATE
 from penstock.errors import BadInput, PenstockError, Upstream
-from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments.experiment import Experiment, Taken, Unknown
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.lacking import STATE
-from penstock.observe.monitor.experiments.moments import iso_text, moment_ns
-from penstock.observe.monitor.experiments.points import (
+from penstock.parts.monitoring.collectors.server_collectors import Gathering
+from penstock.parts.monitoring.experiments.experiment import Experiment, Taken, Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import (
     MOST_SERIES,
     Account,
     Batch,
@@ -36,13 +35,14 @@ from penstock.observe.monitor.experiments.points import (
     canonical_labels,
     points,
 )
-from penstock.observe.monitor.experiments.provenance import checked_facts
-from penstock.observe.monitor.experiments.targets import Targets, checked_options
-from penstock.observe.monitor.outbox.door import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
-from penstock.observe.monitor.queries import elsewhere
-from penstock.observe.monitor.queries.answers import answer
-from penstock.observe.monitor.queries.export import MEDIA
-from penstock.observe.monitor.queries.fetching import fetch_named
+from penstock.parts.monitoring.experiments.provenance import checked_facts
+from penstock.parts.monitoring.experiments.targets import Targets, checked_options
+from penstock.parts.monitoring.experiments.timestamps import iso_text, moment_ns
+from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
+from penstock.parts.monitoring.queries import remote_query as elsewhere
+from penstock.parts.monitoring.queries.answers import answer
+from penstock.parts.monitoring.queries.export import MEDIA
+from penstock.parts.monitoring.queries.fetch import fetch_named
 from penstock.serve import experiment_sources
 from penstock.serve.experiment_models import (
     Accepted,
@@ -594,7 +594,7 @@ async def resumed(
 def local_store() -> Experiments:
     """The store of this user, or of the team's catalogue."""
     from penstock.archive.catalogue import open_index
-    from penstock.observe.monitor.experiments.experiments import experiments_home
+    from penstock.parts.monitoring.experiments.experiments import experiments_home
 
     index: Catalogue = open_index()
     return Experiments(index, experiments_home())

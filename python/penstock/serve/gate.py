@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import PenstockError
-from penstock.observe.monitor.collectors.room import FullError, Room, Share
+from penstock.parts.monitoring.collectors.byte_budget import FullError, Room, Share
 
 #: what may be had without the token: pages, which hold nothing of what is served
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.newest import Newest
-from penstock.observe.monitor.queries.export import MEDIA, escaped
-from penstock.observe.monitor.queries.exposed import exposed
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.latest import Newest
+from penstock.parts.monitoring.queries.export import MEDIA, escaped
+from penstock.parts.monitoring.queries.prometheus_names import exposed
 from penstock.serve.gate import who_asks
 from penstock.serve.server import Server
 from penstock.version import version

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.observe.monitor.collectors.gathering import Gathering
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.targets import Targets
+from penstock.parts.monitoring.collectors.server_collectors import Gathering
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.serve.api.jobs import JobRegistry
 from penstock.serve.gate import Users
 from penstock.serve.live.hub import Hub

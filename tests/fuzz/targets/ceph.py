@@ -8,9 +8,9 @@ import json
 
 import numpy as np
 
-from penstock.observe.monitor.collectors import admin_socket
-from penstock.observe.monitor.collectors.collector import FailedError
-from penstock.observe.monitor.collectors.perf_counters import USUAL, Counters
+from penstock.parts.monitoring.collectors.collector import FailedError
+from penstock.parts.monitoring.collectors.products import admin_socket
+from penstock.parts.monitoring.collectors.products.perf_counters import USUAL, Counters
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Target, plain
 

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
-from penstock.observe.monitor.collectors.collector import FailedError
-from penstock.observe.monitor.collectors.columns import table_of, unit_of
-from penstock.observe.monitor.collectors.configured import checked_collectors
-from penstock.observe.monitor.collectors.getting import Talk
-from penstock.observe.monitor.collectors.http_push import snapped, unsnapped
-from penstock.observe.monitor.collectors.swift import rates
-from penstock.observe.monitor.experiments.points import Batch, checked
-from penstock.observe.monitor.outbox.pushing import batches_of, column_of, parsed, rows_where
-from penstock.observe.monitor.usage.swift_bandwidth import Bandwidth
+from penstock.parts.monitoring.collectors.collector import FailedError
+from penstock.parts.monitoring.collectors.columns import table_of, unit_of
+from penstock.parts.monitoring.collectors.http_get import Talk
+from penstock.parts.monitoring.collectors.http_push import snapped, unsnapped
+from penstock.parts.monitoring.collectors.products.swift import rates
+from penstock.parts.monitoring.collectors.settings import checked_collectors
+from penstock.parts.monitoring.experiments.points import Batch, checked
+from penstock.parts.monitoring.outbox.pushing import batches_of, column_of, parsed, rows_where
+from penstock.parts.monitoring.usage.swift_bandwidth import Bandwidth
 from tests.fuzz import mutate as of
 from tests.fuzz.drive import Target, plain
 

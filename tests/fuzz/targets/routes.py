@@ -22,8 +22,8 @@ from urllib.parse import quote, unquote
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import PenstockError
-from penstock.observe.monitor.experiments.experiments import Experiments
-from penstock.observe.monitor.experiments.points import Batch, points
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, points
 from penstock.serve.app import application
 from penstock.serve.traces import Served
 from tests.examples.trace_page import events, write_bundle

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import PenstockError
-from penstock.observe.monitor.alerts import Evaluator
-from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.monitor.usage.follow import Follower
+from penstock.observe.sampler.alerts import Evaluator
+from penstock.observe.sampler.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.sampler.spool_reader import Follower
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
 from penstock.observe.trace.layers.join import RECORD, join

@@ -13,7 +13,7 @@ import json
 import sys
 from typing import Any
 
-from penstock.observe.monitor.collectors.admin_socket import ask
+from penstock.parts.monitoring.collectors.products.admin_socket import ask
 
 
 def recorded(path: str, collections: list[str]) -> dict[str, Any]:

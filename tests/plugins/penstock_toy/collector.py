@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.observe.monitor.collectors.collector import Intake, Receipt, only
-from penstock.observe.monitor.experiments.points import Sink, points
+from penstock.parts.monitoring.collectors.collector import Intake, Receipt, only
+from penstock.parts.monitoring.experiments.points import Sink, points
 
 
 class ToyCollector:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.observe.monitor.experiments.points import points
-from penstock.observe.monitor.servers.reader import Kept
+from penstock.parts.monitoring.experiments.points import points
+from penstock.parts.monitoring.servers.reader import Kept
 
 
 class ToyServer:

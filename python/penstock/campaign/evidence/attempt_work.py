@@ -15,7 +15,7 @@ from penstock.campaign.preparation.settle import Settled
 from penstock.design.changes import Step
 from penstock.host.journal.journal import Entry
 from penstock.host.processes.launch import Finished, Stop
-from penstock.observe.monitor.alerts import AlertWatch
+from penstock.observe.sampler.alerts import AlertWatch
 from penstock.study.resolve import ResolvedRun
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.campaign.evidence.attempt_work import AttemptWork
 from penstock.host.journal.announce import Announcement
 from penstock.host.processes.launch import Stop
-from penstock.observe.monitor.alerts import AlertWatch, Stretch, judged
+from penstock.observe.sampler.alerts import AlertWatch, Stretch, judged
 from penstock.spec.alert import Rule
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from penstock.observe.monitor.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.serve.gate import Users, told_token, who_asks
 from penstock.serve.live.hub import MOST_OF_USERS, MOST_WATCHERS, Hub, Watched
 from penstock.serve.live.parts import state

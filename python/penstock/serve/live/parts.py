@@ -19,10 +19,10 @@ from penstock.emulate.disks import persistent
 from penstock.errors import PenstockError
 from penstock.host.journal.announce import Announced
 from penstock.host.journal.journal import new_token
-from penstock.observe.monitor.experiments.experiment import Experiment
-from penstock.observe.monitor.experiments.experiments import Experiments
 from penstock.observe.trace.show.live import Look
 from penstock.observe.trace.verdicts.patterns import sentence
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.serve.live.use import Document, Use
 from penstock.state import runtime_dir
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
-from penstock.observe.monitor.monitor import Monitor, link_capacities
-from penstock.observe.monitor.usage.follow import Follower, Values
+from penstock.observe.sampler.monitor import Monitor, link_capacities
+from penstock.observe.sampler.spool_reader import Follower, Values
 from penstock.state import runtime_dir
 
 Document = dict[str, Any]

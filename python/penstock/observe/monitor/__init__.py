@@ -1,1 +1,0 @@
-"""The monitor: samples and utilisations around a run."""

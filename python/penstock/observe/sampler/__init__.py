@@ -1,0 +1,1 @@
+"""The sampler: counters around a run, utilisations from them, alerts over them."""

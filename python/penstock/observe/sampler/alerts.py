@@ -1,0 +1,287 @@
+"""Alert rules over what a monitor samples: the same evaluator while a run goes on and over its tables."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import operator
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.completeness import check_manifest
+from penstock.archive.schemas import TABLES
+from penstock.errors import BadInput
+from penstock.observe.sampler.formulas import Array
+from penstock.observe.sampler.spool_reader import Follower, Values
+from penstock.spec.alert import METRICS, Rule
+from penstock.text import measured
+
+ALERTS_SCHEMA = TABLES["alerts"].arrow
+#: a hole between samples over so many intervals ends a stretch: nobody knows what was in it
+_LONGEST_GAP = 5
+#: stretches of a rule that are told
+MOST_STRETCHES = 1000
+#: how often a run is looked at [s], however long the interval of its samples
+_LOOK_EVERY_S = (0.05, 0.5)
+_COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+
+
+@dataclass
+class Stretch:
+    """Samples in a row in which a rule's comparison held for as long as it asks, of one entity [ns]."""
+
+    rule: Rule
+    entity: str
+    since_ns: int
+    fired_ns: int
+    until_ns: int
+    worst: float
+    aborted: bool = False
+
+    @property
+    def words(self) -> str:
+        """What fired, in a line."""
+        lasted = (self.until_ns - self.since_ns) / 1e9
+        held = f" for {lasted:.3g} s" if lasted else ""
+        return f"{self.rule.text}: {self.rule.metric} of {self.entity} was {self.shown}{held}"
+
+    @property
+    def shown(self) -> str:
+        """The worst value, with its unit."""
+        return measured(self.worst, self.rule.unit)
+
+    def row(self) -> dict[str, Any]:
+        """A row of `alerts`."""
+        return {
+            "rule": self.rule.text,
+            "action": self.rule.action,
+            "metric": self.rule.metric,
+            "entity": self.entity,
+            "since_ns": self.since_ns,
+            "fired_ns": self.fired_ns,
+            "until_ns": self.until_ns,
+            "worst": self.worst,
+            "threshold": self.rule.threshold,
+            "unit": self.rule.unit,
+            "aborted": self.aborted,
+        }
+
+
+@dataclass
+class _Held:
+    """Of one rule and entity: since when it holds, the last sample, the worst value since, what fired."""
+
+    since_ns: int | None = None
+    last_ns: int | None = None
+    worst: float = float("nan")
+    fired: Stretch | None = None
+
+
+class Evaluator:
+    """Feeds values to rules, in any number of portions: what fires does not depend on how they are cut.
+
+    A rule fires with the first sample that comes `lasting_s` or more after the first of those in a row that
+    held. An empty value, or a hole of more than five intervals, ends a row.
+    """
+
+    def __init__(self, rules: Sequence[Rule], interval_ns: int) -> None:
+        self.rules = tuple(rules)
+        self._longest_ns = _LONGEST_GAP * interval_ns
+        self._held: dict[tuple[int, str], _Held] = {}
+        self._counts = [0] * len(self.rules)
+        self.stretches: list[Stretch] = []
+
+    def feed(self, found: Iterable[Values]) -> list[Stretch]:
+        """The stretches that begin to fire with these values."""
+        fired = []
+        for one in found:
+            for number, rule in enumerate(self.rules):
+                if rule.metric == one.metric and _fits(rule, one.entity) and len(one.t_ns):
+                    held = self._held.setdefault((number, one.entity), _Held())
+                    for stretch in self._of_one(rule, one, held):
+                        self._counts[number] += 1
+                        if self._counts[number] <= MOST_STRETCHES:
+                            self.stretches.append(stretch)
+                            fired.append(stretch)
+        return fired
+
+    def _of_one(self, rule: Rule, one: Values, held: _Held) -> list[Stretch]:
+        """Rows of samples that hold, from their borders: no sample is looked at one by one."""
+        t, values = one.t_ns, one.values
+        holds = _COMPARE[rule.comparison](values, rule.threshold)
+        if held.last_ns is not None:  # the last sample of before goes in front
+            t = np.concatenate([[held.last_ns], t])
+            values = np.concatenate([[held.worst], values])
+            holds = np.concatenate([[held.since_ns is not None], holds])
+        joined = holds[:-1] & holds[1:] & (np.diff(t) <= self._longest_ns)
+        begins = np.flatnonzero(holds & ~np.concatenate([[False], joined]))
+        ends = np.flatnonzero(holds & ~np.concatenate([joined, [False]]))
+        since = t[begins].copy()
+        if held.since_ns is not None:
+            since[0] = held.since_ns
+        lasting_ns = round(rule.lasting_s * 1e9)
+        fired = np.flatnonzero(t[ends] - since >= lasting_ns)
+        made: list[Stretch] = []
+        last: Stretch | None = None
+        for at in [*fired[: MOST_STRETCHES - 1], *fired[MOST_STRETCHES - 1 :][-1:]]:
+            part = slice(int(begins[at]), int(ends[at]) + 1)
+            worst = _worst(rule, values[part])
+            last = held.fired if at == 0 and held.since_ns is not None else None
+            if last is not None:
+                last.until_ns, last.worst = int(t[ends[at]]), worst
+                continue
+            fires = int(begins[at]) + int(np.searchsorted(t[part], since[at] + lasting_ns))
+            last = Stretch(rule, one.entity, int(since[at]), int(t[fires]), int(t[ends[at]]), worst)
+            made.append(last)
+        held.last_ns = int(t[-1])
+        if holds[-1]:
+            held.since_ns = int(since[-1])
+            held.worst = _worst(rule, values[int(begins[-1]) :])
+            held.fired = last if len(fired) and fired[-1] == len(begins) - 1 else None
+        else:
+            held.since_ns, held.worst, held.fired = None, float("nan"), None
+        return made
+
+    def table(self) -> pa.Table:
+        """What fired so far, by rule and time: the table `alerts`."""
+        rows = sorted(
+            (s.row() for s in self.stretches), key=lambda r: (r["rule"], r["since_ns"], r["entity"])
+        )
+        return pa.Table.from_pylist(rows, ALERTS_SCHEMA)
+
+
+def _fits(rule: Rule, entity: str) -> bool:
+    return fnmatch.fnmatchcase(entity, rule.labels.get("entity", "*"))
+
+
+def _worst(rule: Rule, values: Array) -> float:
+    return float(values.max() if rule.comparison.startswith(">") else values.min())
+
+
+def recorded_values(samples: pa.Table | None, utilisation: pa.Table | None) -> list[Values]:
+    """The values of a run's tables, as the follower gave them while it went on."""
+    found: list[Values] = []
+    for table, kind in ((utilisation, "kind"), (samples, "source")):
+        if table is None or not table.num_rows:
+            continue
+        frame = table.to_pandas()
+        if "cumulative" in frame.columns:
+            frame = frame[~frame["cumulative"].astype(bool)]
+        for (k, e, m), rows in frame.groupby([kind, "entity", "metric"], observed=True):
+            name = f"{k}_{m}"
+            if name in METRICS:
+                rows = rows.sort_values("t_ns")
+                found.append(
+                    Values(
+                        name,
+                        str(e),
+                        rows["t_ns"].to_numpy(dtype=np.int64),
+                        rows["value"].to_numpy(dtype=float),
+                    )
+                )
+    return found
+
+
+def judged(
+    rules: Sequence[Rule],
+    interval_ns: int,
+    samples: pa.Table | None,
+    utilisation: pa.Table | None,
+    seen: Iterable[Stretch] = (),
+) -> Evaluator:
+    """The rules over a run's tables, and what was `seen` of them while it went on: the latter says what ended
+    the run, and what only finer samples of the beginning had."""
+    made = Evaluator(rules, interval_ns)
+    made.feed(recorded_values(samples, utilisation))
+    for live in seen:
+        same = [
+            s
+            for s in made.stretches
+            if (s.rule, s.entity) == (live.rule, live.entity)
+            and s.since_ns <= live.until_ns
+            and live.since_ns <= s.until_ns
+        ]
+        for stretch in same:
+            stretch.aborted = stretch.aborted or live.aborted
+        if not same:
+            made.stretches.append(live)
+    return made
+
+
+def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
+    """The rules over the tables of a bundle. Raises BadInput where nothing was monitored in it."""
+    receipts = check_manifest(path / "manifest.json").get("receipts") or {}
+    receipt = receipts.get("monitor")
+    if not isinstance(receipt, dict) or not (path / "samples.parquet").exists():
+        raise BadInput(f"{path}: found no samples; expected a run with a monitor")
+    tables = []
+    for name in ("samples", "utilisation"):
+        file = path / f"{name}.parquet"
+        try:
+            tables.append(pq.read_table(file, columns=TABLES[name].arrow.names))
+        except (OSError, pa.ArrowException) as error:
+            found = " ".join(str(error).split())[:200]
+            raise BadInput(f"{file}: found {found}; expected the table {name}") from None
+    interval_ns = receipt.get("used_ns") or receipt.get("interval_ns")
+    if not isinstance(interval_ns, int) or interval_ns <= 0:
+        raise BadInput(f"{path}: found interval {interval_ns!r}; expected nanoseconds")
+    return judged(rules, interval_ns, *tables)
+
+
+class AlertWatch:
+    """Evaluates rules over a spool while it grows; `abort` is called once, by the first rule that aborts.
+
+    A spool that cannot be read is no alert: what went wrong is in `trouble`.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        spool: Path,
+        interval_ns: int,
+        abort: Callable[[], None],
+        told: Callable[[Stretch], None] = lambda _: None,
+    ) -> None:
+        from penstock.observe.sampler.monitor import link_capacities
+
+        self._evaluator = Evaluator(rules, interval_ns)
+        self._follower = Follower(spool, link_capacities())
+        self._abort = abort
+        self._told = told
+        self._every_s = min(max(interval_ns / 4e9, _LOOK_EVERY_S[0]), _LOOK_EVERY_S[1])
+        self._over = threading.Event()
+        self.trouble = ""
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+        self._thread.start()
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """What fired while it went on; to be asked for after `end`."""
+        return self._evaluator.stretches
+
+    def end(self) -> None:
+        """Looks no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        aborted = False
+        while not self._over.wait(self._every_s):
+            try:
+                fired = self._evaluator.feed(self._follower.look())
+            except Exception as error:  # the run goes on without its alerts, and says so
+                self.trouble = f"alerts ended: {error}"
+                return
+            for stretch in fired:
+                if stretch.rule.action == "abort" and not aborted:
+                    stretch.aborted = aborted = True
+                    self._abort()
+                with contextlib.suppress(Exception):
+                    self._told(stretch)

@@ -1,0 +1,279 @@
+"""The monitor: samples around a run, utilisations from them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroups.cgroup import RunCgroup
+from penstock.host.journal.journal import Journal
+from penstock.host.processes.daemon import Daemon, start_daemon
+from penstock.observe.observer import Seen, Watched
+from penstock.observe.sampler.latency import with_beginnings
+from penstock.observe.sampler.samples import read_samples
+from penstock.spec.application import Application
+
+#: the shortest and the default interval of a study [ns]
+SHORTEST_INTERVAL_NS = 10_000_000
+DEFAULT_INTERVAL_NS = 1_000_000_000
+#: as the sampler has it: samples lie no further apart than that while a recording begins, so long [ns]
+CLOSE_NS, BEGINNING_NS = 100_000_000, 10_000_000_000
+
+
+@dataclass(frozen=True)
+class MonitorResult:
+    """Tables `samples` and `utilisation`, and the receipt: what was due, made, late, and what it cost."""
+
+    tables: dict[str, pa.Table]
+    receipt: dict[str, Any]
+
+
+class Monitor:
+    """Samples the host, a run's group and its emulated disks; one sampler serves many runs.
+
+    The sampler is started with the first `start` (or `open`) and ends with `close`.
+    With `block_latency` it needs the privileges of a tracer. `application`: the processes, files and commands
+    that are sampled, too; these commands are run where this process is.
+    Raises BadInput for an interval below 10 ms.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state_dir: str | os.PathLike[str] | None = None,
+        interval_ns: int = DEFAULT_INTERVAL_NS,
+        block_latency: bool = False,
+        application: Application | None = None,
+    ):
+        if interval_ns < SHORTEST_INTERVAL_NS:
+            raise BadInput(f"monitor interval {interval_ns / 1e6:g} ms; expected at least 10 ms")
+        self.interval_ns = interval_ns
+        self.block_latency = block_latency
+        self.application = application if application is not None else Application()
+        self._journal = journal
+        self._log = Path(state_dir) / "sampler.log" if state_dir is not None else None
+        self._daemon: Daemon | None = None
+        self._spool: Path | None = None
+        self._links: dict[str, float] = {}
+        self._begun_ns = 0
+
+    def open(self) -> Monitor:
+        """Starts the sampler without recording. PenstockError where it cannot do what is asked for."""
+        if self._daemon is None or not self._daemon.alive:
+            config = {"interval_ns": self.interval_ns, "block_latency": self.block_latency}
+            self._daemon = start_daemon("sampler", config, self._journal, self._log)
+        return self
+
+    def start(
+        self,
+        cgroup: RunCgroup | None,
+        disks: Mapping[str, str | os.PathLike[str]] | None,
+        out_dir: str | os.PathLike[str],
+        *,
+        network: bool = True,
+        nodes: Mapping[str, Mapping[str, Path]] | None = None,
+        links: Mapping[str, float] | None = None,
+    ) -> None:
+        """Begins to record a run; `disks` maps emulated disks to their statistics pages, `nodes` the names of
+        virtual nodes to the directories of their groups, `links` interfaces of nodes to their capacities."""
+        self._links = dict(links or {})
+        self.open()
+        assert self._daemon is not None
+        self._spool = Path(out_dir) / "samples.spool"
+        self._begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        groups = {c: str(p) for c, p in cgroup.paths.items()} if cgroup is not None else {}
+        self._daemon.call(
+            "start",
+            spool=str(self._spool.absolute()),
+            interval_ns=self.interval_ns,
+            cgroups=groups,
+            nodes={n: {c: str(p) for c, p in of.items()} for n, of in (nodes or {}).items()},
+            disks={name: os.fspath(page) for name, page in (disks or {}).items()},
+            network=network,
+            **self._asked(bool(groups or nodes)),
+        )
+
+    def _asked(self, groups: bool) -> dict[str, Any]:
+        """Of processes, files and commands; without groups the processes are those that we start."""
+        asked = self.application
+        return {
+            "processes": asked.processes,
+            "processes_named": asked.processes_named,
+            "tree": None if groups else os.getpid(),
+            "files": asked.files,
+            "metrics": asked.metrics,
+            # a run of which no sample tells would be for nothing
+            "metric_interval_ns": max(round(asked.metric_interval_s * 1e9), self.interval_ns),
+            "directory": os.getcwd(),
+        }
+
+    def live(self) -> dict[str, Any]:
+        """Where its samples lie while it records, and their interval."""
+        spool = None if self._spool is None else str(self._spool.absolute())
+        return {"spool": spool, "interval_ns": self.interval_ns}
+
+    def stop(self) -> MonitorResult:
+        """Ends the recording; gives its tables and receipt, and removes the spool."""
+        if self._daemon is None or self._spool is None:
+            raise PenstockError("the monitor was not started")
+        try:
+            receipt = self._daemon.call("stop")
+            taken = read_samples(self._spool)
+        except PenstockError:
+            if self._daemon.alive:
+                raise
+            # it was killed: what it had written is there, the rest of the run is missing
+            taken = read_samples(self._spool)
+            receipt = _of_the_dead(taken, self._begun_ns, self.interval_ns)
+            self._daemon.stop()
+            self._daemon = None
+        samples, receipt["used_ns"] = _of_use(taken, receipt)
+        samples = with_beginnings(samples)
+        links = {**link_capacities(), **self._links}
+        from penstock.observe.sampler.utilisation import (
+            utilisation,  # pandas: not before the first run ended
+        )
+
+        tables = {"samples": samples, "utilisation": utilisation(samples, link_bps=links)}
+        receipt |= {
+            "observer": "monitor",
+            "hz": os.sysconf("SC_CLK_TCK"),
+            "cpus": os.cpu_count(),
+            "link_bps": links,
+            "complete": _complete(receipt, samples),
+        }
+        for path in (self._spool, Path(f"{self._spool}.series")):
+            path.unlink(missing_ok=True)
+        self._spool = None
+        return MonitorResult(tables, receipt)
+
+    def drop(self) -> None:
+        """Ends the recording, if there is one, without a table of it."""
+        if self._daemon is None or self._spool is None:
+            return
+        spool, self._spool = self._spool, None
+        try:
+            self._daemon.call("stop")
+        finally:
+            for path in (spool, Path(f"{spool}.series")):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+
+    def __enter__(self) -> Monitor:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, int]:
+    """The samples that tell of a recording, evenly spaced, and their interval [ns].
+
+    One that ended in its beginning keeps all; a longer one the first of each interval that it asked for.
+    """
+    start_ns, interval_ns = int(receipt["start_ns"]), int(receipt["interval_ns"])
+    if int(receipt["end_ns"]) - start_ns <= int(receipt["beginning_ns"]):
+        return samples, int(receipt["close_ns"])
+    taken_ns = samples.column("t_ns").to_numpy()
+    times = np.unique(taken_ns)
+    _, first = np.unique((times - start_ns) // interval_ns, return_index=True)
+    # what a command came to is told once, whenever that was
+    told = pc.equal(samples["source"], "command").to_numpy()
+    return samples.filter(pa.array(np.isin(taken_ns, times[first]) | told)), interval_ns
+
+
+def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str, Any]:
+    """The receipt of a sampler that was killed, from what it had written; its own cost nobody knows."""
+    own = samples.filter(pc.equal(samples["source"], "sampler"))
+    own = own.filter(pc.equal(own["metric"], "lateness"))
+    times = own["t_ns"].to_numpy()
+    late_ns = own["value"].to_numpy() if len(own) else np.zeros(1)
+    start_ns = int(times[0]) - int(late_ns[0]) if len(times) else begun_ns
+    end_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    expected = (end_ns - start_ns) // interval_ns + 1
+    made = len(np.unique((times - start_ns) // interval_ns))
+    return {
+        "died": True,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "interval_ns": interval_ns,
+        "close_ns": interval_ns,
+        "beginning_ns": 0,
+        "samples": made,
+        "expected": expected,
+        "missed": max(0, expected - made),
+        **{
+            f"late_{name}_ns": int(np.quantile(late_ns, share, method="inverted_cdf"))
+            for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+        },
+    }
+
+
+def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:
+    """'complete' (at least 99 % of the samples, no gap over 5 intervals), else 'partial' or 'unusable'."""
+    expected, made = int(receipt["expected"]), int(receipt["samples"])
+    if made < 2 and expected >= 2:
+        return "unusable"
+    times = samples.column("t_ns").unique().to_numpy()
+    gaps = times[1:] - times[:-1]
+    gap_ns = int(gaps.max()) if len(gaps) else 0
+    whole = made >= 0.99 * expected and gap_ns <= 5 * int(receipt["interval_ns"])
+    return "complete" if whole else "partial"
+
+
+def link_capacities() -> dict[str, float]:
+    """Capacity of each interface that tells its speed [bytes/s]."""
+    found: dict[str, float] = {}
+    for interface in Path("/sys/class/net").glob("*"):
+        try:
+            megabits = int((interface / "speed").read_text())
+        except (OSError, ValueError):
+            continue
+        if megabits > 0:
+            found[interface.name] = megabits * 1e6 / 8
+    return found
+
+
+class MonitorObserver:
+    """The monitor around the runs of a study. Settings: `interval_s`, `block_latency` (false), and what
+    `Application` has."""
+
+    def __init__(self, journal: Journal, home: Path | None, settings: Mapping[str, Any]) -> None:
+        interval_ns = round(float(settings["interval_s"]) * 1e9)
+        latency = bool(settings.get("block_latency", False))
+        own = ("interval_s", "block_latency")
+        application = Application(**{k: v for k, v in settings.items() if k not in own})
+        self._monitor = Monitor(journal, home, interval_ns, latency, application).open()
+
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
+        """Begins to sample a run's groups, its emulated disks and the host."""
+        assert out_dir is not None
+        self._monitor.start(
+            watched.group, watched.pages, out_dir, nodes=watched.nodes, links=watched.links
+        )
+
+    def live(self) -> dict[str, Any]:
+        """As `Monitor.live`."""
+        return self._monitor.live()
+
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
+        """Tables `samples` and `utilisation`."""
+        sampled = self._monitor.stop()
+        return Seen(sampled.tables, sampled.receipt, int(sampled.receipt.get("missed", 0)))
+
+    def stop(self) -> None:
+        self._monitor.close()

@@ -1,0 +1,1 @@
+"""Experiments and monitoring: collectors, their points, delivery to a store, queries and dashboards."""

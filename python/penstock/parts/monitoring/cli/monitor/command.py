@@ -1,0 +1,356 @@
+"""penstock monitor run, alerts: a command that is sampled while it runs, and its alerts."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.cli import _failure
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.monitoring.cli.monitor.application import application, lacking
+from penstock.parts.monitoring.cli.monitor.options import JSON, SERVER, app, params
+from penstock.terminal import say
+
+#: as of timeout(1), which ends a command, too
+_ABORTED = 124
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    words: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
+    name: str = typer.Option(
+        None, "--name", "-n", help="Of the experiment (default: the command's own)."
+    ),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
+    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
+    interval: float = typer.Option(
+        1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
+    ),
+    block_latency: bool = typer.Option(
+        False,
+        "--block-latency",
+        help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+    ),
+    config: Path = typer.Option(
+        None,
+        "--config",
+        metavar="FILE",
+        help="Its `collectors` work beside the command, as those of `penstock serve --config FILE` do beside "
+        "experiments; it finds where to push to in $PENSTOCK_COLLECT_NAME.",
+    ),
+    processes: bool = typer.Option(
+        False,
+        "--processes",
+        help="The command's processes, one by one: processor time, memory, threads, bytes; 512 at the most.",
+    ),
+    processes_named: list[str] = typer.Option(
+        [],
+        "--processes-named",
+        metavar="PATTERN",
+        help="Processes of the host by their name, too (* and ?).",
+    ),
+    file: list[str] = typer.Option(
+        [], "--file", metavar="NAME=PATH", help="A file that begins with a number, read each time."
+    ),
+    metric: list[str] = typer.Option(
+        [],
+        "--metric",
+        metavar="NAME=COMMAND",
+        help="A command for /bin/sh that prints a number; killed where it is late.",
+    ),
+    metric_interval: float = typer.Option(
+        1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
+    ),
+    batch_every: float = typer.Option(
+        None,
+        "--batch-every",
+        metavar="SECONDS",
+        min=0,
+        help="How often samples go into the experiment while the command works; 0: all at its end. "
+        "Default: 1; 0 where samples lie closer than 0.1 s.",
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
+    alert: list[str] = typer.Option(
+        [],
+        "--alert",
+        metavar="RULE",
+        help="`disk_busy > 90% for 5s then abort`: told when it fires, and ends the command (`then note`: "
+        "only told).",
+    ),
+    calibrate: int = typer.Option(
+        None,
+        "--calibrate",
+        min=6,
+        help="Run it so many times with and without sampling instead, in turns, its output thrown away: what "
+        "sampling adds, with its 95 % interval.",
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
+    ),
+    server: str = SERVER,
+) -> None:
+    """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
+
+    The command runs whatever the state of the catalogue is; where nothing can be recorded, stderr says why.
+    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed. Ctrl-C,
+    SIGTERM and SIGHUP are passed on to the command, and the experiment is ended as aborted.
+    """
+    rules = _rules(alert)
+    if output is not None and output.exists():
+        raise BadInput(f"-o: {output} exists already; expected a path that does not")
+    if config is not None and calibrate is not None:
+        raise BadInput(
+            "found --config beside --calibrate; expected one: it compares sampling alone"
+        )
+    collectors = _collectors(config, name or Path(words[0]).name)
+    besides = application(processes, processes_named, file, metric, metric_interval)
+    if calibrate is not None:
+        _calibrated(words, interval, calibrate, as_json, block_latency, besides)
+        return
+    import time
+
+    from penstock.observe.sampler.monitor import CLOSE_NS
+    from penstock.parts.monitoring.collect import CollectObserver
+    from penstock.parts.monitoring.experiments.provenance import facts_of_command
+    from penstock.parts.monitoring.outbox.client import Patient, clocks
+    from penstock.parts.monitoring.outbox.delivery import Delivery
+    from penstock.parts.monitoring.outbox.sampled import SOURCES
+    from penstock.parts.monitoring.outbox.sending import EVERY_S, Sending
+    from penstock.parts.monitoring.session import Signals, monitor_command
+    from penstock.parts.monitoring.unobserved import run_unobserved, state_trouble
+
+    options: dict[str, Any] = {"tags": tag, "params": params(param)}
+    status: int | None = None
+    cut_short = True
+    receipts: dict[str, Any] = {}
+    with _failure.of_wrapper(as_json), Signals() as signals:
+        first = Patient.leniently(server)
+        facts = facts_of_command(words, config)
+        experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
+        delivery = Delivery(first.door, experiment, say, lambda: signals.name is not None)
+        try:
+            every_ns = round(interval * 1e9)
+            kept = delivery.spool() if collectors else None
+            # what cannot be kept where the experiment is kept now is sent at the end
+            forward = None if kept else delivery.write
+            collect = functools.partial(
+                CollectObserver, home=None, settings=collectors, into=kept, forward=forward
+            )
+            measured = [(time.time_ns(), delivery.clock())]
+            shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            usual_s = EVERY_S if every_ns >= CLOSE_NS else 0.0
+            often_s = 0.0 if first.down else usual_s if batch_every is None else batch_every
+            sending = Sending(delivery.write_now, every_ns, shift_ns, often_s, say)
+            done = monitor_command(
+                words,
+                every_ns,
+                output,
+                quiet=as_json,
+                rules=rules,
+                name=experiment or "",
+                told=lambda stretch: say(f"alert: {stretch.words}"),
+                signals=signals,
+                block_latency=block_latency,
+                collect=collect if collectors else None,
+                application=besides,
+                sending=sending,
+                about=facts,
+            )
+            status = done.finished.exit_status
+            receipts["monitor"] = done.result.receipt
+            cut_short = done.aborted or done.interrupted is not None
+            for stretch in done.alerts:
+                delivery.note(f"alert: {stretch.words}")
+            told = done.result.receipt
+            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+            for batch in sending.rest(done.result.tables, due):
+                delivery.write(batch)
+            measured.append((time.time_ns(), delivery.clock()))
+            known = [(at, offset) for at, offset in measured if offset is not None]
+            if known:
+                delivery.write(clocks(known, SOURCES))
+            if any(offset.warns(every_ns) for _, offset in known):
+                say(
+                    "this host's clock is more than half an interval from the server's; "
+                    "get --correct-clocks takes that out"
+                )
+        except BadInput:
+            raise
+        except (PenstockError, OSError) as error:
+            trouble = "" if signals.command_began or signals.name else state_trouble()
+            if not trouble:
+                raise
+            say(f"{trouble}; the command runs without being sampled")
+            unobserved = run_unobserved(words, signals, quiet=as_json)
+            status, cut_short = unobserved.exit_status, signals.name is not None
+            if as_json:
+                print(
+                    json.dumps({**vars(unobserved), "experiment": None, "unrecorded": str(error)})
+                )
+            raise typer.Exit(status) from None
+        finally:
+            delivery.stop(exit_status=status, aborted=cut_short, receipts=receipts)
+    means = _means(done.result.tables["utilisation"])
+    if as_json:
+        ended: dict[str, Any] = {
+            "exit_status": done.finished.exit_status,
+            "wall_s": done.finished.wall_s,
+        }
+        ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
+        recorded = None if first.down else experiment
+        place = {"experiment": recorded, "bundle": str(done.bundle) if done.bundle else None}
+        place |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
+        beside = {} if done.collected is None else {"collected": done.collected}
+        told = {"receipt": done.result.receipt, **beside, "utilisation": means}
+        print(json.dumps({**ended, **place, **told}))
+    else:
+        _show(done.finished.wall_s, done.result.receipt, means)
+        _show_collected(done.collected or {})
+    raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
+
+
+@app.command()
+def alerts(
+    runs: list[str] = typer.Argument(
+        ..., metavar="RUN...", help="OUT, OUT:t01, OUT:r001, bundles."
+    ),
+    alert: list[str] = typer.Option(
+        ..., "--alert", metavar="RULE", help="A rule, as `monitor run` and studies have them."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Hold alert rules against what runs recorded, as while they went on; status 3 where one fires."""
+    from penstock.archive.selection import select
+    from penstock.observe.sampler.alerts import of_bundle
+
+    rules = _rules(alert)
+    found = []
+    for named in runs:
+        for path in select(named).runs:
+            stretches = sorted(of_bundle(rules, path).stretches, key=lambda s: s.fired_ns)
+            found += [(str(path), stretch) for stretch in stretches]
+    if as_json:
+        print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in found]}))
+    for named, stretch in [] if as_json else found:
+        print(f"{named}: {stretch.words}")
+    if found:
+        raise typer.Exit(3)
+
+
+def _collectors(config: Path | None, name: str) -> dict[str, Any]:
+    """Settings of a file's collectors for an experiment of this name."""
+    if config is None:
+        return {}
+    import fnmatch
+
+    from penstock.parts.monitoring.collectors.settings import mistakes, own_settings, placed
+    from penstock.parts.monitoring.experiments.targets import read_targets
+
+    wanted = {
+        collector: own_settings(settings)
+        for collector, settings in read_targets(config).collectors.items()
+        if fnmatch.fnmatchcase(name.partition("#")[0], settings.get("experiments", "*"))
+    }
+    if not wanted:
+        raise BadInput(f"--config: found no collector for {name} in {config}; expected one")
+    if wrong := list(mistakes(wanted)):
+        raise placed(config, wrong)
+    return wanted
+
+
+def _show_collected(receipt: dict[str, Any]) -> None:
+    from penstock.text import outside_words
+
+    for name, one in receipt.get("collectors", {}).items():
+        told = one.get("told") or []
+        why = [one["trouble"]] if one.get("trouble") else []
+        messages = one.get("refused_messages", {})
+        why += [f"{n} messages refused: {reason}" for reason, n in messages.items()]
+        why += [f"{n} points refused: {reason}" for reason, n in one.get("refused", {}).items()]
+        if one.get("outside_by_ns"):
+            why.append(outside_words(one["outside"], one["outside_by_ns"]))
+        if told and one["verdict"] != "complete":
+            why.append(told[0])
+        said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
+        print(said + (f" ({'; '.join(why)})" if why else ""))
+
+
+def _rules(texts: list[str]) -> list[Any]:
+    from penstock.spec.alert import MOST_RULES, parse_rule
+
+    if len(texts) > MOST_RULES:
+        raise BadInput(f"found {len(texts)} times --alert; expected {MOST_RULES} at most")
+    rules = []
+    for text in texts:
+        try:
+            rules.append(parse_rule(text))
+        except ValueError as error:
+            raise BadInput(f"--alert: found {text!r}; expected {error}") from None
+    return rules
+
+
+def _calibrated(
+    words: list[str],
+    interval: float,
+    pairs: int,
+    as_json: bool,
+    block_latency: bool,
+    besides: Any,
+) -> None:
+    from penstock.parts.monitoring.session import impact_of
+
+    def told(done: int, whole: int) -> None:
+        say(f"calibrating, run {done} of {whole}")
+
+    every_ns = round(interval * 1e9)
+    found = impact_of(
+        words, every_ns, pairs, told, block_latency=block_latency, application=besides
+    )
+    if as_json:
+        print(json.dumps(found.as_document()))
+        return
+    print(
+        f"sampling every {interval:g} s lengthens it by {found.share:+.2%}, {found.high:+.2%} at most (95 %, "
+        f"{pairs} pairs): {found.verdict} {found.limit:.0%}"
+    )
+
+
+def _means(table: Any) -> list[dict[str, Any]]:
+    """Mean and maximum of every utilisation over the run."""
+    frame = table.to_pandas().dropna(subset=["value"])
+    grouped = frame.groupby(["kind", "entity", "metric", "unit"])["value"].agg(["mean", "max"])
+    rows: list[dict[str, Any]] = json.loads(grouped.reset_index().to_json(orient="records"))
+    return rows
+
+
+def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
+    from penstock.text import duration
+
+    made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
+    took = duration(wall_s * 1e9)
+    print(f"{took}, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    if receipt.get("died"):
+        say("the sampler was killed; what came after is missing")
+    for line in lacking(receipt):
+        say(line)
+    if not means:
+        print("Too short for a utilisation: ask for a shorter --interval.")
+        return
+    from penstock.text import listed, quantity
+
+    used = [row for row in means if row["max"]]
+    names = [f"{row['kind']}_{row['metric']} {row['entity']}" for row in used]
+    width = max(map(len, [*names, ""]))
+    if used:
+        print(f"{'':<{width}}{'mean':>14}{'most':>14}")
+    for name, row in zip(names, used, strict=True):
+        mean, most = (quantity(row[k], row["unit"]) for k in ("mean", "max"))
+        print(f"{name:<{width}}{mean:>14}{most:>14}")
+    idle = dict.fromkeys(f"{row['kind']} {row['entity']}" for row in means if not row["max"])
+    busy = {f"{row['kind']} {row['entity']}" for row in used}
+    if quiet := [name for name in idle if name not in busy]:
+        print(f"Idle: {listed(quiet)}")

@@ -1,0 +1,248 @@
+"""penstock monitor get, derive, push: data out of an experiment, and into one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from penstock.errors import BadInput
+from penstock.parts.monitoring.cli.monitor.options import JSON, NAME, SERVER, app, params
+from penstock.terminal import say
+
+if TYPE_CHECKING:
+    from penstock.parts.monitoring.outbox.pushing import Pushed
+
+
+@app.command()
+def get(
+    name: str = NAME,
+    metric: str = typer.Option(
+        None,
+        "--metric",
+        "-m",
+        help="Which metric (without it, the experiment's metrics are listed).",
+    ),
+    kind: Literal["timestamp", "duration", "sample"] = typer.Option(
+        None, "--type", help="The first column: time, seconds since the start, or a number."
+    ),
+    label: list[str] = typer.Option([], "--label", help="Labels whose values name the columns."),
+    phase: str = typer.Option(None, help="Only of this phase."),
+    form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
+        "csv", "--format", help="How it is written."
+    ),
+    correct_clocks: bool = typer.Option(
+        False,
+        "--correct-clocks",
+        help="Times by the server's clock, where the sender's was measured against it.",
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
+    partial: bool = typer.Option(
+        False, "--partial", help="Say nothing of series that are not complete."
+    ),
+    as_json: bool = JSON,
+    server: str = SERVER,
+) -> None:
+    """Write the data of a metric: rows by time, an empty cell where there is no value.
+
+    stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
+    """
+    from penstock.parts.monitoring.outbox.client import opened
+    from penstock.writing import whole_file
+
+    if metric is None:
+        others = (kind, label, phase, output, correct_clocks, form != "csv")
+        if any(others):
+            raise BadInput("found no --metric; expected which one, with the options of its data")
+        _list_metrics(opened(server).series(name), as_json)
+        return
+    said: dict[str, Any] = {
+        "metric": metric,
+        "format": form,
+        "type": kind,
+        "phase": phase,
+        "labels": label or None,
+    }
+    if correct_clocks:
+        said["clocks"] = "corrected"
+    if as_json and (form != "csv" or output is not None):
+        raise BadInput("found --json with --format or -o; expected one of them")
+    found = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
+    parts = found.parts
+    if as_json:
+        lacking = [] if partial else list(found.verdict.lines)
+        print(json.dumps({"metric": metric, **_as_rows(b"".join(parts)), "incomplete": lacking}))
+        return
+    for line in [] if partial else found.verdict.lines:
+        say(line)
+    if output is None:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(output) as draft, draft.open("wb") as file:
+        file.writelines(parts)
+
+
+def _list_metrics(series: list[dict[str, Any]], as_json: bool) -> None:
+    """A row for each metric: its unit, how many series and points it has, and the labels of these."""
+    metrics: dict[str, dict[str, Any]] = {}
+    for row in sorted(series, key=lambda r: str(r["metric"])):
+        one = metrics.setdefault(
+            row["metric"],
+            {"metric": row["metric"], "unit": row["unit"], "series": 0, "points": 0, "labels": {}},
+        )
+        one["series"] += 1
+        one["points"] += row["stored"] or 0
+        for label, value in json.loads(row["labels"]).items():
+            values = one["labels"].setdefault(label, [])
+            if value not in values:
+                values.append(value)
+    if as_json:
+        print(json.dumps({"metrics": list(metrics.values())}))
+        return
+    if not metrics:
+        print("Nothing was recorded.")
+        return
+    width = max(6, *(len(m) for m in metrics))
+    print(f"{'metric':<{width}}  {'unit':<5}{'series':>8}{'points':>10}  labels")
+    for m, one in metrics.items():
+        labels = [f"{k}={_some(v)}" for k, v in one["labels"].items()]
+        line = f"{m:<{width}}  {one['unit'] or '':<5}{one['series']:>8}{one['points']:>10}  "
+        print((line + " ".join(labels)).rstrip())
+
+
+def _some(values: list[str]) -> str:
+    """The first three values of a label."""
+    return ",".join(values[:3]) + (",…" if len(values) > 3 else "")
+
+
+def _as_rows(text: bytes) -> dict[str, Any]:
+    """A CSV as `columns` and `rows` of numbers; null where there is no value."""
+    columns, *rows = csv.reader(io.StringIO(text.decode()))
+    return {"columns": columns, "rows": [[_number(cell) for cell in row] for row in rows]}
+
+
+def _number(cell: str) -> float | None:
+    value = float(cell or "nan")
+    return value if math.isfinite(value) else None
+
+
+@app.command()
+def derive(
+    name: str = typer.Argument(
+        ...,
+        metavar="X",
+        help="Experiments or runs that have ended: NAME, NAME#1..5, OUT:r001, a bundle.",
+    ),
+    said: str = typer.Argument(
+        ...,
+        metavar="NAME=EXPR",
+        help="For example total='sum(disk_read)', smooth='moving_mean(m, 10)'.",
+    ),
+    unit: str = typer.Option(None, "--unit", help="Of the values, where it is not what follows."),
+    table: str = typer.Option(None, "--table", help="Of a run: utilisation (default) or samples."),
+    as_json: bool = JSON,
+) -> None:
+    """Compute a series from others, and keep it with its expression beside them.
+
+    EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
+    ratio, join, moving_mean, abs, quantile.
+    """
+    from penstock.archive.series.expression import split
+    from penstock.parts.monitoring.experiments.selection import selected
+    from penstock.parts.monitoring.queries.derived import derive as kept
+
+    word, expression = split(said)
+    made = kept(selected(name).runs, word, expression, unit, table)
+    if as_json:
+        print(json.dumps({"name": word, "expression": expression, "points": made}))
+        return
+    say(f"{word}: {sum(made.values()):,} points in {len(made)} run{'' if len(made) == 1 else 's'}")
+
+
+@app.command()
+def push(
+    name: str = NAME,
+    table_file: Path = typer.Argument(
+        ...,
+        metavar="INPUT",
+        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o); or what `monitor run` kept of "
+        "an experiment whose server was away.",
+    ),
+    column: str = typer.Option(None, "--column", "-c", help="Which column has the values."),
+    metric: str = typer.Option(None, "--metric", "-m", help="Its name (default: the column's)."),
+    time_column: str = typer.Option(
+        None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
+    ),
+    interval: float = typer.Option(
+        None,
+        "--interval",
+        help="With --time: seconds from one value to the next, by which it is judged what is missing.",
+    ),
+    unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
+    label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
+    where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
+    file: str = typer.Option(
+        None, "--file", help="Of a bundle: only this file, by its path's end."
+    ),
+    order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
+    table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
+    source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
+    batch: int = typer.Option(100_000, "--batch", help="Points that are sent at once."),
+    patience: float = typer.Option(60.0, "--patience", help="Seconds to wait for a server."),
+    as_json: bool = JSON,
+    server: str = SERVER,
+) -> None:
+    """Push what a file holds, all at once, in order: values by number, or by time.
+
+    What was acknowledged is kept. The same file pushed again doubles nothing.
+    """
+    from penstock.parts.monitoring.outbox.client import opened
+    from penstock.parts.monitoring.outbox.pushing import (
+        batches_of,
+        column_of,
+        file_id_of,
+        read_table,
+        rows_where,
+    )
+    from penstock.parts.monitoring.outbox.pushing import push as pushed
+    from penstock.parts.monitoring.outbox.unsent import is_unsent, send
+
+    if is_unsent(table_file):
+        done = send(opened(server), name, table_file, patience_s=patience, tell=say)
+        _pushed(done, as_json)
+        return
+    if column is None:
+        raise BadInput("found no --column; expected which one has the values")
+    wanted = params(where, "--where")
+    if file is not None:
+        wanted["file_id"] = str(file_id_of(table_file, file))
+    found = rows_where(read_table(table_file, table), wanted)
+    if order is not None:
+        column_of(found, order)
+        found = found.sort_by(order)
+    batches = batches_of(
+        column_of(found, column),
+        metric=metric or column,
+        labels=params(label, "--label"),
+        unit=unit,
+        utc_ns=None if time_column is None else column_of(found, time_column),
+        source=source,
+        each=batch,
+        interval_s=interval,
+    )
+    _pushed(pushed(opened(server), name, batches, patience_s=patience, tell=say), as_json)
+
+
+def _pushed(done: Pushed, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"points": done.points, "batches": done.batches, "source": done.source}))
+    else:
+        say(f"{done.points} points in {done.batches} batches from {done.source}")

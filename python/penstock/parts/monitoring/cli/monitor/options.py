@@ -1,0 +1,50 @@
+"""What the verbs of penstock monitor share: their options, and the store or server that they speak to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from penstock.errors import BadInput
+
+app = typer.Typer(
+    help="Record experiments: marks, points, what a command does.", no_args_is_help=True
+)
+
+SERVER = typer.Option(
+    None, "--server", help="http://HOST:PORT ($PENSTOCK_SERVER); by default the store of this user."
+)
+AT = typer.Option(None, "--at", help="When: seconds since 1970, or ISO 8601 (default: now).")
+NAME = typer.Argument(..., help="Its name; NAME#2 is its second repeat, a bare name the latest.")
+JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
+
+
+@app.callback()
+def _monitor() -> None:
+    """Record experiments: marks, points, what a command does."""
+
+
+def patient(server: str | None) -> Any:
+    """The store of experiments, here or at a server; it is asked again while it is away."""
+    from penstock.parts.monitoring.outbox.client import Patient, opened
+
+    return Patient(opened(server))
+
+
+def params(said: list[str], option: str = "--param") -> dict[str, str]:
+    """What is said as KEY=VALUE. Raises BadInput."""
+    found = {}
+    for text in said:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise BadInput(f"found {option} {text!r}; expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def moment(said: str | None) -> int | None:
+    """A time as nanoseconds since 1970. Raises BadInput."""
+    from penstock.parts.monitoring.experiments.timestamps import moment_ns
+
+    return None if said is None else moment_ns(said)

@@ -1,0 +1,104 @@
+"""penstock monitor fetch, off, on: where an experiment's points come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.errors import BadInput
+from penstock.parts.monitoring.cli.monitor.options import JSON, NAME, SERVER, app
+from penstock.terminal import say
+
+COLLECTOR = typer.Option(
+    ..., "--collector", "-c", help="Which, by its name in the server's configuration."
+)
+
+
+@app.command()
+def fetch(
+    name: str = NAME,
+    of: str = typer.Option(
+        None, "--from", help="The server that kept them: its name in the configuration, or http://…"
+    ),
+    query: str = typer.Option(None, "--query", "-q", help="What it is asked, in its own words."),
+    metric: str = typer.Option(
+        None, "--metric", "-m", help="What it is called here (default: the query), or a named one."
+    ),
+    step: str = typer.Option(None, "--step", help="Between points, as 1s or 250ms (1s)."),
+    measurement: str = typer.Option(None, "--measurement", help="Of InfluxDB, instead of a query."),
+    field: list[str] = typer.Option([], "--field", help="Of the measurement (default: all)."),
+    database: str = typer.Option(None, "--database", help="Of InfluxDB."),
+    kind: str = typer.Option(
+        "prometheus",
+        "--type",
+        help="Of --from http://…: prometheus, victoriametrics, influxdb, graphite.",
+    ),
+    config: Path = typer.Option(
+        None, help="Servers and metrics by name (JSON), where no penstock server has them."
+    ),
+    as_json: bool = JSON,
+    server: str = SERVER,
+) -> None:
+    """Read what a server of metrics kept of an experiment, and keep it with the experiment.
+
+    Without --query, --measurement and --metric: all metrics of the configuration that come from a server
+    elsewhere, as at the end of each experiment of `penstock serve --config`. What was fetched is not asked
+    for again. get, plot, compare and export read it from the archive then.
+    """
+    from penstock.parts.monitoring.experiments.targets import Target, Targets, read_targets, shown
+    from penstock.parts.monitoring.outbox.client import opened
+
+    targets = None if config is None else read_targets(config)
+    said: dict[str, Any] = {
+        "server": of,
+        "query": query,
+        "metric": metric,
+        "step": step,
+        "measurement": measurement,
+        "database": database,
+        "fields": field or None,
+    }
+    if of is not None and "://" in of:
+        said["server"] = shown(of).partition("://")[2]
+        known = Targets() if targets is None else targets
+        own = {**known.servers, said["server"]: Target(said["server"], kind, of)}
+        targets = Targets(own, known.metrics)
+    if of is not None and query is None and measurement is None:
+        raise BadInput("found --from without --query or --measurement; expected one of them")
+    done = opened(server).fetch(name, {k: v for k, v in said.items() if v is not None}, targets)
+    if as_json:
+        print(json.dumps({"fetched": done}))
+        return
+    for one in done:
+        times = "1 request" if one["requests"] == 1 else f"{one['requests']} requests"
+        say(f"{one['metric']}: {one['points']:,} points of {one['server']} in {times}")
+
+
+@app.command()
+def off(
+    name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
+) -> None:
+    """Switch a collector off for an experiment: the time until it is on again is `disabled`, not lost."""
+    _switch(name, collector, False, server, as_json)
+
+
+@app.command()
+def on(
+    name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
+) -> None:
+    """Switch a collector on again."""
+    _switch(name, collector, True, server, as_json)
+
+
+def _switch(name: str, collector: str, to_on: bool, server: str | None, as_json: bool) -> None:
+    from penstock.parts.monitoring.outbox.client import opened
+
+    word = "on" if to_on else "off"
+    changed = opened(server).switch(name, collector, to_on)
+    if as_json:
+        print(json.dumps({"collector": collector, "on": to_on, "changed": changed}))
+        return
+    say(f"{collector} is {word}" if changed else f"{collector} was {word} already")

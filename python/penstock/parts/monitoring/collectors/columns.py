@@ -1,0 +1,95 @@
+"""What a reader of a protocol took, as a table of points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.parts.monitoring.experiments.points import POINTS
+
+Columns = Mapping[str, Any]
+
+
+def unit_of(metric: str) -> str:
+    """The unit that a metric's name ends with, as Prometheus names them (`_seconds`, `_bytes`, `_ratio`)."""
+    words = metric.rsplit("_", 2)[1:]
+    if len(words) == 2 and words[1] in ("total", "sum", "max", "min"):
+        words = words[:1]
+    known = {
+        "seconds": "s",
+        "bytes": "B",
+        "ratio": "1",
+        "celsius": "°C",
+        "joules": "J",
+        "watts": "W",
+        "volts": "V",
+        "amperes": "A",
+        "hertz": "Hz",
+        "percent": "%",
+        "meters": "m",
+    }
+    return known.get(words[-1], "") if words else ""
+
+
+def no_unit(metric: str) -> str:
+    """Where a protocol says nothing of units."""
+    return ""
+
+
+def table_of(
+    columns: Columns, unit: Callable[[str], str] = no_unit
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and
+    which of its rows these were."""
+    rows = len(columns["kind"])
+    metric = np.frombuffer(columns["metric"], np.int32)
+    labels = np.frombuffer(columns["labels"], np.int32)
+    kind = np.frombuffer(columns["kind"], np.uint8)
+    bits = np.frombuffer(columns["bits"], np.int64)
+    names, sets = columns["metrics"], columns["label_sets"]
+    units = [unit(name) for name in names]
+    words = sorted(set(units))
+    of_unit = np.array([words.index(u) for u in units], np.int32)
+    texts = pa.nulls(rows, pa.string())
+    if columns["texts"]:
+        place = np.full(rows, -1)
+        place[kind == 2] = np.arange(len(columns["texts"]))
+        taken = pa.array(place, pa.int64(), mask=kind != 2)
+        texts = pa.array(columns["texts"], pa.string()).take(taken)
+    table = pa.table(
+        [
+            _dictionary(metric, names),
+            _dictionary(labels, sets),
+            pa.array(np.frombuffer(columns["utc_ns"], np.int64)),
+            pa.nulls(rows, pa.int64()),
+            _values(bits.view(np.float64), kind != 0, pa.float64()),
+            _values(bits, kind != 1, pa.int64()),
+            texts,
+            _values(bits != 0, kind != 3, pa.bool_()),
+            _dictionary(of_unit[metric] if rows else metric, words),
+        ],
+        schema=POINTS,
+    )
+    odd_names = np.array([not name.isprintable() for name in names], bool)
+    odd_sets = np.array([not one.isprintable() for one in sets], bool)
+    odd = np.zeros(rows, bool)
+    if odd_names.any() or odd_sets.any():
+        odd = odd_names[metric] | odd_sets[labels]
+        table = table.filter(pa.array(~odd))
+    return table, odd
+
+
+def _values(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
+    if missing.all():
+        return pa.nulls(len(missing), kind)
+    return pa.array(values, kind, mask=missing if missing.any() else None)
+
+
+def _dictionary(indices: Any, texts: Sequence[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(
+        pa.array(indices, pa.int32()), pa.array(texts, pa.string())
+    )

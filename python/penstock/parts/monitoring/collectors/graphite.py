@@ -1,0 +1,280 @@
+"""Graphite's own protocols: lines over TCP and UDP, pickles over TCP. collectd needs only host and port.
+
+Settings: `port` (2003), `pickle_port` (2004, null is off), `udp` (true), `host`, `open`, `units` (metric →
+unit), `in_order` (true), `interval_s` (how often a point of each series is due).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.parts.monitoring.collectors.byte_budget import FullError
+from penstock.parts.monitoring.collectors.collector import (
+    Intake,
+    Receipt,
+    only,
+    setting,
+    told_interval_ns,
+)
+from penstock.parts.monitoring.collectors.listeners import PATIENCE_S, Door, Listener, exactly
+from penstock.parts.monitoring.experiments.points import Closed, Sink
+from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
+
+#: how long lines are gathered before they are kept [s], and at most how many [bytes]
+GATHERED_S = 0.2
+MOST_GATHERED = 8 << 20
+#: one line, one pickle [bytes]
+MOST_LINE = 1 << 16
+MOST_PICKLE = 1 << 20
+#: how long a sender of datagrams is not looked up again [s]
+KNOWN_S = 1.0
+#: in a receipt: what came from other users of this host, and was not read
+OTHER_USERS = "from other users"
+
+
+class GraphiteReceiver:
+    """Carbon's listeners."""
+
+    #: waits at ports for what comes
+    listens = True
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order", "interval_s")
+        only(name, settings, known)
+        self.name = name
+        self._door = Door.of(name, settings, 2003, tokens=False)
+        port = settings.get("pickle_port", 2004)
+        self._pickle_door = (
+            None if port is None else Door.of(name, {**settings, "port": port}, 2004, tokens=False)
+        )
+        self._udp = setting(name, settings, "udp", bool, True)
+        self._units = setting(name, settings, "units", Mapping, {})
+        self._in_order = setting(name, settings, "in_order", bool, True)
+        self._interval_ns = told_interval_ns(name, settings)
+        self._gathered = bytearray()
+        self._room = asyncio.Event()
+        self._lines: Listener | None = None
+        self._pickles: Listener | None = None
+        self._datagrams: asyncio.DatagramTransport | None = None
+        self._known: tuple[tuple[str, int] | None, float] = (None, 0.0)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where lines are taken."""
+        assert self._lines is not None
+        return self._lines.address
+
+    @property
+    def pickle_address(self) -> tuple[str, int]:
+        """Where pickles are taken."""
+        assert self._pickles is not None
+        return self._pickles.address
+
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at free ports."""
+        return {"port": 0, "pickle_port": 0, **settings}
+
+    def reached(self) -> dict[str, str]:
+        """Where a command reaches it, and where its pickles are taken."""
+        ways = {"": self._lines, "PICKLE": self._pickles}
+        return {
+            way: "{}:{}".format(*listener.address)
+            for way, listener in ways.items()
+            if listener is not None
+        }
+
+    async def start(self, sink: Sink) -> None:
+        unit = {str(m): str(u) for m, u in self._units.items()}
+        self.intake = Intake(
+            self.name,
+            sink,
+            in_order=self._in_order,
+            unit=lambda metric: unit.get(metric, ""),
+            interval_ns=self._interval_ns,
+        )
+        self._room.set()
+        self._ending = False
+        self._lines = Listener(self._door, self._take_lines)
+        try:
+            await self._lines.start()
+            if self._pickle_door is not None:
+                self._pickles = Listener(self._pickle_door, self._take_pickles)
+                await self._pickles.start()
+            if self._udp:
+                receiver = self
+
+                class Datagrams(asyncio.DatagramProtocol):
+                    def datagram_received(self, data: bytes, sender: tuple[str, int]) -> None:
+                        receiver._take_datagram(data, sender)
+
+                loop = asyncio.get_running_loop()
+                try:
+                    self._datagrams, _ = await loop.create_datagram_endpoint(
+                        Datagrams, local_addr=self._lines.address
+                    )
+                except OSError as error:
+                    raise PenstockError(f"{self.name}: UDP: {error}") from None
+        except BaseException:
+            await self._close()
+            raise
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def stop(self) -> Receipt:
+        # what is in the sockets already is of the time before
+        await asyncio.sleep(GATHERED_S)
+        await self._close()
+        self._ending = True
+        await self._keeping
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.tell)
+        return self.intake.receipt
+
+    async def _close(self) -> None:
+        for listener in (self._lines, self._pickles):
+            if listener is not None:
+                await listener.stop()
+                if hasattr(self, "intake"):
+                    counted = self.intake.receipt.counted
+                    for what, number in (
+                        ("connections dropped", listener.dropped),
+                        (OTHER_USERS, listener.foreign),
+                    ):
+                        if number:
+                            counted[what] += number
+        if self._datagrams is not None:
+            self._datagrams.close()
+
+    async def _take_lines(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> None:
+        assert self._lines is not None
+        if await self._lines.comes_from_others(writer, certain=False):
+            return
+        rest = b""
+        try:
+            while True:
+                await self._room.wait()
+                data = await reader.read(1 << 18)
+                if not data:
+                    break
+                heard()
+                whole, newline, after = data.rpartition(b"\n")
+                if newline:
+                    self._gather(rest + whole + newline)
+                    rest = after
+                else:
+                    rest += data
+                if len(rest) > MOST_LINE:
+                    rest = b""
+                    what = f"found a line of more than {MOST_LINE} bytes"
+                    self.intake.refuse("too long", what)
+                    return
+        finally:
+            if rest:
+                # a line that its sender did not end may lack digits
+                self.intake.refuse("malformed", "found a last line without an end")
+
+    async def _take_pickles(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        heard: Callable[[], None],
+    ) -> None:
+        assert self._pickles is not None
+        if await self._pickles.comes_from_others(writer, certain=False):
+            return
+        going_on = True
+        while going_on:
+            began = False
+            try:
+                head = await reader.readexactly(1)
+                began = True
+                length = int.from_bytes(head + await reader.readexactly(3), "big")
+                if length > MOST_PICKLE:
+                    what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
+                    self.intake.refuse_message("too long", what)
+                    return
+                with self._pickles.room.share() as share:
+                    async with asyncio.timeout(PATIENCE_S):
+                        data = await exactly(reader, length, share)
+                    began = False
+                    heard()
+                    going_on = await self._keep_pickle(data)
+            except FullError:
+                what = "found no room for a pickle beside those of others"
+                self.intake.refuse_message("no room", what)
+                return
+            except (OSError, EOFError, asyncio.CancelledError):
+                if began:
+                    self.intake.refuse_message("broke off", "found a pickle that broke off")
+                raise
+
+    async def _keep_pickle(self, data: bytes) -> bool:
+        """Keeps a pickle once that can be; gives whether its sender is heard further."""
+        while True:
+            try:
+                await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
+                return True
+            except ValueError:  # as Carbon does: it is counted, and the next one may be right
+                return True
+            except Closed:
+                return False
+            except PenstockError:
+                self.intake.receipt.counted["not kept at first"] += 1
+                await asyncio.sleep(1.0)
+
+    def _take_datagram(self, data: bytes, sender: tuple[str, int]) -> None:
+        if self._door.own_users and not self._is_known(sender):
+            uids = accounts_of(*sender[:2], self.address[1], "udp")
+            if uids and not are_ours(uids):
+                self.intake.receipt.counted[OTHER_USERS] += 1
+                return
+            self._known = sender, time.monotonic()
+        if self._room.is_set():
+            self._gather(data if data.endswith(b"\n") else data + b"\n")
+        else:
+            lines = sum(1 for line in data.splitlines() if line.strip())
+            self.intake.refuse("no room", "found no room for a datagram", lines)
+
+    def _is_known(self, sender: tuple[str, int]) -> bool:
+        """True for the sender of the datagram before, a moment ago."""
+        known, at_s = self._known
+        return known == sender and time.monotonic() - at_s < KNOWN_S
+
+    def _gather(self, lines: bytes) -> None:
+        self._gathered += lines
+        if len(self._gathered) > MOST_GATHERED:
+            self._room.clear()
+
+    async def _keep(self) -> None:
+        """Keeps what was gathered again and again; where that cannot be, nobody is read from until it can."""
+        while True:
+            ending = self._ending
+            if self._gathered:
+                lines, self._gathered = bytes(self._gathered), bytearray()
+                while True:
+                    try:
+                        await asyncio.to_thread(self.intake.read, "graphite", lines, time.time_ns())
+                        break
+                    except Closed:  # its points were counted
+                        break
+                    except PenstockError:
+                        self.intake.receipt.counted["not kept at first"] += 1
+                        if self._ending:
+                            raise
+                        self._room.clear()
+                        await asyncio.sleep(1.0)
+                self._room.set()
+            if ending:
+                return
+            if not self._ending:
+                await asyncio.sleep(GATHERED_S)

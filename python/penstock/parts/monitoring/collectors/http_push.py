@@ -1,0 +1,310 @@
+"""What is pushed over HTTP: InfluxDB's line protocol (`/write`, as InfluxDB 1.x answers) and Prometheus
+remote write 1.0 and 2.0 (`/api/v1/write`).
+
+A request is answered once its points are kept; one of which anything was refused gets no 2xx. A sender that
+numbers its batches (`X-Penstock-Batch: SOURCE NUMBER`) may send one again: it changes nothing. Settings:
+`port`, `host`, `token`, `open`, `in_order` (true),
+`interval_s` (how often a point of each series is due).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import cramjam
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.monitoring.collectors.collector import (
+    Intake,
+    Read,
+    Receipt,
+    only,
+    setting,
+    told_interval_ns,
+)
+from penstock.parts.monitoring.collectors.columns import no_unit, unit_of
+from penstock.parts.monitoring.collectors.listeners import (
+    MOST_BODY,
+    Answer,
+    Door,
+    HttpListener,
+    Request,
+)
+from penstock.parts.monitoring.collectors.merging import Together
+from penstock.parts.monitoring.experiments.points import NO_LOSS, Closed, Held, Sink
+
+#: of `precision`, one unit [ns]
+PRECISIONS = {
+    "": 1,
+    "n": 1,
+    "ns": 1,
+    "u": 1000,
+    "us": 1000,
+    "µ": 1000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+#: media type of remote write, and the messages of its versions by the parameter `proto`
+PROTOBUF = "application/x-protobuf"
+MESSAGES = {
+    "prometheus.writerequest": "remote_write",
+    "io.prometheus.write.v2.request": "remote_write2",
+}
+#: what clients say that say nothing: the default of theirs
+_SAYS_NOTHING = ("", "application/x-www-form-urlencoded", "application/octet-stream")
+
+
+class _Push:
+    """What the two have in common."""
+
+    port = 0
+    #: waits at a port for what comes
+    listens = True
+    units = staticmethod(no_unit)
+    #: a series that comes later had not begun before
+    begin_late = False
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        only(name, settings, ("host", "port", "token", "open", "in_order", "interval_s"))
+        self.name = name
+        self._door = Door.of(name, settings, self.port, tokens=True)
+        self._in_order = setting(name, settings, "in_order", bool, True)
+        self._interval_ns = told_interval_ns(name, settings)
+        self._listener: HttpListener | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        assert self._listener is not None
+        return self._listener.address
+
+    @staticmethod
+    def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """In a run: at a free port, for who has a token that is the run's own."""
+        own = {"port": 0, **settings}
+        return own if own.get("open") else {"token": secrets.token_urlsafe(24), **own}
+
+    def reached(self) -> dict[str, str]:
+        """Where, and by which token, a command reaches it."""
+        host, port = self.address
+        name = f"[{host}]" if ":" in host else host
+        token = {} if self._door.token is None else {"TOKEN": self._door.token}
+        return {"": f"http://{name}:{port}", **token}
+
+    async def start(self, sink: Sink) -> None:
+        self.intake = Intake(
+            self.name,
+            sink,
+            in_order=self._in_order,
+            unit=self.units,
+            interval_ns=self._interval_ns,
+            begin_late=self.begin_late,
+        )
+        self._together = Together(self.intake)
+        self._listener = HttpListener(self._door, self.answer, self.intake.refuse_message)
+        await self._listener.start()
+
+    async def stop(self) -> Receipt:
+        assert self._listener is not None
+        await self._listener.stop()
+        await self._together.stop()
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.tell)
+        if self._listener.dropped:
+            self.intake.receipt.counted["connections dropped"] = self._listener.dropped
+        if self._listener.foreign:
+            self.intake.receipt.counted["from other users"] = self._listener.foreign
+        return self.intake.receipt
+
+    async def answer(self, request: Request) -> Answer:
+        raise NotImplementedError
+
+    def _turned_away(self, request: Request, status: int, reason: str, what: str) -> Answer:
+        """The answer to a message that is refused as a whole, which is counted."""
+        if request.pushes:
+            self.intake.refuse_message(reason, what)
+        return _error(status, what)
+
+    async def _read(self, request: Request, protocol: str, *words: Any) -> Read | Answer:
+        """What became of a message, or the answer where nothing could be kept."""
+        try:
+            numbered = request.headers.get("x-penstock-batch")
+            if numbered is None:
+                return await self._together.read(protocol, *words)
+            source, _, number = numbered.rpartition(" ")
+            if not source or not number.isascii() or not number.isdigit() or len(number) > 18:
+                what = "found a header X-Penstock-Batch other than SOURCE NUMBER"
+                return self._turned_away(request, 400, "malformed", what)
+            intake = self.intake.read_numbered
+            return await asyncio.to_thread(intake, source, int(number), protocol, *words)
+        except ValueError as error:  # counted where it was read
+            return _error(400, f"found {error}")
+        except BadInput as error:
+            return self._turned_away(request, 400, "malformed", str(error))
+        except Closed as error:  # its points were counted
+            return _error(410, str(error))
+        except Held as error:
+            return self._turned_away(request, 409, "a collector's name", str(error))
+        except PenstockError as error:
+            self.intake.receipt.counted["not kept at first"] += 1
+            return _error(503, str(error))
+
+
+class InfluxReceiver(_Push):
+    """Takes line protocol, answers as InfluxDB 1.x does."""
+
+    port = 8086
+
+    async def answer(self, request: Request) -> Answer:
+        asked = parse_qs(request.query)
+        version = (("x-influxdb-version", "1.8-penstock"),)
+        if request.path == "/ping":
+            return Answer(204, headers=version)
+        if request.path == "/query":
+            # programs that make their database first
+            body = b'{"results":[{"statement_id":0}]}\n'
+            return Answer(200, body, (("content-type", "application/json"), *version))
+        if request.path not in ("/write", "/api/v2/write"):
+            what = f"found {request.path[:100]}; expected /write"
+            return self._turned_away(request, 404, "another path", what)
+        if request.method != "POST":
+            what = f"found {request.method[:20]}; expected POST"
+            return self._turned_away(request, 405, "another method", what)
+        precision = asked.get("precision", [""])[0]
+        if precision not in PRECISIONS:
+            what = f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h"
+            return self._turned_away(request, 400, "malformed", what)
+        try:
+            body = _inflated(request)
+        except BadInput as error:
+            return self._turned_away(request, 400, "malformed", str(error))
+        if not body.strip():
+            return Answer(204, headers=version)
+        found = await self._read(
+            request, "line_protocol", body, time.time_ns(), PRECISIONS[precision]
+        )
+        if isinstance(found, Answer):
+            return found
+        # a point that is there already is no mistake of a sender that tries again; InfluxDB has no NaN
+        wrong = _wrong(found, {"duplicate"})
+        if wrong:
+            return _error(400, f"partial write: {_listed(wrong)} dropped={sum(wrong.values())}")
+        return Answer(204, headers=version)
+
+
+class RemoteWriteReceiver(_Push):
+    """Takes Prometheus remote write 1.0 and 2.0, by its content type, and says how much of a message it
+    wrote.
+
+    Native histograms are refused and counted, exemplars counted.
+    """
+
+    port = 9201
+    units = staticmethod(unit_of)
+    begin_late = True
+
+    async def answer(self, request: Request) -> Answer:
+        if request.path not in ("/api/v1/write", "/write"):
+            what = f"found {request.path[:100]}; expected /api/v1/write"
+            return self._turned_away(request, 404, "another path", what)
+        if request.method != "POST":
+            what = f"found {request.method[:20]}; expected POST"
+            return self._turned_away(request, 405, "another method", what)
+        try:
+            protocol = _protocol(request)
+        except BadInput as error:
+            return self._turned_away(request, 415, "unsupported", str(error))
+        try:
+            message = unsnapped(request.body)
+            request.share.grow(len(message))
+        except BadInput as error:
+            return self._turned_away(request, 400, "malformed", str(error))
+        found = await self._read(request, protocol, message)
+        if isinstance(found, Answer):
+            return found
+        written = tuple(
+            (f"x-prometheus-remote-write-{of}-written", str(number))
+            for of, number in (("samples", found.written), ("histograms", 0), ("exemplars", 0))
+        )
+        # a staleness marker is no number and no mistake
+        wrong = _wrong(found, NO_LOSS)
+        if wrong:
+            refused = _error(400, f"refused points: {_listed(wrong)}")
+            return Answer(400, refused.body, (*refused.headers, *written))
+        return Answer(204, headers=written)
+
+
+def _protocol(request: Request) -> str:
+    """The method of `PointReader` for a body. BadInput for another content type or encoding."""
+    said = request.headers.get("content-type", "")
+    media, *parameters = (part.strip().lower() for part in said.split(";"))
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "snappy"):
+        raise BadInput(f"found content-encoding {coding[:40]!r}; expected snappy")
+    if media in _SAYS_NOTHING:
+        return MESSAGES["prometheus.writerequest"]
+    named = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("proto=")]
+    message = named[0] if named else "prometheus.writerequest"
+    if media != PROTOBUF or message not in MESSAGES:
+        raise BadInput(
+            f"found content type {said[:100]!r}; expected {PROTOBUF} with proto=prometheus.WriteRequest or "
+            "proto=io.prometheus.write.v2.Request"
+        )
+    return MESSAGES[message]
+
+
+def _wrong(found: Read, forgiven: Collection[str]) -> dict[str, int]:
+    return {why: n for why, n in found.refused.items() if why not in forgiven and n}
+
+
+def _listed(wrong: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {why}" for why, n in sorted(wrong.items()))
+
+
+def unsnapped(body: bytes) -> bytes:
+    """A body out of snappy's raw format. BadInput where it is none, or would be too long."""
+    try:
+        if not body or cramjam.snappy.decompress_raw_len(body) > MOST_BODY:
+            raise BadInput(f"found a body of none or more than {MOST_BODY} bytes out of snappy")
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        raise BadInput(f"found {error}; expected snappy's raw format") from None
+
+
+def snapped(message: bytes) -> bytes:
+    """A body in snappy's raw format."""
+    return bytes(cramjam.snappy.compress_raw(message))
+
+
+def _inflated(request: Request) -> bytes:
+    coding = request.headers.get("content-encoding", "identity")
+    if coding == "identity":
+        return request.body
+    if coding != "gzip":
+        raise BadInput(f"found content-encoding {coding[:20]!r}; expected gzip or none")
+    opened = zlib.decompressobj(wbits=31)
+    try:
+        body = opened.decompress(request.body, MOST_BODY + 1)
+    except zlib.error as error:
+        raise BadInput(f"found {error}; expected a body in gzip") from None
+    if len(body) > MOST_BODY or not opened.eof:
+        raise BadInput(f"found more than {MOST_BODY} bytes in gzip, or no end of it")
+    request.share.grow(len(body))
+    return body
+
+
+def _error(status: int, what: str) -> Answer:
+    said = json.dumps({"error": what}).encode() + b"\n"
+    # retried by those who wait a little
+    later = (("retry-after", "1"),) if status == 503 else ()
+    return Answer(status, said, (("content-type", "application/json"), *later))

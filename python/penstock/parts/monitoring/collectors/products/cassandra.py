@@ -1,0 +1,206 @@
+"""Statistics of a Cassandra node, as its nodetool prints them (`workload/metrics/cassandra.py`).
+
+Settings: `command` (["nodetool"]; with its options, as ["nodetool", "-h", "db1", "-p", "7199"]), `statistics`
+(["tablestats", "tpstats"]; also compactionstats, proxyhistograms), `keyspaces` (all), `labels`, `interval_s`
+(10), `timeout_s`. A number becomes a point of `cassandra_NAME` with the label `entity`: the node, a keyspace,
+KEYSPACE.TABLE, a thread pool. Poll k is due at t0 + k x interval; one that is missed is counted and not made
+up for. A nodetool that hangs is ended with all that it started; it, one that fails and one that prints
+something else are counted as `failed`, and `cassandra_success` (0 or 1) is kept of each poll and statistic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from typing import IO, Any
+
+from penstock.errors import BadInput, printable
+from penstock.parts.monitoring.collectors.collector import (
+    FailedError,
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
+from penstock.parts.monitoring.experiments.points import (
+    Account,
+    Closed,
+    Sink,
+    canonical_labels,
+    points,
+)
+from penstock.workload.metrics.cassandra import STATISTICS, Value, values_of
+
+MOST_KEYSPACES = 100
+MOST_BYTES = 16 << 20
+#: how often it is looked how much a nodetool has printed [s]
+_LOOK_S = 0.1
+
+
+class CassandraPoller:
+    """Polls one node."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        known = ("command", "statistics", "keyspaces", "labels", "interval_s", "timeout_s")
+        only(name, settings, known)
+        self.name = name
+        self._command = _texts(name, settings, "command", ["nodetool"])
+        self._statistics = _texts(name, settings, "statistics", ["tablestats", "tpstats"])
+        for one in self._statistics:
+            if one not in STATISTICS:
+                raise BadInput(
+                    f"{name}: found statistic {one!r}; expected some of {', '.join(STATISTICS)}"
+                )
+        self._keyspaces = _texts(name, settings, "keyspaces", [])
+        self._interval_s = interval_of(name, settings, 10.0)
+        self._timeout_s = float(
+            setting(name, settings, "timeout_s", (int, float), min(30.0, self._interval_s))
+        )
+        if not 0 < self._timeout_s <= 86400:
+            raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
+        self._labels = setting(name, settings, "labels", Mapping, {})
+
+    async def start(self, sink: Sink) -> None:
+        self.intake = Intake(self.name, sink)
+        #: series by metric and labels: their statistic, how often that had succeeded before, and from when on
+        #: it is expected
+        self._seen: dict[tuple[str, str], tuple[str, int, int | None]] = {}
+        self._succeeded: Counter[str] = Counter()
+        #: polls that came to their end, by statistic; the last may have been cut by `stop`
+        self._polled: Counter[str] = Counter()
+        self._task = asyncio.create_task(self._poll())
+
+    async def stop(self) -> Receipt:
+        await ended(self._task)
+        interval_ns, missed = round(self._interval_s * 1e9), self.intake.receipt.counted["missed"]
+        told = [
+            Account(
+                metric,
+                labels,
+                interval_ns,
+                expected=self._polled[statistic] + missed - before,
+                since_ns=since_ns,
+            )
+            for (metric, labels), (statistic, before, since_ns) in self._seen.items()
+        ]
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.ends, told)
+        return self.intake.receipt
+
+    async def _poll(self) -> None:
+        receipt = self.intake.receipt
+        async for utc_ns in due(self._interval_s, self.intake):
+            for statistic in self._statistics:
+                found: list[Value] = []
+                try:
+                    found = values_of(statistic, await self._ask(statistic))
+                except (FailedError, ValueError) as error:
+                    receipt.counted["failed"] += 1
+                    what = (
+                        f"{statistic}: {'' if isinstance(error, FailedError) else 'found '}{error}"
+                    )
+                    if what not in receipt.told:
+                        receipt.tell(what)
+                try:
+                    await asyncio.to_thread(self._keep, utc_ns, statistic, found)
+                except Closed as error:
+                    receipt.told.append(str(error))
+                    return
+
+    async def _ask(self, statistic: str) -> str:
+        """What nodetool prints. Whatever ends this, also ends nodetool and all that it started."""
+        words = [*self._command, *STATISTICS[statistic][0]]
+        if statistic == "tablestats":
+            words += self._keyspaces
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise FailedError(f"{words[0]}: {error.strerror}") from None
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    status = await _ended(process, (out, err))
+            except TimeoutError:
+                await _end(process)
+                raise FailedError(f"nodetool did not end in {self._timeout_s:g} s") from None
+            except BaseException:
+                await _end(process)
+                raise
+            if status != 0:
+                said = [line for line in _text(err, 4096).splitlines() if line.strip()]
+                raise FailedError(f"status {status}: {printable((said or [''])[0][:200])}")
+            return _text(out, MOST_BYTES)
+
+    def _keep(self, utc_ns: int, statistic: str, found: list[Value]) -> None:
+        rows = [
+            (f"cassandra_{v.metric}", canonical_labels({**self._labels, "entity": v.entity}), v)
+            for v in found
+        ]
+        success = ("cassandra_success", canonical_labels({**self._labels, "statistic": statistic}))
+        begun_ns, before = self.intake.begun_ns, self._succeeded[statistic]
+        self._seen.setdefault(success, (statistic, 0, begun_ns))
+        for name in [(metric, labels) for metric, labels, _ in rows]:
+            self._seen.setdefault(name, (statistic, before, utc_ns if before else begun_ns))
+        self._succeeded[statistic] += bool(found)
+        self._polled[statistic] += 1
+        table = points(
+            metric=[success[0], *(metric for metric, _, _ in rows)],
+            labels=[success[1], *(labels for _, labels, _ in rows)],
+            unit=["", *("" if v.unit == "1" else v.unit for _, _, v in rows)],
+            utc_ns=[utc_ns] * (len(rows) + 1),
+            float=[float(bool(found)), *(v.value for _, _, v in rows)],
+        )
+        self.intake.keep(table)
+
+
+async def _ended(process: asyncio.subprocess.Process, printed: tuple[IO[bytes], ...]) -> int:
+    """Its status. FailedError once it has printed too much."""
+    ending = asyncio.ensure_future(process.wait())
+    try:
+        while not (await asyncio.wait({ending}, timeout=_LOOK_S))[0]:
+            if any(os.fstat(file.fileno()).st_size > MOST_BYTES for file in printed):
+                raise FailedError(f"nodetool printed more than {MOST_BYTES} bytes")
+        return ending.result()
+    finally:
+        ending.cancel()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends it and what it started: of a script that alone was ended, its Java would go on."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await process.wait()
+
+
+def _text(file: IO[bytes], most: int) -> str:
+    file.seek(0)
+    content = file.read(most + 1)
+    if len(content) > MOST_BYTES:
+        raise FailedError(f"nodetool printed more than {MOST_BYTES} bytes")
+    return content[:most].decode("utf-8", "replace")
+
+
+def _texts(name: str, settings: Mapping[str, Any], key: str, default: list[str]) -> list[str]:
+    found = setting(name, settings, key, list, default)
+    right = all(isinstance(t, str) and t and "\0" not in t for t in found)
+    if not right or len(found) > MOST_KEYSPACES or (default and not found):
+        raise BadInput(
+            f"{name}: found {key} {printable(repr(found)[:80])}; expected a list of texts"
+        )
+    return list(dict.fromkeys(found)) if key != "command" else list(found)

@@ -1,0 +1,246 @@
+"""Counters of Ceph's daemons, by their admin sockets; no program of Ceph's is needed.
+
+Settings: `sockets` (["/var/run/ceph/*.asok"]), paths or patterns of them, or {path, labels}; `counters`,
+patterns of COLLECTION.NAME, or ["all"] (`perf_counters.USUAL`); `labels`, `interval_s` (1), `timeout_s`.
+`perf_counters.py` says what a counter becomes; the label `daemon` is the daemon's name, `process` tells
+clients of one name apart. Poll k is due at t0 + k x interval; one that is missed is counted and not made up
+for. `ceph_success` (0 or 1) is kept of each poll and daemon. Of a daemon that does not answer points are
+lost; while its socket is not there, it is off. A socket at which nobody ever listened is told, and no daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError, printable
+from penstock.parts.monitoring.collectors.collector import (
+    FailedError,
+    Intake,
+    Receipt,
+    due,
+    ended,
+    only,
+    setting,
+)
+from penstock.parts.monitoring.collectors.products.admin_socket import ask
+from penstock.parts.monitoring.collectors.products.ceph_daemon import (
+    Daemon,
+    Row,
+    Socket,
+    sockets_at,
+)
+from penstock.parts.monitoring.collectors.products.perf_counters import (
+    MOST_COUNTERS,
+    USUAL,
+    Counters,
+    Series,
+)
+from penstock.parts.monitoring.experiments.points import Account, Closed, Event, Sink, points
+
+SOCKETS = "/var/run/ceph/*.asok"
+MOST_PATTERNS, MOST_DAEMONS = 1_000, 1_000
+#: of all daemons
+MOST_SERIES = 50_000
+#: daemons that are asked at one time
+_AT_ONCE = 32
+NOBODY = "nobody listens at its socket"
+
+
+class CephPoller:
+    """Polls the daemons of a host, or of several of its nodes."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        only(name, settings, ("sockets", "counters", "labels", "interval_s", "timeout_s"))
+        self.name = name
+        labels = setting(name, settings, "labels", Mapping, {})
+        self._places = [
+            _place(name, one, labels) for one in _listed(name, settings, "sockets", [SOCKETS])
+        ]
+        self._chosen = _listed(name, settings, "counters", USUAL)
+        for one in self._chosen:
+            if not isinstance(one, str) or not one or not one.isprintable():
+                raise BadInput(
+                    f"{name}: found counter {printable(repr(one)[:80])}; expected COLLECTION.NAME, "
+                    "a pattern of such, or all"
+                )
+        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
+        if not 0.1 <= self._interval_s <= 86400:
+            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
+        default_s = min(5.0, 0.9 * self._interval_s)
+        self._timeout_s = float(setting(name, settings, "timeout_s", (int, float), default_s))
+        if not 0 < self._timeout_s <= 86400:
+            raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
+        #: by their labels
+        self._daemons: dict[str, Daemon] = {}
+        #: the poll that is being kept: in a thread, which no cancellation ends
+        self._keeping: asyncio.Future[None] | None = None
+        self._missed = 0
+        self._told_left = False
+
+    async def start(self, sink: Sink) -> None:
+        self.intake = Intake(self.name, sink)
+        self._begin_ns = time.time_ns()
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._task = asyncio.create_task(self._poll())
+
+    async def stop(self) -> Receipt:
+        await ended(self._task)
+        if self._keeping is not None:
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        now = time.time_ns()
+        accounts: list[Account] = []
+        events: list[Event] = []
+        for daemon in self._daemons.values():
+            daemon.passed(self.intake.receipt.counted["missed"] - self._missed)
+            events += daemon.ended(now)
+            accounts += [self._account(m, s, n) for (m, s), n in daemon.expected().items()]
+        with contextlib.suppress(Closed):
+            await asyncio.to_thread(self.intake.keep, points(metric=[]), accounts, events)
+            await asyncio.to_thread(self.intake.ends)
+        return self.intake.receipt
+
+    def _account(self, metric: str, labels: str, expected: int | None = None) -> Account:
+        # of what was due before a restart nobody knows: all the experiment counts then
+        known = None if self.intake.began_anew else expected
+        return Account(metric, labels, round(self._interval_s * 1e9), expected=known)
+
+    async def _poll(self) -> None:
+        receipt = self.intake.receipt
+        async for utc_ns in due(self._interval_s, self.intake):
+            sockets, wrong = await asyncio.to_thread(sockets_at, self._places)
+            if wrong:
+                self._tell(wrong)
+            self._find(sockets)
+            asked = list(self._daemons.values())
+            said = await asyncio.gather(*map(self._ask, asked))
+            self._keeping = asyncio.ensure_future(
+                asyncio.to_thread(self._keep, utc_ns, asked, said)
+            )
+            try:
+                await asyncio.shield(self._keeping)
+            except PenstockError as error:
+                receipt.failed(str(error))
+                if isinstance(error, Closed):
+                    return
+
+    def _find(self, sockets: Mapping[str, Socket]) -> None:
+        for key, socket in sockets.items():
+            if key in self._daemons:
+                continue
+            if len(self._daemons) == MOST_DAEMONS:
+                self._tell(f"found more than {MOST_DAEMONS} daemons")
+                break
+            self._daemons[key] = daemon = Daemon(socket.labels, self._begin_ns)
+            if self.intake.receipt.counted["due"] > 1:
+                daemon.came_later()
+        for key, daemon in list(self._daemons.items()):
+            daemon.found(sockets.get(key))
+            if daemon.socket is None and not daemon.heard:
+                del self._daemons[key]
+
+    def _tell(self, what: str) -> None:
+        if what not in self.intake.receipt.told:
+            self.intake.receipt.tell(what)
+
+    async def _ask(self, daemon: Daemon) -> Sequence[tuple[Series, float]] | str:
+        """What it counted, or why nothing is known."""
+        if daemon.socket is None:
+            return "its socket is gone"
+        try:
+            async with self._at_once, asyncio.timeout(self._timeout_s):
+                return await self._counted(daemon, daemon.socket.path)
+        except TimeoutError:
+            return f"no answer in {self._timeout_s:g} s"
+        except FailedError as error:
+            return str(error)
+        except ValueError as error:
+            return f"found {error}"
+        except ConnectionRefusedError:
+            return NOBODY
+        except OSError as error:
+            return error.strerror or str(error)
+
+    async def _counted(self, daemon: Daemon, path: str) -> Sequence[tuple[Series, float]]:
+        counters = daemon.counters or await self._counters(path)
+        dump = await ask(path, "perf dump")
+        found, strange = await asyncio.to_thread(counters.read, dump)
+        if strange:  # there is more than there was, as of an image that was opened since
+            counters = await self._counters(path)
+            found, still = await asyncio.to_thread(counters.read, dump)
+            counters.known |= still
+        daemon.counters = counters
+        return found
+
+    async def _counters(self, path: str) -> Counters:
+        schema = await ask(path, "perf schema")
+        counters = await asyncio.to_thread(Counters, schema, self._chosen)
+        if counters.left_out:
+            self._tell(f"{path}: found {counters.left_out} counters more than {MOST_COUNTERS}")
+        return counters
+
+    def _keep(
+        self,
+        utc_ns: int,
+        asked: Sequence[Daemon],
+        said: Sequence[Sequence[tuple[Series, float]] | str],
+    ) -> None:
+        counted = self.intake.receipt.counted
+        missed, self._missed = counted["missed"] - self._missed, counted["missed"]
+        left: list[Daemon] = []
+        rows: list[Row] = []
+        accounts: list[Account] = []
+        events: list[Event] = []
+        room = MOST_SERIES - sum(len(d.seen) for d in self._daemons.values())
+        for daemon, its in zip(asked, said, strict=True):
+            if its == NOBODY and not daemon.heard:
+                daemon.came_later()
+                left.append(daemon)
+                continue
+            if isinstance(its, str):
+                counted["failed"] += daemon.socket is not None
+                self._tell(f"{daemon.name}: {its}")
+            new_rows, new, new_events = daemon.take(utc_ns, its, missed, room)
+            rows += new_rows
+            accounts += [self._account(metric, labels) for metric, labels in new]
+            events += new_events
+            room -= len(new)
+        if left and not self._told_left:
+            # of programs that were killed, or end without taking theirs with them
+            many = "" if len(left) == 1 else f", and at {len(left) - 1} more"
+            self._tell(f"{left[0].name}: {NOBODY}{many}")
+            self._told_left = True
+        if room <= 0:
+            self._tell(f"found more than {MOST_SERIES} series")
+        table = points(
+            metric=[r.metric for r in rows],
+            labels=[r.labels for r in rows],
+            unit=[r.unit for r in rows],
+            utc_ns=[utc_ns] * len(rows),
+            float=[r.value for r in rows],
+        )
+        self.intake.keep(table, accounts, events)
+
+
+def _listed(
+    name: str, settings: Mapping[str, Any], key: str, default: Sequence[Any]
+) -> Sequence[Any]:
+    found: Sequence[Any] = setting(name, settings, key, (tuple, list), default)
+    if not 0 < len(found) <= MOST_PATTERNS:
+        raise BadInput(f"{name}: found {len(found)} {key}; expected 1 to {MOST_PATTERNS}")
+    return found
+
+
+def _place(name: str, said: Any, labels: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    own = {"path": said} if isinstance(said, str) else said
+    if not isinstance(own, Mapping):
+        raise BadInput(f"{name}: found socket {printable(repr(said)[:80])}; expected a path")
+    only(name, own, ("path", "labels"))
+    path = setting(name, own, "path", str, ...)
+    if not path.startswith("/") or not path.isprintable():
+        raise BadInput(f"{name}: found socket {printable(repr(path)[:80])}; expected a path from /")
+    both = {**labels, **setting(name, own, "labels", Mapping, {})}
+    return path, {str(k): str(v) for k, v in both.items()}

@@ -1,0 +1,220 @@
+"""One daemon of Ceph as its collector knows it: its socket, what is due of it, whether it was quiet."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from penstock.errors import printable
+from penstock.parts.monitoring.collectors.products.perf_counters import Counters, Series
+from penstock.parts.monitoring.experiments.points import Event, canonical_labels
+
+SUCCESS = "ceph_success"
+#: of one pattern; events of one daemon at one time
+MOST_SOCKETS, _MOST_EVENTS = 1_000, 100
+#: CLUSTER-NAME.asok; behind NAME is the process of a client, or of any where it is configured so
+_NAME = re.compile(
+    r"^(?:.*?-)?(?P<name>(?P<kind>osd|mon|mds|mgr|client)\.(?:\d+|.+?))(?:\.(?P<process>\d+(?:\.\d+)?))?$"
+)
+
+
+class Socket(NamedTuple):
+    """An admin socket; `identity` is another one's once the daemon began anew."""
+
+    path: str
+    labels: Mapping[str, str]
+    identity: tuple[int, int, int]
+
+
+class Row(NamedTuple):
+    """A point without its time."""
+
+    metric: str
+    labels: str
+    unit: str
+    value: float
+
+
+def labels_of(path: str) -> dict[str, str]:
+    """The daemon by the name of its socket; of a client, `process` too, as many have one name."""
+    stem = os.path.basename(path).removesuffix(".asok")
+    found = _NAME.match(stem)
+    if found is None:
+        return {"daemon": stem}
+    process = {"process": found["process"]} if found["process"] else {}
+    return {"daemon": found["name"], **(process if found["kind"] == "client" else {})}
+
+
+def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[str, Socket], str]:
+    """Sockets by their labels, at patterns with labels of their own, and what is wrong.
+
+    Of several of one daemon the newest is its own: one that was killed leaves its socket behind.
+    """
+    found: dict[str, Socket] = {}
+    wrong = ""
+    for pattern, labels in places:
+        paths = list(islice(glob.iglob(pattern), MOST_SOCKETS + 1))
+        if not paths:
+            wrong = wrong or f"{pattern}: found no socket"
+        if len(paths) > MOST_SOCKETS:
+            wrong = f"{pattern}: found more than {MOST_SOCKETS} sockets"
+        for path in paths[:MOST_SOCKETS]:
+            try:
+                about = os.stat(path)
+            except OSError:
+                continue
+            if not stat.S_ISSOCK(about.st_mode) or not path.isprintable():
+                wrong = f"{printable(path)}: found no socket"
+                continue
+            one = Socket(
+                path,
+                {**labels, **labels_of(path)},
+                (about.st_mtime_ns, about.st_ino, about.st_dev),
+            )
+            known = found.setdefault(canonical_labels(one.labels), one)
+            if known.identity < one.identity:
+                found[canonical_labels(one.labels)] = one
+    return found, wrong
+
+
+@dataclass
+class Daemon:
+    """What is known of one; `begin_ns` is when collecting began.
+
+    `_polls` counts those since it is known, begun or missed, `_due` those while its socket was there.
+    """
+
+    labels: Mapping[str, str]
+    begin_ns: int
+    socket: Socket | None = None
+    counters: Counters | None = None
+    #: of each series, how many polls had been due before its first point
+    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    _due: int = 0
+    _polls: int = 0
+    _heard_ns: int | None = None
+    _began_anew: bool = False
+    _identity: tuple[int, int, int] | None = None
+    _quiet: tuple[Literal["gap", "disabled"], int, str] | None = None
+    _last: dict[tuple[str, str], float] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called where something is said of it."""
+        own = [self.labels[k] for k in ("host", "daemon", "process") if k in self.labels]
+        return printable(" ".join(own))
+
+    @property
+    def heard(self) -> bool:
+        """Whether it has answered."""
+        return self._heard_ns is not None
+
+    def found(self, socket: Socket | None) -> None:
+        """Its socket as it is now; None where it is gone."""
+        self.socket = socket
+        if socket is None or socket.identity == self._identity:
+            return
+        self.counters, self._identity = None, socket.identity
+        self._began_anew = self._heard_ns is not None
+
+    def came_later(self) -> None:
+        """It was not there until now."""
+        self._quiet = ("disabled", self.begin_ns, "it was not there before")
+
+    def passed(self, polls: int) -> None:
+        """So many polls were due by now, begun or missed."""
+        self._polls += polls
+        self._due += polls * (self.socket is not None)
+
+    def take(
+        self, utc_ns: int, said: Sequence[tuple[Series, float]] | str, missed: int, room: int
+    ) -> tuple[list[Row], list[tuple[str, str]], list[Event]]:
+        """Of a poll: points, series that are new, of which `room` are taken, and what happened.
+
+        `said`: values, or why there are none. `missed`: polls that were before it and did not begin.
+        """
+        self.passed(1 + missed)
+        values = [] if isinstance(said, str) else said
+        rows = [Row(SUCCESS, self._text(""), "", float(not isinstance(said, str)))]
+        rows += [Row(s.metric, self._text(s.entity), s.unit, value) for s, value in values]
+        new = [(r.metric, r.labels) for r in rows if (r.metric, r.labels) not in self.seen]
+        if len(new) > (room := max(0, room)):
+            left = set(new[room:])
+            rows = [r for r in rows if (r.metric, r.labels) not in left]
+            del new[room:]
+        events = list(self._changed(utc_ns, said))
+        if values:
+            events += self._of_values(utc_ns, values, new)
+            self._heard_ns = utc_ns
+        self.seen |= {key: (self._polls if key[0] == SUCCESS else self._due) - 1 for key in new}
+        return rows, new, events
+
+    def expected(self) -> dict[tuple[str, str], int]:
+        """Of each series, how many points should be there."""
+        return {
+            (metric, labels): (self._polls if metric == SUCCESS else self._due) - before
+            for (metric, labels), before in self.seen.items()
+        }
+
+    def ended(self, utc_ns: int) -> list[Event]:
+        """What is to be said when collecting ends."""
+        return list(self._back(utc_ns))
+
+    def _text(self, entity: str) -> str:
+        text = self._texts.get(entity)
+        if text is None:
+            own = {"entity": entity} if entity else {}
+            text = self._texts[entity] = canonical_labels({**self.labels, **own})
+        return text
+
+    def _changed(self, utc_ns: int, said: Sequence[tuple[Series, float]] | str) -> Iterator[Event]:
+        """That it is quiet from now on, or not any more."""
+        kind: Literal["gap", "disabled"] | None = None
+        if isinstance(said, str):
+            kind = "disabled" if self.socket is None else "gap"
+        if self._quiet is not None and kind != self._quiet[0]:
+            yield from self._back(utc_ns)
+            since_ns = utc_ns
+        else:
+            since_ns = self._heard_ns if self._heard_ns is not None else self.begin_ns
+        if kind is not None and self._quiet is None:
+            self._quiet = (kind, since_ns, str(said))
+
+    def _back(self, utc_ns: int) -> Iterator[Event]:
+        if self._quiet is None:
+            return
+        kind, since_ns, why = self._quiet
+        self._quiet = None
+        for text in islice(self._texts.values(), _MOST_EVENTS):
+            yield Event(kind, since_ns, utc_ns, labels=text, detail=f"{self.name}: {why}")
+
+    def _of_values(
+        self,
+        utc_ns: int,
+        values: Sequence[tuple[Series, float]],
+        new: Sequence[tuple[str, str]],
+    ) -> Iterator[Event]:
+        """That it began anew, that counters went back, that some were not there before."""
+        grown = {(s.metric, self._text(s.entity)): v for s, v in values if s.grows}
+        if self._began_anew:
+            for text in islice(self._texts.values(), _MOST_EVENTS):
+                yield Event("restart", utc_ns, labels=text, detail=f"{self.name} began anew")
+        else:
+            back = [k for k, v in grown.items() if v < self._last.get(k, v)]
+            for metric, text in back[:_MOST_EVENTS]:
+                was = f"{self._last[metric, text]:g} to {grown[metric, text]:g}"
+                detail = f"{self.name}: {metric} went back from {was}"
+                yield Event("reset", utc_ns, metric=metric, labels=text, detail=detail)
+        self._began_anew = False
+        self._last = grown
+        if self._heard_ns is not None:
+            for metric, text in new[:_MOST_EVENTS]:
+                detail = f"{self.name}: it was not there before"
+                yield Event("disabled", self.begin_ns, utc_ns, metric, text, detail)

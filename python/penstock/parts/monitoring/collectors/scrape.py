@@ -1,0 +1,418 @@
+"""A scraper of what exporters show (Prometheus text, OpenMetrics), each target at its own interval.
+
+Scrape k of a target is due at t0 + k x interval; the first ones are spread over an interval. One that cannot
+begin in its interval is counted as missed and never made up for. Of each scrape three series say how it went:
+`scrape_success` (0 or 1), `scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`;
+points bear the time when their scrape began.
+
+A target's own `instance`, or another label that is added here, is kept as `exported_instance`, as Prometheus
+does; with `honor_labels` it is kept as it is instead. OpenMetrics without `# EOF` at the end is a failed
+scrape.
+
+Settings: `targets`, a list of URLs or of {url, interval_s, timeout_s, instance, labels, honor_labels};
+`interval_s` (1, from 0.01 on), `timeout_s`, `own_times` (false), `honor_labels` (false); `keep` and `drop`,
+patterns of series of which only the first, or all but the second, are kept. Of `https` targets the
+certificate is verified, by the host's authorities or those of the file `ca`; `token_from` names the
+environment variable that holds the token for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import ipaddress
+import os
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.monitoring.collectors.collector import (
+    FailedError,
+    Intake,
+    Receipt,
+    due_at_the_end,
+    interval_of,
+    only,
+    setting,
+)
+from penstock.parts.monitoring.collectors.columns import table_of, unit_of
+from penstock.parts.monitoring.collectors.filters import Choice
+from penstock.parts.monitoring.collectors.http_get import Talk
+from penstock.parts.monitoring.experiments.points import MOST_SERIES, Account, Closed, Sink
+
+native: Any = importlib.import_module("penstock._native")
+
+_SETTINGS = tuple(
+    "targets interval_s timeout_s own_times honor_labels keep drop ca token_from".split()
+)
+_OF_TARGET = ("url", "interval_s", "timeout_s", "instance", "labels", "honor_labels")
+_LABEL = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,199}")
+#: the shortest interval [s]
+SHORTEST_S = 0.01
+#: how long points are gathered before they are kept [s]
+GATHERED_S = 0.2
+MOST_TARGETS = 10_000
+#: of all targets
+MOST_SHOWN_SERIES = 2_000_000
+_TYPED = re.compile(rb"^# TYPE ([^\s]{1,500}) (counter|histogram|summary)\s*$", re.MULTILINE)
+#: targets whose scrapes are spread over a second
+_A_SECOND = 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A series of a target: how many scrapes were due before its first, when that was due, whether it only
+    grows.
+
+    What a target shows when it answers for the first time is expected from its first scrape on.
+    """
+
+    before: int
+    since_ns: int
+    counter: bool
+
+
+@dataclass
+class Target:
+    """What is scraped, and how it went."""
+
+    host: str
+    port: int
+    instance: str
+    interval_s: float
+    timeout_s: float
+    secure: bool
+    question: bytes
+    #: of all series of the target, `instance` among them
+    labels: dict[str, str]
+    honor_labels: bool = False
+    due: int = 0
+    missed: int = 0
+    failed: int = 0
+    late: int = 0
+    succeeded: int = 0
+    #: when the first scrape was due
+    begun_ns: int = 0
+    #: series by metric and labels
+    seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
+    talk: Talk | None = None
+
+    @property
+    def loopback(self) -> bool:
+        """True if the target is named by a loopback address: what is sent to it crosses no network."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+    def close(self) -> None:
+        if self.talk is not None:
+            self.talk.close()
+            self.talk = None
+
+
+class Scraper:
+    """Scrapes targets of its own."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        only(name, settings, _SETTINGS)
+        self.name = name
+        self._choice = Choice(name, settings)
+        self._own_times = setting(name, settings, "own_times", bool, False)
+        asked = setting(name, settings, "targets", list, ...)
+        if not 0 < len(asked) <= MOST_TARGETS:
+            raise BadInput(f"{name}: found {len(asked)} targets; expected 1 to {MOST_TARGETS}")
+        self.targets = [self._target(one, settings) for one in asked]
+        self._ca = setting(name, settings, "ca", str, None)
+        self._token_from = setting(name, settings, "token_from", str, None)
+        if self._token_from and not all(t.secure or t.loopback for t in self.targets):
+            raise BadInput(
+                f"{name}: found token_from with a target of http; expected https for all, "
+                "but for loopback addresses"
+            )
+
+    def _target(self, one: Any, settings: Mapping[str, Any]) -> Target:
+        own = {"url": one} if isinstance(one, str) else one
+        if not isinstance(own, Mapping):
+            raise BadInput(f"{self.name}: found target {one!r}; expected a URL")
+        only(self.name, own, _OF_TARGET)
+        both = {**settings, **own}
+        url = setting(self.name, own, "url", str, ...)
+        try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
+            secure = parts.scheme == "https"
+            host, port = parts.hostname, parts.port or (443 if secure else 80)
+        except ValueError:
+            host, port, secure, parts = None, 0, False, urlsplit("")
+        if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+            raise BadInput(
+                f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH or https"
+            )
+        interval_s = interval_of(self.name, both, least_s=SHORTEST_S)
+        timeout_s = float(
+            setting(self.name, both, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
+        )
+        path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
+        instance = setting(self.name, own, "instance", str, f"{host}:{port}")
+        question = (
+            f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: penstock\r\n"
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4\r\n"
+        )
+        if not question.isascii():
+            raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
+        labels = setting(self.name, own, "labels", Mapping, {})
+        for name, value in labels.items():
+            if not isinstance(name, str) or not _LABEL.fullmatch(name) or name == "__name__":
+                raise BadInput(f"{self.name}: found label {name!r}; expected letters, digits, `_`")
+            if not isinstance(value, str) or not value.isprintable() or len(value) > 500:
+                raise BadInput(f"{self.name}: found label {name}={value!r}; expected a short text")
+        return Target(
+            host,
+            port,
+            instance,
+            interval_s,
+            timeout_s,
+            secure,
+            question.encode(),
+            {"instance": instance, **labels},
+            setting(self.name, both, "honor_labels", bool, False),
+        )
+
+    async def start(self, sink: Sink) -> None:
+        self._tls = self._verifying() if any(t.secure for t in self.targets) else None
+        self._words = self._token()
+        self.intake = Intake(self.name, sink, unit=unit_of)
+        self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
+        self._known = 0
+        #: what is known of new series before their number is: should we be killed, their gaps are seen
+        self._new: list[Account] = []
+        self._stopping, self._ending = False, asyncio.Event()
+        # one clock for all: a step of the host's does not reach the points
+        self._utc_ns = time.time_ns() - time.monotonic_ns()
+        begin, number = asyncio.get_running_loop().time(), len(self.targets)
+        self._tasks = []
+        for place, target in enumerate(self.targets):
+            over_s = min(target.interval_s, max(1.0, number / _A_SECOND))
+            t0 = begin + over_s * place / number
+            self._tasks.append(asyncio.create_task(self._scrape(target, t0)))
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def stop(self) -> Receipt:
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._ended_ns = time.time_ns()
+        self._ending.set()
+        await self._keeping
+        counted = self.intake.receipt.counted
+        for target in self.targets:
+            target.close()
+            counted["due"] += target.due
+            counted["missed"] += target.missed
+            counted["failed"] += target.failed
+            counted["late"] += target.late
+        return self.intake.receipt
+
+    def _verifying(self) -> ssl.SSLContext:
+        """BadInput for a file that holds no authorities."""
+        try:
+            return ssl.create_default_context(cafile=self._ca)
+        except OSError as error:
+            raise BadInput(f"{self.name}: found ca {self._ca} ({error}); expected PEM") from None
+
+    def _token(self) -> bytes:
+        """The header of a token. BadInput where the environment has none."""
+        if self._token_from is None:
+            return b""
+        token = os.environ.get(self._token_from, "")
+        if not token.isascii() or not token.isprintable() or not token:
+            raise BadInput(f"{self.name}: found no token in ${self._token_from}; expected one")
+        return f"Authorization: Bearer {token}\r\n".encode()
+
+    async def _scrape(self, target: Target, t0: float) -> None:
+        loop = asyncio.get_running_loop()
+        k = 0
+        while not self._stopping:
+            due = t0 + k * target.interval_s
+            wait = due - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            began = loop.time()
+            target.due += 1
+            late_s = max(0.0, began - due)
+            target.late += late_s > target.interval_s / 2
+            utc_ns = time.monotonic_ns() + self._utc_ns
+            if not target.begun_ns:
+                target.begun_ns = utc_ns
+                if self.intake.begun_ns is None:
+                    self.intake.begins(utc_ns)
+            success = 0
+            try:
+                # not wait_for, which may take a cancellation for its own
+                async with asyncio.timeout(target.timeout_s):
+                    body, open_metrics = await self._get(target)
+                self._take(target, body, utc_ns, open_metrics, self._own_times)
+                success = 1
+                target.succeeded += 1
+            except asyncio.CancelledError:
+                due_by_now = due_at_the_end(target.due, t0, target.interval_s, loop.time())
+                target.missed += due_by_now - (target.due - 1)
+                target.due = due_by_now
+                raise
+            except (FailedError, OSError, TimeoutError) as error:
+                target.close()
+                target.failed += 1
+                what = str(error) or type(error).__name__
+                self._tell(f"{target.instance}: {what}")
+            took_s = loop.time() - began
+            own = (
+                f"scrape_success {success}\nscrape_duration_seconds {took_s!r}\n"
+                f"scrape_lateness_seconds {late_s!r}\n"
+            )
+            self._take(target, own.encode(), utc_ns)
+            # deadlines that passed meanwhile are missed
+            next_k = max(k + 1, int((loop.time() - t0) / target.interval_s))
+            if (loop.time() - t0) > next_k * target.interval_s + target.interval_s / 2:
+                next_k += 1
+            skipped = next_k - k - 1
+            target.missed += skipped
+            target.due += skipped
+            k = next_k
+
+    def _tell(self, what: str) -> None:
+        receipt = self.intake.receipt
+        if what not in receipt.told:
+            receipt.tell(what)
+
+    def _take(
+        self,
+        target: Target,
+        text: bytes,
+        utc_ns: int,
+        open_metrics: bool = False,
+        own_times: bool = False,
+    ) -> None:
+        try:
+            said = self._reader.exposition(
+                text, utc_ns, open_metrics, own_times, target.labels, target.honor_labels
+            )
+        except ValueError as error:
+            raise FailedError(f"found {error}") from None
+        receipt = self.intake.receipt
+        for why, count in said["refused"]:
+            receipt.refused[why] += count
+            receipt.received += count
+        for line, what in said["told"][:1]:
+            self._tell(f"{target.instance}: line {line}: found {what}")
+        if self._reader.known > self._known:
+            counters = _counters(text)
+            later = target.succeeded > 0
+            before, since_ns = (target.due - 1, utc_ns) if later else (0, target.begun_ns)
+            for metric, labels in self._reader.known_from(self._known):
+                if metric.isprintable() and labels.isprintable() and self._choice(metric, labels):
+                    seen = Seen(before, since_ns, metric in counters)
+                    target.seen[metric, labels] = seen
+                    self._new.append(_account(target, metric, labels, seen))
+            self._known = self._reader.known
+
+    async def _keep(self) -> None:
+        waiting: list[pa.Table] = []
+        while True:
+            ending, pause_s = self._ending.is_set(), GATHERED_S
+            try:
+                if not waiting:
+                    # what cannot be kept waits here, then in the reader, which takes so much and no more
+                    waiting = await asyncio.to_thread(self._tables, self._reader.take())
+                while waiting:
+                    new = tuple(self._new)
+                    await asyncio.to_thread(self.intake.keep, waiting[0], new)
+                    del waiting[0], self._new[: len(new)]
+                if ending:
+                    await asyncio.to_thread(self.intake.ends, self._accounts(), self._ended_ns)
+                    return
+            except Closed:  # the points of the first were counted
+                for table in waiting[1:]:
+                    self.intake.refuse("after the end", "found scrapes after the end", len(table))
+                waiting.clear()
+                if ending:
+                    return
+            except PenstockError:
+                self.intake.receipt.counted["not kept at first"] += 1
+                if ending:
+                    raise
+                pause_s = 1.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ending.wait()
+
+    def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
+        """Points by columns as tables of no more series than a batch may have."""
+        whole, odd = table_of(columns, unit_of)
+        if odd.any():
+            what = "found a name or label that cannot be printed"
+            self.intake.refuse("malformed", what, int(odd.sum()))
+        chosen = self._choice.of(whole)
+        if len(chosen) < len(whole):
+            self.intake.receipt.counted["not chosen"] += len(whole) - len(chosen)
+        whole = chosen
+        return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
+
+    def _accounts(self) -> tuple[Account, ...]:
+        return tuple(
+            replace(
+                _account(target, metric, labels, seen),
+                # of what was due before a restart nobody knows: all the experiment counts then
+                expected=None if self.intake.began_anew else target.due - seen.before,
+                late=target.late,
+            )
+            for target in self.targets
+            for (metric, labels), seen in target.seen.items()
+        )
+
+    async def _get(self, target: Target) -> tuple[bytes, bool]:
+        """What a target shows, and whether that is OpenMetrics; the connection is kept for the next time."""
+        shown = None
+        question = target.question + self._words + b"\r\n"
+        if target.talk is not None and target.talk.usable:
+            # it may have been closed between two scrapes
+            with contextlib.suppress(EOFError, ConnectionError):
+                shown = await target.talk.ask(question)
+        if shown is None:
+            target.close()
+            tls = self._tls if target.secure else None
+            target.talk = await Talk.to(target.host, target.port, tls)
+            try:
+                shown = await target.talk.ask(question)
+            except EOFError:
+                raise FailedError("found a connection that was closed") from None
+        if shown.status != 200:
+            raise FailedError(f"found HTTP status {shown.status}; expected 200")
+        if shown.kind.startswith("text/html"):
+            raise FailedError("found a page in HTML; expected metrics")
+        if not shown.bounded and shown.body and not shown.body.endswith(b"\n"):
+            raise FailedError("found an answer without a length that breaks off in a line")
+        return shown.body, "openmetrics" in shown.kind
+
+
+def _account(target: Target, metric: str, labels: str, seen: Seen) -> Account:
+    interval_ns = round(target.interval_s * 1e9)
+    return Account(metric, labels, interval_ns, since_ns=seen.since_ns, counter=seen.counter)
+
+
+def _counters(text: bytes) -> set[str]:
+    """Names of the series of an exposition that only grow, by its `# TYPE` lines."""
+    found: set[str] = set()
+    for name, kind in _TYPED.findall(text):
+        base = name.decode("utf-8", "replace")
+        found |= {base, f"{base}_total"} if kind == b"counter" else set()
+        if kind in (b"histogram", b"summary"):
+            found |= {f"{base}_{part}" for part in ("count", "sum", "bucket")}
+    return found

@@ -1,0 +1,410 @@
+"""The collectors of a server's configuration, at work for whichever experiments run.
+
+    gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
+    gathering.begun(experiment)    # after it began: receivers listen when this returns
+    gathering.look()               # now and then
+    receipts = gathering.end(experiment)      # before it ends
+    gathering.close()
+
+What polls (a scraper, SNMP) is started for each experiment anew, so that its first poll is the experiment's
+beginning. What listens at a port runs once, from the first experiment to the last, and each of them gets what
+comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names, `begun` for those
+that were begun through this server alone (`here`, the default) or for all (`anywhere`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.parts.monitoring.collectors.collector import Receipt
+from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
+from penstock.parts.monitoring.collectors.settings import BEGUN, checked_collectors, own_settings
+from penstock.parts.monitoring.collectors.toggle import Part, joined, tell
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import (
+    Accepted,
+    Batch,
+    Closed,
+    Event,
+    Sink,
+    points,
+)
+from penstock.parts.monitoring.experiments.spool import Holding, Spool
+from penstock.plugins import COLLECTORS
+
+#: observers, whose receipts bear their names
+_OBSERVERS = ("monitor", "trace", "layers")
+#: how long a receiver may gather what came before it hands it on, and a little more [s]
+_GATHERED_S = 0.3
+#: how long who begins an experiment waits for its receivers [s]
+READY_S = 5.0
+
+
+class Fan:
+    """A sink that hands what comes to several experiments, each with numbers of its own."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._sinks: dict[Path, Sink] = {}
+        self._lock = threading.Lock()
+        #: of a batch that not all of them could keep: which it is, and who has it
+        self._half: tuple[str, int, dict[Path, Accepted]] = ("", -1, {})
+
+    @property
+    def places(self) -> set[Path]:
+        """Of the experiments that get what comes."""
+        return set(self._sinks)
+
+    def add(self, place: Path, sink: Sink) -> None:
+        """From now on it gets what comes."""
+        with self._lock:
+            self._sinks.setdefault(place, sink)
+
+    def remove(self, place: Path) -> None:
+        """From now on it gets nothing."""
+        with self._lock:
+            self._sinks.pop(place, None)
+
+    def write(self, batch: Batch) -> Accepted:
+        """As `points.Sink.write`; kept by all of those that still run. Closed where none does."""
+        with self._lock:
+            source, last, kept = self._half
+            if (source, last) != (batch.source, batch.number):
+                kept = {}
+            self._half = (batch.source, batch.number, kept)
+            for place, sink in list(self._sinks.items()):
+                if place in kept:
+                    continue
+                number = batch.number
+                if batch.source == self.source:
+                    number = sink.next_number(self.source)
+                one = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
+                try:
+                    kept[place] = sink.write(one)
+                except Closed:
+                    del self._sinks[place]
+            self._half = ("", -1, {})
+            if not kept:
+                raise Closed(f"{self.source}: no experiment runs")
+            return Accepted(batch.points.num_rows, all(d.duplicate for d in kept.values()))
+
+    def next_number(self, source: str) -> int:
+        """As `points.Sink.next_number`; of its own source each experiment counts for itself."""
+        with self._lock:
+            numbers = [sink.next_number(source) for sink in self._sinks.values()]
+        return 0 if source == self.source else max(numbers, default=0)
+
+
+class Gathering:
+    """Starts and stops the collectors of a configuration as experiments begin and end.
+
+    Threads may share it. `tell` is given a line about what went wrong, once for each.
+    """
+
+    def __init__(
+        self,
+        wanted: Mapping[str, Mapping[str, Any]],
+        store: Callable[[], Experiments],
+        tell: Callable[[str], None] = lambda _: None,
+        server: str = "",
+    ) -> None:
+        """`server`: what experiments that are begun here are begun through (`Experiments.start`)."""
+        self._wanted = checked_collectors(wanted)
+        self.server = server
+        self._store = store
+        self._tell = tell
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+        self._polling: dict[tuple[Path, str], Collecting] = {}
+        self._fans: dict[str, Fan] = {}
+        self._listening: dict[str, Collecting] = {}
+        #: of receivers that do not listen, why
+        self._failed: dict[str, str] = {}
+        #: by experiment and collector: what has the source to itself meanwhile
+        self._held: dict[tuple[Path, str], Holding] = {}
+        #: of what is shared, what it had done, and its processor time, when an experiment began to get it
+        self._before: dict[tuple[Path, str], tuple[Receipt, int]] = {}
+        #: what each has handed on since it was last switched on, those that are off, and receipts until then
+        self._parts: dict[tuple[Path, str], Part] = {}
+        self._off: set[tuple[Path, str]] = set()
+        self._receipts: dict[tuple[Path, str], dict[str, Any]] = {}
+        #: of experiments that run: the server that they were begun through; those that are being ended
+        self._through: dict[Path, str] = {}
+        self._ending: set[Path] = set()
+        self._closed = False
+        #: experiments whose receivers were started, or could not be
+        self._ready: set[Path] = set()
+        self._changed = threading.Condition()
+        self._worker = ThreadPoolExecutor(1, "gathering")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any collector at all."""
+        return bool(self._wanted)
+
+    def begun(self, experiment: Experiment, patience_s: float = READY_S) -> list[str]:
+        """After an experiment began: waits until its receivers listen, but for no collector that polls.
+
+        Gives those that do not listen, with the reason where it is known; all that do not after `patience_s`.
+        """
+        if not self._wanted or self._closed:
+            return []
+        self.soon()
+        path = experiment.path
+        with self._changed:
+            self._changed.wait_for(lambda: path in self._ready or self._closed, patience_s)
+        store, silent = self._store(), []
+        for name, settings in self._wanted.items():
+            fan = self._fans.get(name)
+            listens = fan is not None and path in fan.places and name in self._listening
+            if (
+                _listens(name, settings)
+                and not listens
+                and self._is_for(store, experiment, settings)
+            ):
+                silent.append(self._failed.get(name, f"{name}: it does not listen yet"))
+        return silent
+
+    def soon(self) -> None:
+        """Looks, in a thread of its own."""
+        if self._wanted and not self._closed:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                self._worker.submit(self._try)
+
+    def _try(self) -> None:
+        try:
+            self.look()
+        except (PenstockError, OSError) as error:
+            self._say(str(error))
+
+    def look(self) -> None:
+        """Starts what is missing for the experiments that run, ends what is left of those that do not."""
+        if not self._wanted:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            store = self._store()
+            running = {
+                e.path: e
+                for e in store.listed(None, state="running")
+                if e.by_hand and e.live.is_dir()
+            }
+            for path in {p for p, _ in self._held} - running.keys():
+                self._end(path)
+            self._ending &= running.keys()
+            self._ready &= running.keys()
+            self._through = {p: t for p, t in self._through.items() if p in running}
+            mine = [e for p, e in running.items() if p not in self._ending]
+            # receivers first: those who push come at once
+            for listening in (True, False):
+                for experiment in mine:
+                    for name, settings in self._wanted.items():
+                        if _listens(name, settings) == listening and self._is_for(
+                            store, experiment, settings
+                        ):
+                            self._begin(store, experiment, name, settings)
+                if listening:
+                    with self._changed:
+                        self._ready |= {e.path for e in mine}
+                        self._changed.notify_all()
+
+    def _is_for(
+        self, store: Experiments, experiment: Experiment, settings: Mapping[str, Any]
+    ) -> bool:
+        if not fnmatch.fnmatchcase(experiment.name, settings.get("experiments", "*")):
+            return False
+        if settings.get("begun", BEGUN[0]) != BEGUN[0]:
+            return True
+        if experiment.path not in self._through:
+            self._through[experiment.path] = store.begun_through(experiment)
+        return self._through[experiment.path] == self.server
+
+    def end(self, experiment: Experiment) -> dict[str, Any]:
+        """Ends what is collected for an experiment, before it is stopped itself; gives receipts by collector.
+
+        Where it is not stopped then, `go_on` says so.
+        """
+        shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
+        if shared:
+            time.sleep(_GATHERED_S)
+        with self._lock:
+            self._ending.add(experiment.path)
+            return self._end(experiment.path)
+
+    def go_on(self, experiment: Experiment) -> None:
+        """After `end`: it was not stopped after all, and what is collected begins anew."""
+        with self._lock:
+            self._ending.discard(experiment.path)
+        self.soon()
+
+    def close(self) -> None:
+        """Ends all; the experiments go on."""
+        with self._lock:
+            self._closed = True
+            with self._changed:
+                self._changed.notify_all()
+            for name in list(self._listening):
+                self._quiet(name)
+            for path in {p for p, _ in self._held}:
+                self._end(path)
+        self._worker.shutdown(wait=False)
+
+    def _begin(
+        self, store: Experiments, experiment: Experiment, name: str, settings: Mapping[str, Any]
+    ) -> None:
+        path = experiment.path
+        kind = COLLECTORS.load(str(settings.get("type", name)))
+        try:
+            if (path, name) not in self._held:
+                self._held[path, name] = store.sink(experiment).hold(name)
+            sink = self._held[path, name]
+            if not self._is_on(path, name, store.sink(experiment), sink):
+                return
+            if not getattr(kind, "listens", False):
+                if (path, name) not in self._polling:
+                    part = self._parts[path, name] = Part(name, sink, self._parts.get((path, name)))
+                    one = Collecting(collectors_of({name: own_settings(settings)}), part)
+                    self._polling[path, name] = one.start()
+                return
+            fan = self._fans.setdefault(name, Fan(name))
+            if path not in fan.places:
+                if sink.next_number(name) == 0:
+                    sink.write(_starting(name, experiment.start_ns))
+                fan.add(path, sink)
+            if name not in self._listening:
+                one = Collecting(collectors_of({name: own_settings(settings)}), fan)
+                self._listening[name] = one.start()
+                self._failed.pop(name, None)
+            if (path, name) not in self._before:
+                one = self._listening[name]
+                done = one.receipt_of(name) or Receipt(name)
+                self._before[path, name] = done.copy(), one.cpu_ns()
+        except Closed:
+            # it ended meanwhile
+            self._free(path, name)
+        except PenstockError as error:
+            self._failed[name] = f"{name}: {error}"
+            self._say(f"{name}: {error}")
+            if name in self._fans:
+                self._fans[name].remove(path)
+            self._free(path, name)
+
+    def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
+        """Whether a collector is to work for an experiment; ends it where it was switched off."""
+        word, at_ns = spool.switched(name)
+        if word == "off" and (path, name) not in self._off:
+            if (path, name) in self._parts:
+                self._parts[path, name].goes_on = True
+            self._pause(path, name)
+            tell(name, sink, "disabled", at_ns)
+            self._off.add((path, name))
+        elif word == "on":
+            tell(name, sink, "enabled", time.time_ns())
+            spool.forget_switch(name)
+            self._off.discard((path, name))
+        return word != "off"
+
+    def _pause(self, path: Path, name: str) -> None:
+        """Ends a collector's work for an experiment; adds its receipt to those of before."""
+        said: dict[str, Any] | None = None
+        one = self._polling.pop((path, name), None)
+        if one is not None:
+            said = self._stopped(one, name)
+        fan = self._fans.get(name)
+        if fan is not None and path in fan.places:
+            before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
+            shared = self._listening.get(name)
+            if fan.places == {path}:
+                said = self._quiet(name, before, cpu_ns)
+            elif shared is not None:
+                said = self._so_far(shared, name, before, cpu_ns)
+            fan.remove(path)
+        if said is not None:
+            self._receipts[path, name] = joined(self._receipts.get((path, name)), said)
+
+    def _free(self, path: Path, name: str) -> None:
+        held = self._held.pop((path, name), None)
+        if held is not None:
+            held.release()
+
+    def _end(self, path: Path) -> dict[str, Any]:
+        receipts: dict[str, Any] = {}
+        for name in self._wanted:
+            self._pause(path, name)
+            receipts[name] = self._receipts.pop((path, name), None)
+            self._parts.pop((path, name), None)
+            self._off.discard((path, name))
+        for key in [k for k in self._held if k[0] == path]:
+            self._free(*key)
+        named = {n: r for n, r in receipts.items() if r}
+        return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in named.items()}
+
+    def _quiet(
+        self, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
+        one = self._listening.pop(name, None)
+        return None if one is None else self._stopped(one, name, before, cpu_ns)
+
+    def _so_far(
+        self, one: Collecting, name: str, before: Receipt, cpu_ns: int
+    ) -> dict[str, Any] | None:
+        """Of what goes on for other experiments, what it did for one that ends."""
+        intake = getattr(one.collectors[name], "intake", None)
+        if intake is None:
+            return None
+        try:
+            intake.tell()
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+        said: dict[str, Any] = intake.receipt.document(before)
+        return said | {"cpu_ns": one.cpu_ns() - cpu_ns}
+
+    def _stopped(
+        self, one: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    ) -> dict[str, Any] | None:
+        try:
+            one.stop()
+        except Closed:
+            pass  # it ended by another way
+        except PenstockError as error:
+            self._say(f"{name}: {error}")
+        receipt = one.receipt_of(name)
+        if receipt is None:
+            return None
+        if said := _trouble(receipt):
+            self._tell(f"{name}: {receipt.stored} points; {said}")
+        made: dict[str, Any] = receipt.document(before)
+        return made | {"cpu_ns": one.cpu_ns() - cpu_ns}
+
+    def _say(self, what: str) -> None:
+        if what not in self._told and len(self._told) < 1000:
+            self._told.add(what)
+            self._tell(what)
+
+
+def _listens(name: str, settings: Mapping[str, Any]) -> bool:
+    return bool(getattr(COLLECTORS.load(str(settings.get("type", name))), "listens", False))
+
+
+def _trouble(receipt: Receipt) -> str:
+    """What went wrong with a collector, in a few words; nothing where nothing did."""
+    counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
+    parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
+    parts += [f"{n} messages {why}" for why, n in receipt.refused_messages.items()]
+    return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")
+
+
+def _starting(name: str, start_ns: int) -> Batch:
+    """That a receiver began to listen for an experiment now: nothing could come before."""
+    event = Event("starting", start_ns, time.time_ns(), detail="the collector starting")
+    return Batch(name, 0, points(metric=[]), events=[event])

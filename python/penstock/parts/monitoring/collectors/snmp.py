@@ -1,0 +1,163 @@
+"""Power outlets and other numbers by SNMPv2c: all of one device in a single GETBULK for each poll.
+
+Settings: `host`, `port` (161), `community` (public), `interval_s` (1), `timeout_s`, and `outlets`, a list of
+{oid, metric, labels, unit, scale}. Poll k is due at t0 + k x interval; one that is missed is counted and not
+made up for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.monitoring.collectors.collector import (
+    Intake,
+    Receipt,
+    due,
+    ended,
+    interval_of,
+    only,
+    setting,
+)
+from penstock.parts.monitoring.experiments.points import (
+    Account,
+    Closed,
+    Sink,
+    canonical_labels,
+    points,
+)
+
+MOST_OUTLETS = 100
+
+
+def before(oid: tuple[int, ...]) -> tuple[int, ...]:
+    """An identifier whose successor in every agent that has `oid` is `oid`: what a GETBULK must ask for."""
+    return (*oid[:-1], oid[-1] - 1) if oid[-1] > 0 else oid[:-1]
+
+
+class SnmpPoller:
+    """Polls one device."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        known = ("host", "port", "community", "interval_s", "timeout_s", "outlets")
+        only(name, settings, known)
+        self.name = name
+        self._at = (
+            setting(name, settings, "host", str, ...),
+            setting(name, settings, "port", int, 161),
+        )
+        self._community = setting(name, settings, "community", str, "public")
+        self._interval_s = interval_of(name, settings)
+        self._timeout_s = float(
+            setting(name, settings, "timeout_s", (int, float), min(5.0, self._interval_s))
+        )
+        outlets = setting(name, settings, "outlets", list, ...)
+        if not 0 < len(outlets) <= MOST_OUTLETS:
+            raise BadInput(f"{name}: found {len(outlets)} outlets; expected 1 to {MOST_OUTLETS}")
+        self._oids: list[tuple[int, ...]] = []
+        self._series: list[tuple[str, str, str, float]] = []
+        for outlet in outlets:
+            if not isinstance(outlet, Mapping):
+                raise BadInput(f"{name}: found outlet {outlet!r}; expected {{oid, metric}}")
+            only(name, outlet, ("oid", "metric", "labels", "unit", "scale"))
+            text = setting(name, outlet, "oid", str, ...)
+            words = text.strip(".").split(".")
+            if len(words) < 3 or not all(
+                w.isascii() and w.isdigit() and len(w) < 11 for w in words
+            ):
+                raise BadInput(
+                    f"{name}: found oid {text!r}; expected numbers, as 1.3.6.1.2.1.1.3.0"
+                )
+            self._oids.append(tuple(map(int, words)))
+            labels = setting(name, outlet, "labels", Mapping, {})
+            self._series.append(
+                (
+                    setting(name, outlet, "metric", str, ...),
+                    canonical_labels(labels),
+                    setting(name, outlet, "unit", str, ""),
+                    float(setting(name, outlet, "scale", (int, float), 1.0)),
+                )
+            )
+        #: requests that were sent
+        self.requests = 0
+
+    async def start(self, sink: Sink) -> None:
+        from pysnmp.hlapi.v3arch.asyncio import SnmpEngine, UdpTransportTarget
+
+        self.intake = Intake(self.name, sink)
+        self._engine = SnmpEngine()
+        try:
+            self._target = await UdpTransportTarget.create(
+                self._at, timeout=self._timeout_s, retries=0
+            )
+        except Exception as error:  # pysnmp has no kind of its own for an address that is none
+            raise PenstockError(f"{self.name}: {self._at[0]}: {error}") from None
+        self._task = asyncio.create_task(self._poll())
+
+    async def stop(self) -> Receipt:
+        polls = self.intake.due()
+        await ended(self._task)
+        self._engine.close_dispatcher()
+        interval_ns = round(self._interval_s * 1e9)
+        accounts = [
+            Account(m, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
+            for m, s, _, _ in self._series
+        ]
+        await asyncio.to_thread(self.intake.ends, accounts)
+        return self.intake.receipt
+
+    async def _poll(self) -> None:
+        receipt = self.intake.receipt
+        async for utc_ns in due(self._interval_s, self.intake):
+            try:
+                await self._keep(utc_ns, await self._values())
+            except PenstockError as error:
+                receipt.failed(str(error))
+                if isinstance(error, Closed):
+                    return
+
+    async def _values(self) -> list[float | None]:
+        """Of each outlet, None where the device has none. PenstockError where it does not answer."""
+        from pysnmp.hlapi.v3arch.asyncio import (
+            CommunityData,
+            ContextData,
+            ObjectIdentity,
+            ObjectType,
+            bulk_cmd,
+        )
+
+        self.requests += 1
+        asked = [ObjectType(ObjectIdentity(before(oid))) for oid in self._oids]
+        failed, status, _, bound = await bulk_cmd(
+            self._engine,
+            CommunityData(self._community, mpModel=1),
+            self._target,
+            ContextData(),
+            len(asked),
+            0,
+            *asked,
+            lookupMib=False,
+        )
+        if failed or status:
+            raise PenstockError(f"{self._at[0]}: {failed or status}")
+        found: dict[tuple[int, ...], float] = {}
+        for name, value in bound:
+            try:
+                found[tuple(name)] = float(value)
+            except (TypeError, ValueError):
+                continue
+        return [found.get(oid) for oid in self._oids]
+
+    async def _keep(self, utc_ns: int, values: list[float | None]) -> None:
+        rows = [(s, v * s[3]) for s, v in zip(self._series, values, strict=True) if v is not None]
+        self.intake.receipt.counted["without a value"] += len(values) - len(rows)
+        table = points(
+            metric=[s[0] for s, _ in rows],
+            labels=[s[1] for s, _ in rows],
+            unit=[s[2] for s, _ in rows],
+            utc_ns=[utc_ns] * len(rows),
+            float=[value for _, value in rows],
+        )
+        await asyncio.to_thread(self.intake.keep, table)

@@ -1,0 +1,149 @@
+"""What others recorded as an experiment that has ended: MonEx's tables, kube-burner's JSON, sar's, and more.
+
+A reader of `plugins.METRIC_READERS` reads the file; a table over a sequence (`sample,duration,…` of MonEx)
+becomes series by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.archive.series import delimited, series_tables
+from penstock.errors import BadInput
+from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
+from penstock.workload.metrics import UNITS_UNKNOWN, Readings, read
+
+_ROWS = 1_000_000
+_NS = 10**9
+
+
+def take_in(
+    store: Experiments,
+    owner: str,
+    name: str,
+    path: Path,
+    *,
+    form: str | None = None,
+    words: Mapping[str, Any] | None = None,
+    metric: str = "",
+    unit: str = "",
+) -> tuple[Experiment, int, list[str]]:
+    """Begins the experiment `name` (its next repeat) at the file's first point and ends it at its last.
+
+    `metric`: that all columns of a table are of, each named by the label `entity`. Gives the experiment, how
+    many points it has, and what is to be said of them. BadInput for a file that nothing reads.
+    """
+    numbered = _sequence_column(path) if form in (None, "csv") else None
+    if numbered is not None:
+        batches, span, notes = _of_sequence(path, numbered, metric, unit)
+    else:
+        found = read(path, form, words)
+        batches, span, notes = _of_readings(found, path, metric, unit)
+    facts = {"imported": [{"file": path.name, "reader": form or ""}], "notes": notes}
+    begun = store.start(name, owner, at_ns=span[0], facts=facts)
+    try:
+        sink = store.sink(begun)
+        number = sum(sink.write(batch).points for batch in batches)
+    except BaseException:
+        store.remove(store.stop(begun, at_ns=span[1], state="aborted"))
+        raise
+    return store.stop(begun, at_ns=span[1]), number, notes
+
+
+def _sequence_column(path: Path) -> str | None:
+    """The first column of a CSV, where its name is one of places in a sequence."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
+    name = delimited.first_name(head)
+    return name if name and series_tables.names_an_index(name) else None
+
+
+def _of_readings(
+    found: Readings, path: Path, metric: str, unit: str
+) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
+    rows = found.samples
+    if rows.empty:
+        raise BadInput(f"{path}: found no value with a time; expected some")
+    if metric:
+        plain = rows["entity"].eq("all")
+        rows = rows.assign(entity=rows["metric"].where(plain, rows["entity"]), metric=metric)
+    notes = found.notes
+    if unit:
+        rows = rows.assign(unit=unit)
+        notes = [note for note in notes if not note.startswith(UNITS_UNKNOWN)]
+    span = int(rows["utc_ns"].min()), int(rows["utc_ns"].max())
+
+    def batches() -> Iterator[Batch]:
+        for source, mine in rows.groupby("source", sort=True):
+            for number, low in enumerate(range(0, len(mine), _ROWS)):
+                part = mine.iloc[low : low + _ROWS]
+                table = points(
+                    metric=_coded(part["metric"]),
+                    labels=_coded(part["entity"], _label),
+                    utc_ns=part["utc_ns"].to_numpy(),
+                    float=part["value"].to_numpy(float),
+                    unit=_coded(part["unit"], lambda unit: "" if unit == "1" else unit),
+                )
+                yield Batch(str(source), number, table)
+
+    return batches(), span, notes
+
+
+def _coded(texts: pd.Series[Any], of: Callable[[str], str] = str) -> pa.Array:
+    """A column of texts as a dictionary, each different one put into other words once."""
+    said = {t: of(str(t)) for t in texts.unique()}
+    codes, different = pd.factorize(texts.map(said))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32()), pa.array(list(different), pa.string())
+    )
+
+
+def _label(entity: str) -> str:
+    return "{}" if entity in ("", "all") else canonical_labels({"entity": entity})
+
+
+def _of_sequence(
+    path: Path, column: str, metric: str, unit: str
+) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
+    recorded = series_tables.of_file(path, column)
+    timed = next((s for s in recorded.series if series_tables.names_a_time(s.name)), None)
+    values = [s for s in recorded.series if s is not timed]
+    if not values:
+        raise BadInput(f"{path}: found no column of values beside {column}; expected one at least")
+    at_ns = None if timed is None else np.round(timed.y * _NS).astype(np.int64)
+    span = (0, 0) if at_ns is None else (min(0, int(at_ns.min())), int(at_ns.max()))
+
+    def batches() -> Iterator[Batch]:
+        for number, s in enumerate(values):
+            if len(s.x) > _ROWS * 2:
+                raise BadInput(f"{path}: found {len(s.x)} rows; expected {2 * _ROWS} at most")
+            at = None
+            if timed is not None and at_ns is not None:
+                at = at_ns[np.clip(np.searchsorted(timed.x, s.x), 0, len(at_ns) - 1)]
+            label = canonical_labels({"entity": s.node or s.quantity}) if metric else "{}"
+            yield Batch(
+                "csv",
+                number,
+                points(
+                    metric=metric or s.name,
+                    labels=label,
+                    utc_ns=at,
+                    index=s.x.astype(np.int64),
+                    float=s.y,
+                    unit=unit or s.unit,
+                ),
+            )
+
+    notes = ["times are those since the begin: no clock is known", *delimited.strange_header(path)]
+    return batches(), span, notes

@@ -1,0 +1,490 @@
+"""What an experiment recorded, as tables: series, points, gaps, and how complete each series is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import verdict_of_run
+from penstock.archive.schemas import TABLES
+from penstock.parts.monitoring.experiments.accounting import (
+    AWAY_NS,
+    RULES,
+    Life,
+    Verdict,
+    judge,
+    of_refusals,
+    worst,
+)
+from penstock.parts.monitoring.experiments.counters import falls
+from penstock.parts.monitoring.experiments.points import (
+    NO_LOSS,
+    STALE_BITS,
+    Account,
+    Batch,
+    Event,
+    kind_of,
+    without_value,
+)
+
+Ints = npt.NDArray[np.int64]
+
+SERIES_SCHEMA = TABLES["series"].arrow
+POINTS_SCHEMA = TABLES["points"].arrow
+GAPS_SCHEMA = TABLES["gaps"].arrow
+#: kinds of rows of `gaps` of what a source refused
+_MESSAGES = ("refused-messages",)
+_REFUSED = ("refused", *_MESSAGES)
+#: gaps that are written down of one series; all are counted
+_MOST_GAPS = 10_000
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Tables `series`, `points` (sorted by series, then time or index) and `gaps`."""
+
+    series: pa.Table
+    points: pa.Table
+    gaps: pa.Table
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its series, and of what its sources refused; complete where there is neither."""
+        of_sources = (one.verdict for one in refusals(self).values())
+        return worst([*self.series["verdict"].to_pylist(), *of_sources])
+
+    @property
+    def lost(self) -> int:
+        """Points that are known to be missing."""
+        return int(pc.sum(self.series["lost"]).as_py() or 0)
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """What a source refused, points and messages by reason, beside so many points that it received."""
+
+    received: int
+    points: Mapping[str, int]
+    messages: Mapping[str, int]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether that leaves the source complete: what has no value, or was there before, does."""
+        lost = sum(n for why, n in self.points.items() if why not in NO_LOSS)
+        return of_refusals(self.received, lost, sum(self.messages.values()))
+
+    def __str__(self) -> str:
+        points = [f"{n} points refused ({why})" for why, n in self.points.items()]
+        messages = [f"{n} messages refused ({why})" for why, n in self.messages.items()]
+        return ", ".join([*messages, *points])
+
+
+def refusals(made: Recorded) -> dict[str, Refusals]:
+    """Of each source that refused something."""
+    kinds = pc.is_in(made.gaps["kind"].cast(pa.string()), pa.array(_REFUSED))
+    found: dict[str, Refusals] = {}
+    for gap in made.gaps.filter(kinds).to_pylist():
+        if gap["source"] not in found:
+            mine = pc.equal(made.series["source"].cast(pa.string()), gap["source"])
+            received = pc.sum(made.series["received"].filter(mine)).as_py() or 0
+            found[gap["source"]] = Refusals(received, {}, {})
+        one = found[gap["source"]]
+        of: dict[str, int] = one.messages if gap["kind"] in _MESSAGES else one.points  # type: ignore[assignment]
+        reason = str(gap["detail"]).partition(": ")[0]
+        of[reason] = of.get(reason, 0) + (gap["missing"] or 0)
+    return found
+
+
+def recorded(
+    batches: Iterable[Batch], start_ns: int, end_ns: int, *, running: bool = False
+) -> Recorded:
+    """The tables of an experiment's batches; `start_ns` and `end_ns` are its marks [ns since 1970 UTC].
+
+    Of points of one series and time (or index) the last that came is kept. While it is `running`, what would
+    be the last of a source may still be on its way: it is missing once its time is `AWAY_NS` ago.
+    """
+    by_source: dict[str, list[Batch]] = {}
+    for batch in batches:
+        by_source.setdefault(batch.source, []).append(batch)
+    series: list[dict[str, Any]] = []
+    tables: list[pa.Table] = []
+    gaps: list[dict[str, Any]] = []
+    for source in sorted(by_source):
+        of = by_source[source]
+        rows, table, holes = _of_source(source, of, len(series), start_ns, end_ns, running)
+        series += rows
+        tables.append(table)
+        gaps += holes
+    points = pa.concat_tables(tables) if tables else POINTS_SCHEMA.empty_table()
+    return Recorded(
+        pa.Table.from_pylist(series, SERIES_SCHEMA),
+        points,
+        pa.Table.from_pylist(gaps, GAPS_SCHEMA),
+    )
+
+
+def _of_source(
+    source: str,
+    batches: Sequence[Batch],
+    first_id: int,
+    start_ns: int,
+    end_ns: int,
+    running: bool,
+) -> tuple[list[dict[str, Any]], pa.Table, list[dict[str, Any]]]:
+    whole = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
+    accounts = _accounts(batches)
+    events = [e for b in batches for e in b.events]
+    numbers = np.array(sorted({b.number for b in batches}), np.int64)
+    holes = _missing_numbers(source, numbers)
+    codes, names = _series_codes(whole, accounts)
+    order, places, repeated = _sorted(whole, codes, len(names))
+    kept = (
+        whole.take(pa.array(order)) if len(order) != len(codes) or not _is_range(order) else whole
+    )
+    codes = codes[order]
+    edges = np.searchsorted(codes, np.arange(len(names) + 1))
+    life = Life.of(events, start_ns, end_ns)
+    if running:
+        last_ns = pc.max(whole["utc_ns"]).as_py() or 0
+        life = replace(life, until_ns=min(life.until_ns, max(last_ns, end_ns - AWAY_NS)))
+    resets, restarts = falls(kept, places, edges, names, accounts, events)
+    seen = [*events, *resets]
+    refused = sum(e.count for e in events if e.kind == "refused")
+    valueless = without_value(kept)
+    utc_ns = np.asarray(pc.fill_null(kept["utc_ns"], start_ns).combine_chunks(), np.int64)
+    outside = (utc_ns < start_ns) | (utc_ns > end_ns)
+    ended = _ended_at(kept, valueless)
+    rows: list[dict[str, Any]] = []
+    units = kept["unit"].combine_chunks()
+    for code, (metric, labels) in enumerate(names):
+        low, high = int(edges[code]), int(edges[code + 1])
+        account = accounts.get((metric, labels), Account(metric, labels))
+        mine = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
+        part = kept.slice(low, high - low)
+        sequence = high > low and part["index"].null_count == 0
+        stale = _stale(account, places, ended[(ended >= low) & (ended < high)], high, end_ns)
+        own = replace(life, off=[*life.off, *stale]) if stale else life
+        judged = judge(account, places[low:high], sequence, own, len(holes))
+        empty = int(valueless[low:high].sum())
+        astray = 0 if sequence else int((outside & ~valueless)[low:high].sum())
+        rows.append(
+            {
+                "series_id": first_id + code,
+                "source": source,
+                "metric": metric,
+                "labels": labels,
+                "kind": "sequence" if sequence else "time",
+                "type": kind_of(part),
+                "unit": units[low].as_py() if high > low else "",
+                "interval_ns": judged.interval_ns,
+                "interval_from": judged.interval_from,
+                "produced": account.produced,
+                "received": high - low + int(repeated[code]),
+                "stored": high - low - empty - astray,
+                "expected": judged.expected,
+                "late": account.late,
+                "duplicate": int(repeated[code]),
+                "without_value": empty,
+                "outside": astray,
+                "outside_by_ns": judged.astray_ns,
+                "refused": refused,
+                "lost": judged.lost,
+                "gaps": len(judged.gaps),
+                "longest_gap_ns": judged.longest_gap_ns,
+                "resets": sum(e.kind == "reset" for e in mine),
+                "restarts": sum(e.kind == "restart" for e in mine)
+                + sum(r.is_of(labels) for r in restarts),
+                "verdict": judged.verdict,
+                "rules": RULES,
+            }
+        )
+        holes += [
+            {"source": source, "series_id": first_id + code, **g} for g in judged.gaps[:_MOST_GAPS]
+        ]
+    ids = {name: first_id + code for code, name in enumerate(names)}
+    told = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
+    plain = [e for e in told if e.kind not in ("enabled", "disabled", *_REFUSED)]
+    first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
+    if first is not None:  # all of the time before it
+        plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
+    holes += [_told(source, e, ids) for e in plain]
+    holes += _refusals(source, events)
+    table = pa.table(
+        [pa.array(codes + first_id), *(kept[n] for n in POINTS_SCHEMA.names[1:])],
+        schema=POINTS_SCHEMA,
+    )
+    return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, holes
+
+
+def _ended_at(kept: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
+    """Rows that are staleness markers."""
+    at = np.flatnonzero(valueless)
+    bits = kept["float"].take(pa.array(at)).to_numpy(zero_copy_only=False).view(np.uint64)
+    ended: Ints = at[bits == STALE_BITS].astype(np.int64)
+    return ended
+
+
+def _stale(
+    account: Account, places: Ints, ended: Ints, high: int, end_ns: int
+) -> list[tuple[int, int, Event]]:
+    """Stretches in which a series had ended: from a staleness marker to its next point."""
+    found = []
+    for at in ended.tolist():
+        start = int(places[at])
+        until = int(places[at + 1]) if at + 1 < high else max(end_ns, start)
+        event = Event("stale", start, until, account.metric, account.labels)
+        found.append((start, until, event))
+    return found
+
+
+def _accounts(batches: Sequence[Batch]) -> dict[tuple[str, str], Account]:
+    """The last of each series; its first point was due when the first of them says."""
+    found: dict[tuple[str, str], Account] = {}
+    for account in (a for b in batches for a in b.accounts):
+        name = account.metric, account.labels
+        before = found.get(name)
+        if before is not None and before.since_ns is not None:
+            first = min(before.since_ns, account.since_ns or before.since_ns)
+            account = replace(account, since_ns=first)
+        found[name] = account
+    return found
+
+
+def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """What was refused, a row for each reason."""
+    by_reason: dict[tuple[str, str], list[Event]] = {}
+    for event in (e for e in events if e.kind in _REFUSED):
+        by_reason.setdefault((event.kind, event.detail.partition(": ")[0]), []).append(event)
+    return [
+        {
+            "source": source,
+            "kind": kind,
+            "start_utc_ns": min(e.utc_ns for e in of),
+            "end_utc_ns": max(e.end_utc_ns or e.utc_ns for e in of),
+            "missing": sum(e.count for e in of),
+            "detail": next((e.detail for e in of if e.detail != reason), reason),
+        }
+        for (kind, reason), of in by_reason.items()
+    ]
+
+
+def _series_codes(
+    table: pa.Table, accounts: Mapping[tuple[str, str], Account]
+) -> tuple[Ints, list[tuple[str, str]]]:
+    """The number of each row's series, in the order of metric and labels; those without a point, too."""
+    metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
+    metrics, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
+    pairs = np.asarray(metric.indices, np.int64) * max(1, len(texts)) + np.asarray(labels.indices)
+    used, inverse = np.unique(pairs, return_inverse=True)
+    of_used = [(metrics[p // max(1, len(texts))], texts[p % max(1, len(texts))]) for p in used]
+    names = sorted({*of_used, *accounts})
+    number = {name: code for code, name in enumerate(names)}
+    return np.array([number[n] for n in of_used], np.int64)[inverse.reshape(-1)], names
+
+
+def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints]:
+    """Rows by series and place, the last of each place; the places; how many of each series were left out."""
+    place = pc.coalesce(table["index"], table["utc_ns"])
+    places = np.asarray(place.combine_chunks() if isinstance(place, pa.ChunkedArray) else place)
+    places = places.astype(np.int64, copy=False)
+    back = np.diff(codes) < 0
+    if len(codes) and (back.any() or ((np.diff(codes) == 0) & (np.diff(places) < 0)).any()):
+        order = np.lexsort((places, codes))
+    else:
+        order = np.arange(len(codes))
+    c, p = codes[order], places[order]
+    last = np.ones(len(c), bool)
+    last[:-1] = (c[1:] != c[:-1]) | (p[1:] != p[:-1])
+    repeated = np.bincount(c[~last], minlength=series).astype(np.int64)
+    return order[last].astype(np.int64), p[last], repeated
+
+
+def _is_range(order: Ints) -> bool:
+    return bool(len(order) == 0 or (order[0] == 0 and (np.diff(order) == 1).all()))
+
+
+def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
+    """Stretches of batch numbers, from 0 on, that never came."""
+    around = np.concatenate([[-1], numbers])
+    at = np.flatnonzero(np.diff(around) > 1)[:_MOST_GAPS]
+    return [
+        {
+            "source": source,
+            "kind": "batches",
+            "start_index": int(around[i]) + 1,
+            "end_index": int(around[i + 1]) - 1,
+            "missing": int(around[i + 1] - around[i]) - 1,
+        }
+        for i in at
+    ]
+
+
+def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    known = ids.get((event.metric or "", event.labels or "{}"))
+    return {
+        "source": source,
+        "series_id": known,
+        "kind": "lost" if event.kind == "gap" else event.kind,
+        "start_utc_ns": event.utc_ns,
+        "end_utc_ns": event.end_utc_ns,
+        "detail": event.detail,
+    }
+
+
+def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
+    """What a bundle recorded: its points, and the samples of a run's monitor on the time of day.
+
+    With `metric` only series of that name are read. Series that were derived come from the source `derived`.
+    """
+    from penstock.parts.monitoring.queries.derived import batch_of
+
+    found = recorded_plain(bundle, metric)
+    both = (bundle.path / "points.parquet").is_file() and "samples" in bundle.tables
+    extra = [_of_samples(bundle, metric)] if both else []
+    extra += [one for one in [batch_of(bundle, metric)] if one is not None]
+    if not any(one.points.num_rows for one in extra):
+        return found
+    more = recorded(extra, *span_of(bundle))
+    # what was computed is no better than what it was computed from
+    computed = pc.equal(more.series["source"].cast(pa.string()), "derived")
+    of = pa.scalar(verdict_of_run(bundle.manifest))
+    verdicts = pc.if_else(computed, of, more.series["verdict"].cast(pa.string()))
+    at = more.series.schema.get_field_index("verdict")
+    more = replace(more, series=more.series.set_column(at, "verdict", verdicts).cast(SERIES_SCHEMA))
+    return joined(found, replace(more, gaps=more.gaps.slice(0, 0)))
+
+
+def joined(old: Recorded, new: Recorded) -> Recorded:
+    """Both, the series of `new` numbered after those of `old`."""
+    last = pc.max(old.series["series_id"]).as_py()
+    first = pa.scalar(0 if last is None else last + 1, pa.int64())
+
+    def moved(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index("series_id")
+        ids = pc.add(table["series_id"].cast(pa.int64()), first).cast(table.schema.field(at).type)
+        return table.set_column(at, table.schema.field(at), ids)
+
+    return Recorded(
+        pa.concat_tables([old.series, moved(new.series).cast(SERIES_SCHEMA)]),
+        pa.concat_tables([old.points, moved(new.points).cast(POINTS_SCHEMA)]).unify_dictionaries(),
+        pa.concat_tables([old.gaps, moved(new.gaps)]),
+    )
+
+
+def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
+    """As `recorded_in`, without what was derived."""
+    if (bundle.path / "points.parquet").is_file():
+        series = _with_new_columns(bundle.table("series"))
+        if metric is not None:
+            series = series.filter(pc.equal(series["metric"].cast(pa.string()), metric))
+        import pyarrow.parquet as pq
+
+        points = pq.read_table(
+            bundle.path / "points.parquet",
+            columns=POINTS_SCHEMA.names,
+            filters=[("series_id", "in", series["series_id"].to_pylist() or [-1])],
+        )
+        gaps = bundle.table("gaps", GAPS_SCHEMA.names)
+        return Recorded(
+            _plain(series, SERIES_SCHEMA), _plain(points, POINTS_SCHEMA), _plain(gaps, GAPS_SCHEMA)
+        )
+    batches = [] if "samples" not in bundle.tables else [_of_samples(bundle, metric)]
+    start_ns, end_ns = span_of(bundle)
+    return recorded(batches, start_ns, end_ns)
+
+
+def _with_new_columns(series: pa.Table) -> pa.Table:
+    """A table `series` that was written before it had all of its columns."""
+    before: dict[str, Any] = {"interval_from": "", "refused": 0, "rules": 1}
+    before |= {"without_value": 0, "outside": 0, "outside_by_ns": None}
+    for name, value in before.items():
+        if name not in series.column_names:
+            column = pa.repeat(pa.scalar(value, SERIES_SCHEMA.field(name).type), series.num_rows)
+            series = series.append_column(name, column)
+    return series
+
+
+def span_of(bundle: Bundle) -> tuple[int, int]:
+    """Begin and end of a bundle's run [ns since 1970 UTC]."""
+    times = bundle.manifest.get("times", {})
+    if times.get("start_realtime_ns") is not None and times.get("end_realtime_ns") is not None:
+        return int(times["start_realtime_ns"]), int(times["end_realtime_ns"])
+    shift = shift_ns(bundle)
+    return int(times.get("start_ns", 0)) + shift, int(times.get("end_ns", 0)) + shift
+
+
+def shift_ns(bundle: Bundle) -> int:
+    """From CLOCK_MONOTONIC to the time of day, at the run's start."""
+    if "clocks" not in bundle.tables:
+        return 0
+    row = bundle.table("clocks", ["monotonic_ns", "realtime_ns"]).slice(0, 1).to_pylist()
+    return int(row[0]["realtime_ns"]) - int(row[0]["monotonic_ns"]) if row else 0
+
+
+def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
+    """The samples of a run's monitor: a metric is `SOURCE_METRIC`, what it is of are labels, as
+    `labels_of_entity` has them."""
+    from penstock.parts.monitoring.experiments.entities import labels_of_entity
+    from penstock.parts.monitoring.experiments.points import points
+
+    table = bundle.table("samples", TABLES["samples"].arrow.names)
+    source, entity, name = (table[n].cast(pa.string()) for n in ("source", "entity", "metric"))
+    metrics = pc.binary_join_element_wise(source, name, "_")
+    if metric is not None:
+        chosen = pc.equal(metrics, metric)
+        table, metrics, entity = (x.filter(chosen) for x in (table, metrics, entity))
+    encoded = pc.dictionary_encode(entity).combine_chunks()
+    labels = pa.DictionaryArray.from_arrays(
+        encoded.indices,
+        pa.array([labels_of_entity(e) for e in encoded.dictionary.to_pylist()], pa.string()),
+    )
+    columns = points(
+        metric=metrics,
+        labels=labels,
+        utc_ns=pc.add(table["t_ns"], shift_ns(bundle)),
+        float=table["value"],
+        unit=table["unit"],
+    )
+    receipt = (bundle.manifest.get("receipts") or {}).get("monitor")
+    return Batch("monitor", 0, columns, _accounts_of_samples(columns, table, receipt))
+
+
+def _accounts_of_samples(columns: pa.Table, table: pa.Table, receipt: Any) -> list[Account]:
+    """What the sampler missed is missing of each series, from its first sample on."""
+    told = receipt if isinstance(receipt, Mapping) and "expected" in receipt else None
+    missed = 0 if told is None else int(told["expected"]) - int(told.get("samples", 0))
+    counted = pa.table(
+        {
+            "metric": columns["metric"].cast(pa.string()),
+            "labels": columns["labels"].cast(pa.string()),
+            "counter": table["cumulative"],
+        }
+    ).group_by(["metric", "labels", "counter"])
+    return [
+        Account(
+            row["metric"],
+            row["labels"],
+            # one more may have been due at its end
+            expected=None if told is None else row["metric_count"] + (missed if missed > 1 else 0),
+            counter=bool(row["counter"]),
+        )
+        for row in counted.aggregate([("metric", "count")]).to_pylist()
+    ]
+
+
+def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table.select(schema.names).cast(schema).replace_schema_metadata(None)
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Labels of a row of `series`."""
+    found: dict[str, str] = json.loads(text)
+    return found

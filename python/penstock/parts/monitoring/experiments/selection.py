@@ -1,0 +1,84 @@
+"""What a user names of recorded runs: directories, runs of studies, and experiments with their repeats.
+
+`x` is the latest experiment called x, `x#2` its second repeat, `x#1..5` five of them, `x#*` all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from penstock.archive.selection import Selection, names_runs, select
+from penstock.errors import BadInput, printable
+from penstock.parts.monitoring.experiments.experiment import Experiment, Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
+
+_SEVERAL = re.compile(r"(.+)#(?:([1-9][0-9]{0,8})\.\.([1-9][0-9]{0,8})?|\*)", re.DOTALL)
+MOST_REPEATS = 10_000
+
+
+def selected(name: str) -> Selection:
+    """The runs that a word means. BadInput where it means nothing, or a run that still goes on."""
+    if names_runs(name):
+        return select(name)
+    found = _experiments(name)
+    if not found:
+        return select(name)  # tells what is expected
+    running = [e for e in found if e.running or not e.path.is_dir()]
+    if running:
+        raise BadInput(
+            f"{name}: found {running[0].name}#{running[0].repeat}, which is {running[0].state}; expected "
+            "that it had ended (`penstock monitor stop`)"
+        )
+    paths = [e.path for e in found]
+    if len(paths) == 1 and _SEVERAL.fullmatch(name) is None:
+        return Selection(name, "run", paths[0], paths)
+    return Selection(name, "treatment", paths[0].parent, paths)
+
+
+def names_recorded(name: str) -> bool:
+    """Whether a word means runs; that of a file does not."""
+    return names_runs(name) or (not Path(name).exists() and is_experiment(name))
+
+
+def is_experiment(name: str) -> bool:
+    """Whether a word is no path, but the name of an experiment of this user."""
+    return not names_runs(name) and bool(_experiments(name))
+
+
+def _experiments(name: str) -> list[Experiment]:
+    from penstock.archive.catalogue import index_path, local_user, open_index
+
+    if "\0" in name or not (os.environ.get("PENSTOCK_CATALOGUE") or index_path().exists()):
+        return []
+    several = _SEVERAL.fullmatch(name)
+    with open_index() as index:
+        store = Experiments(index, experiments_home())
+        user = local_user()
+        try:
+            if several is None:
+                return [store.find(name, user)]
+            # the name itself is one that exists: `find` says so, and whose it is
+            latest = store.find(several[1], user)
+        except (Unknown, BadInput):
+            return []
+        mine = [
+            e
+            for e in store.listed(user, name=latest.name, owner=latest.owner)
+            if e.by_hand and e.out == latest.out
+        ]
+        low = int(several[2] or 1)
+        high = int(several[3]) if several[3] else max(e.repeat for e in mine)
+        if high < low or high - low >= MOST_REPEATS:
+            raise BadInput(
+                f"found repeats {low} to {high}; expected the lower first, {MOST_REPEATS} at most"
+            )
+        by_number = {e.repeat: e for e in mine}
+        absent = [n for n in range(low, high + 1) if n not in by_number]
+        if absent and several[3]:
+            raise BadInput(
+                f"{printable(name)}: found no repeat {absent[0]} of {latest.name}; expected one of 1 to "
+                f"{max(by_number)}"
+            )
+        return [by_number[n] for n in range(low, high + 1) if n in by_number]

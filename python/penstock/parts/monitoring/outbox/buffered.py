@@ -1,0 +1,152 @@
+"""Points of a program gathered in memory, and written by a thread of their own in numbered batches.
+
+    buffer = Buffered(write, "python-1f", every_s=2.0)
+    buffer.add(Series("queue", "{}", "1", "integer", ("utc_ns",)), values, times)
+    buffer.close()                                     # writes the rest
+
+The program waits for no server: what cannot be written is kept and tried again, under the same number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import Away, PenstockError
+from penstock.parts.monitoring.experiments.points import Account, Batch, checked, points
+from penstock.parts.monitoring.outbox.client import patiently
+from penstock.parts.monitoring.outbox.pushing import BATCH_POINTS
+
+#: points that may wait; what comes then is lost, and told
+MOST_WAITING = 5_000_000
+#: how long the end waits for a server that is away [s]
+PATIENCE_S = 10.0
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What points have in common: `kind` is their column of values, `place` `utc_ns`, `index` or both."""
+
+    metric: str
+    labels: str
+    unit: str
+    kind: str
+    place: tuple[str, ...]
+
+
+class Buffered:
+    """Gathers points of one source and writes them every `every_s` seconds, and at the end.
+
+    With an infinite `every_s` at the end alone.
+    """
+
+    def __init__(self, write: Callable[[Batch], None], source: str, every_s: float) -> None:
+        self._write, self._source = write, source
+        self._pause_s = None if math.isinf(every_s) else every_s
+        self._gathered: dict[Series, list[tuple[Array, ...]]] = {}
+        self._produced: dict[Series, int] = {}
+        self._waiting = self._lost = self._number = 0
+        self._batches: deque[Batch] = deque()
+        self._error: PenstockError | None = None
+        self._told = False
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
+        self._thread.start()
+
+    def add(self, series: Series, values: Array, *places: Array) -> None:
+        """Keeps points to be written. BadInput for what are none; what the store said of earlier ones."""
+        if self._error is not None:
+            raise self._error
+        if series not in self._produced:
+            checked(
+                Batch(self._source, 0, table_of(series, [(values[:1], *(p[:1] for p in places))]))
+            )
+        with self._lock:
+            self._produced[series] = self._produced.get(series, 0) + len(values)
+            if self._waiting + len(values) > MOST_WAITING:
+                self._lost += len(values)
+                return
+            self._waiting += len(values)
+            self._gathered.setdefault(series, []).append((values, *places))
+
+    def close(self) -> None:
+        """Writes what waits. Raises what the store said of points that it would not keep."""
+        self._closing.set()
+        self._thread.join()
+        if lost := self._lost + self._waiting:
+            print(f"penstock: {lost} points were not kept", file=sys.stderr)
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            while not self._closing.wait(self._pause_s):
+                self._batches.extend(self._made())
+                try:
+                    self._send()
+                except Away as error:
+                    self._away(f"{error}; trying again")
+            self._batches.extend(self._made(last=True))
+            with contextlib.suppress(Away):
+                patiently(self._send, PATIENCE_S, self._away)
+        except PenstockError as error:
+            self._error = error
+
+    def _send(self) -> None:
+        """Writes all that waits. Away where that is to be tried again."""
+        while self._batches:
+            self._write(self._batches[0])
+            self._told = False
+            batch = self._batches.popleft()
+            with self._lock:
+                self._waiting -= batch.points.num_rows
+
+    def _away(self, words: str) -> None:
+        """Tells it once, until something is written again."""
+        if not self._told:
+            print(f"penstock: {words}", file=sys.stderr)
+        self._told = True
+
+    def _made(self, last: bool = False) -> Iterator[Batch]:
+        """What was gathered as batches; the last of all says of each series how many points there were."""
+        with self._lock:
+            gathered, self._gathered = self._gathered, {}
+        tables = [table_of(series, parts) for series, parts in gathered.items()]
+        if not tables and not (last and self._produced):
+            return
+        whole = pa.concat_tables([points(metric=[]), *tables])
+        whole = whole.unify_dictionaries().combine_chunks()
+        for low in range(0, max(1, whole.num_rows), BATCH_POINTS):
+            ends = last and low + BATCH_POINTS >= whole.num_rows
+            accounts = self._accounts() if ends else ()
+            yield Batch(self._source, self._number, whole.slice(low, BATCH_POINTS), accounts)
+            self._number += 1
+
+    def _accounts(self) -> list[Account]:
+        timed = [(s, n) for s, n in self._produced.items() if "index" not in s.place]
+        return [Account(s.metric, s.labels, produced=n) for s, n in timed]
+
+
+def table_of(series: Series, parts: list[tuple[Array, ...]]) -> pa.Table:
+    """Points of a series from parts of it: values, then their places."""
+    values, *places = (np.concatenate(column) for column in zip(*parts, strict=True))
+    column: Any = values.tolist() if series.kind == "text" else values
+    return points(
+        metric=series.metric,
+        labels=series.labels,
+        unit=series.unit,
+        **{series.kind: column},
+        **dict(zip(series.place, places, strict=True)),
+    )

@@ -1,0 +1,221 @@
+"""What a file kept while an experiment ran, pushed at its end: in batches, each of which may be sent again.
+
+The source of the points is named after their content, so that the same file pushed twice doubles nothing, and
+another file of the same metric is another source.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import Away, BadInput, PenstockError, printable
+from penstock.parts.monitoring.experiments.points import (
+    MOST_POINTS,
+    VALUES,
+    Account,
+    Batch,
+    canonical_labels,
+    points,
+)
+from penstock.parts.monitoring.outbox.client import Door, patiently
+
+#: points of one batch
+BATCH_POINTS = 100_000
+MOST_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """How many points were pushed, in how many batches, from which source."""
+
+    points: int
+    batches: int
+    source: str
+
+
+def read_table(place: Path, table: str | None = None) -> pa.Table:
+    """A CSV, JSON Lines or Parquet file, or a table of a bundle. BadInput where it is nothing of these."""
+    if place.is_dir():
+        file = place / f"{table or 'io_events'}.parquet"
+        if not (place / "manifest.json").is_file() or (table and "/" in table):
+            raise BadInput(f"{place}: found no manifest.json; expected a bundle, or a file")
+        if not file.is_file():
+            found = ", ".join(sorted(p.stem for p in place.glob("*.parquet"))) or "none"
+            raise BadInput(f"{place}: found the tables {found}; expected {file.stem}")
+        place = file
+    try:
+        if place.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{place}: found more than {MOST_BYTES} bytes; expected that at most")
+        with place.open("rb") as content:
+            return parsed(content, place.suffix, str(place))
+    except OSError as error:
+        raise BadInput(f"{place}: {error.strerror or error}") from None
+
+
+def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
+    """A table of an open file, by the ending of its name. BadInput where it is none."""
+    try:
+        if ending == ".parquet":
+            import pyarrow.parquet as pq
+
+            # a thread of Arrow's that holds a file of Python's ends some processes with SIGABRT
+            table = pq.read_table(file, use_threads=False, pre_buffer=False)
+        elif ending in (".jsonl", ".ndjson"):
+            import pandas as pd
+
+            # Arrow's own reader of JSON dies of some damaged files
+            frame = pd.read_json(file, lines=True, convert_dates=False)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        elif ending == ".csv":
+            import pyarrow.csv
+
+            table = pyarrow.csv.read_csv(file)
+        else:
+            found = ending or "no ending"
+            raise BadInput(f"{name}: found {found}; expected .csv, .jsonl or .parquet")
+        names = table.column_names
+    except (pa.ArrowException, OSError, ValueError, OverflowError, TypeError) as error:
+        what = printable((str(error).splitlines() or [""])[0][:200])
+        raise BadInput(f"{name}: {what}; expected a table") from None
+    if not all(n.isprintable() for n in names):
+        raise BadInput(f"{name}: found a column's name that is not printable; expected text")
+    return table
+
+
+def file_id_of(bundle: Path, path: str) -> int:
+    """The number of a file of a bundle, by its path or the end of it. BadInput where it is not just one."""
+    files = read_table(bundle, "files")
+    found = [
+        (number, name)
+        for number, name in zip(
+            files["file_id"].to_pylist(), files["path"].to_pylist(), strict=True
+        )
+        if name is not None and (name == path or name.endswith(f"/{path.lstrip('/')}"))
+    ]
+    if len(found) != 1:
+        names = ", ".join(name for _, name in found[:5]) or "none"
+        raise BadInput(f"{bundle}: found {names} that ends with {path}; expected one file")
+    return int(found[0][0])
+
+
+def rows_where(table: pa.Table, where: Mapping[str, str]) -> pa.Table:
+    """The rows whose columns, as text, are so. BadInput for a column that there is not."""
+    for name, wanted in where.items():
+        table = table.filter(pc.equal(column_of(table, name).cast(pa.string()), wanted))
+    return table
+
+
+def column_of(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column by its name. BadInput where there is none."""
+    if table.column_names.count(name) != 1:
+        raise BadInput(f"found columns {', '.join(table.column_names)}; expected {name} among them")
+    column: pa.ChunkedArray = table[name]
+    return column
+
+
+def batches_of(
+    values: pa.ChunkedArray,
+    *,
+    metric: str,
+    labels: Mapping[str, str],
+    unit: str = "",
+    utc_ns: pa.ChunkedArray | None = None,
+    source: str | None = None,
+    each: int = BATCH_POINTS,
+    interval_s: float | None = None,
+) -> Iterator[Batch]:
+    """Values as batches: without times a sequence 0, 1, 2, …, with times a series of them.
+
+    `interval_s`: how often a point was due in such a series. The last batch says how many there were in all.
+    BadInput for values that are none and for empty cells.
+    """
+    if interval_s is not None and (utc_ns is None or not 1e-9 <= interval_s <= 1e9):
+        found = "an interval without times" if utc_ns is None else f"interval {interval_s:g} s"
+        raise BadInput(f"found {found}; expected more than 0 s, with times")
+    if not 0 < each <= MOST_POINTS:
+        raise BadInput(f"found {each} points a batch; expected 1 to {MOST_POINTS}")
+    if not len(values):
+        raise BadInput("found no row; expected at least one")
+    if values.null_count or (utc_ns is not None and utc_ns.null_count):
+        raise BadInput(f"found {values.null_count} empty cells; expected a value in each row")
+    kind, values = _as_values(values)
+    said = canonical_labels(labels)
+    named = source or f"push-{_digest(metric, said, values, utc_ns)}"
+    count = len(values)
+    for number, low in enumerate(range(0, count, each)):
+        part = values.slice(low, each)
+        places = {"index": np.arange(low, low + len(part))}
+        if utc_ns is not None:
+            places = {"utc_ns": utc_ns.slice(low, each)}
+        table = points(metric=metric, labels=said, unit=unit, **places, **{kind: part})
+        last = low + each >= count
+        interval_ns = None if interval_s is None else round(interval_s * 1e9)
+        account = Account(metric, said, interval_ns, produced=count)
+        accounts: Sequence[Account] = [account] if last else []
+        yield Batch(named, number, table, accounts)
+
+
+def push(
+    door: Door,
+    experiment: str,
+    batches: Iterator[Batch],
+    *,
+    patience_s: float = 60.0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Pushed:
+    """Writes batches, each until it is acknowledged. PenstockError where the server stays away."""
+    sent = count = 0
+    source = ""
+    for batch in batches:
+        source = batch.source
+        try:
+            patiently(functools.partial(door.write, experiment, batch), patience_s, tell)
+        except Away as error:
+            raise PenstockError(
+                f"{error}; {count} points were acknowledged: push again, nothing is doubled"
+            ) from None
+        sent += 1
+        count += batch.points.num_rows
+    return Pushed(count, sent, source)
+
+
+def _as_values(values: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
+    kind = values.type
+    for test, name, to in (
+        (pa.types.is_boolean, "boolean", pa.bool_()),
+        (pa.types.is_integer, "integer", pa.int64()),
+        (pa.types.is_floating, "float", pa.float64()),
+        (pa.types.is_string, "text", pa.string()),
+        (pa.types.is_dictionary, "text", pa.string()),
+    ):
+        if test(kind):
+            assert name in VALUES
+            try:
+                return name, values.cast(to)
+            except pa.ArrowException as error:
+                raise BadInput(f"found {error}; expected values of {to}") from None
+    raise BadInput(f"found values of {kind}; expected numbers, texts or truth values")
+
+
+def _digest(
+    metric: str, labels: str, values: pa.ChunkedArray, utc_ns: pa.ChunkedArray | None
+) -> str:
+    made = hashlib.sha256(f"{metric}\0{labels}\0".encode())
+    columns = [values] if utc_ns is None else [values, utc_ns]
+    sink = pa.BufferOutputStream()
+    table = pa.table(
+        [c.combine_chunks() for c in columns], names=[str(n) for n in range(len(columns))]
+    )
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    made.update(memoryview(sink.getvalue()))
+    return made.hexdigest()[:16]

@@ -1,0 +1,173 @@
+"""What a monitor sampled of a command, as points of its experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.series.entities import PROCESS, bucket_of
+from penstock.parts.monitoring.experiments.entities import labels_of_entity
+from penstock.parts.monitoring.experiments.points import MOST_POINTS, Account, Batch, points
+
+#: sources of numbers that may be lacking: there is an `up` for each time that they were asked for
+_ASKED = ("file", "command")
+#: by source, what is not told in each sample
+_NOW_AND_THEN = ("process_", "command_", "sampler_source_")
+SOURCES = ("samples", "utilisation")
+
+Ints = npt.NDArray[np.int64]
+
+
+class Sent:
+    """Which points of a source were sent before, at a bit for each, and the number of its next batch."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._codes: dict[tuple[str, str], int] = {}
+        #: of each batch its times, its series, and a bit for each of both
+        self._sent: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
+
+    def code(self, metric: str, labels: str) -> int:
+        """The number of a series here."""
+        return self._codes.setdefault((metric, labels), len(self._codes))
+
+    def add(self, utc_ns: Ints, codes: Ints) -> None:
+        """Points of one batch, by their times and series."""
+        times, at = np.unique(utc_ns, return_inverse=True)
+        series, of = numbered(codes)
+        there = np.zeros((len(times), len(series)), bool)
+        there[at, of] = True
+        if self._sent and np.array_equal(self._sent[-1][1], series):
+            series = self._sent[-1][1]  # once for all
+        self._sent.append((times, series, np.packbits(there)))
+        self.number += 1
+
+    def lacks(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which rows of a table of points were not sent."""
+        if not self._sent:
+            return np.ones(len(columns), bool)
+        metric, labels = (columns[n].combine_chunks() for n in ("metric", "labels"))
+        texts = labels.dictionary.to_pylist()
+        pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
+        used, inverse = np.unique(pairs, return_inverse=True)
+        names = [
+            (metric.dictionary[int(p) // len(texts)].as_py(), texts[p % len(texts)]) for p in used
+        ]
+        codes = np.array([self._codes.get(n, -1) for n in names], np.int64)[inverse]
+        times = np.unique(np.concatenate([t for t, _, _ in self._sent]))
+        most = len(self._codes)
+        keys = []
+        for at, series, bits in self._sent:
+            there = np.unpackbits(bits, count=len(at) * len(series)).reshape(len(at), -1)
+            row, of = np.nonzero(there)
+            keys.append(np.searchsorted(times, at)[row] * most + series[of])
+        utc_ns = columns["utc_ns"].to_numpy()
+        place = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
+        known = (times[place] == utc_ns) & (codes >= 0)
+        lacking: npt.NDArray[np.bool_] = ~(
+            known & np.isin(place * most + codes, np.concatenate(keys))
+        )
+        return lacking
+
+
+def numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """Which numbers there are, in order, and of each where it is among these: no sort of many small ones."""
+    used = np.flatnonzero(np.bincount(codes))
+    place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[codes]
+
+
+def first_account(
+    metric: str, labels: str, entity: str, counter: bool, interval_ns: int, since_ns: int
+) -> Account:
+    """What is known of a series with its first point, while it is not over: `sampled` tells it anew."""
+    now_and_then = (*_NOW_AND_THEN, "file_value", "block_latency_")
+    if metric.startswith(now_and_then) or PROCESS.fullmatch(entity):
+        return Account(metric, labels, counter=counter, free=True)
+    return Account(metric, labels, interval_ns=interval_ns, since_ns=since_ns, counter=counter)
+
+
+def sampled(
+    tables: Mapping[str, pa.Table],
+    expected: int,
+    shift_ns: int,
+    sent: Mapping[str, Sent] | None = None,
+) -> Sequence[Batch]:
+    """What a monitor sampled of a command as batches of two sources: `samples`, and `utilisation` computed
+    from them.
+
+    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of are labels, as `labels_of_entity` has them.
+    `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC. What was `sent`
+    before, by source, is left out; the accounts are of all.
+    """
+    found = []
+    missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
+    for source, kind in zip(SOURCES, ("source", "kind"), strict=True):
+        table = tables[source]
+        table = table.filter(table["value"].is_valid())
+        metric = pc.binary_join_element_wise(
+            table[kind].cast(pa.string()), table["metric"].cast(pa.string()), "_"
+        )
+        coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
+        entities = coded.dictionary.to_pylist()
+        said = [labels_of_entity(e) for e in entities]
+        labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(said, pa.string()))
+        columns = points(
+            metric=metric,
+            labels=labels,
+            utc_ns=pc.add(table["t_ns"], shift_ns),
+            float=table["value"],
+            unit=table["unit"],
+        )
+        text = labels.cast(pa.string())
+        counter = table["cumulative"] if source == "samples" else pa.repeat(False, len(text))
+        rows = (
+            pa.table({"metric": metric, "labels": text, "counter": counter})
+            .group_by(["metric", "labels", "counter"])
+            .aggregate([("metric", "count")])
+            .to_pylist()
+        )
+        asked = _asked(table) if source == "samples" else {}
+        # a bucket begins with the first request in it, and processes come and go
+        begins_late = {text for text, e in zip(said, entities, strict=True) if bucket_of(e)}
+        passing = {text for text, e in zip(said, entities, strict=True) if PROCESS.fullmatch(e)}
+        accounts = []
+        for r in rows:
+            name, there = (r["metric"], r["labels"]), r["metric_count"]
+            if name in asked:
+                due = asked[name]
+            elif name[1] in passing or name[0].startswith(_NOW_AND_THEN):
+                due = there
+            elif source == "samples" and name[1] not in begins_late:
+                due = expected
+            else:  # those that are there, less what was not sampled
+                due = there + missed
+            accounts.append(Account(*name, expected=due, counter=r["counter"]))
+        before = (sent or {}).get(source, Sent())
+        columns = columns.filter(pa.array(before.lacks(columns)))
+        starts = range(0, max(1, len(columns)), MOST_POINTS)
+        for number, first in enumerate(starts, before.number):
+            part = columns.slice(first, MOST_POINTS)
+            told = accounts if first == starts[-1] else ()
+            found.append(Batch(source, number, part, told))
+    return found
+
+
+def _asked(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Of the value of each file and command how many there would be, from its first one to its last."""
+    found = {}
+    for source in _ASKED:
+        mine = table.filter(pc.equal(table["source"], source))
+        frame = mine.select(["t_ns", "entity", "metric"]).to_pandas()
+        for entity, rows in frame.groupby("entity", observed=True):
+            there = rows.loc[rows["metric"] == "value", "t_ns"]
+            asked = rows.loc[rows["metric"] == "up", "t_ns"]
+            if len(there):
+                due = int(asked.between(there.min(), there.max()).sum())
+                found[f"{source}_value", labels_of_entity(str(entity))] = due
+    return found

@@ -1,0 +1,211 @@
+"""What a sampler's spool gets while a command runs, sent to its experiment meanwhile.
+
+    sending = Sending(write, interval_ns, shift_ns)
+    sending.follow(spool)              # from now on about every second
+    sending.end()
+    for batch in sending.rest(tables, due):
+        …
+
+What was sent at last is what `sampled` makes of the tables, whatever of it went when. So only those samples
+go early that a run keeps however long it is. Utilisation of its beginning waits until that is over: of a
+shorter run it is computed from samples that lie closer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.observe.sampler.monitor import BEGINNING_NS, CLOSE_NS, link_capacities
+from penstock.observe.sampler.spool_reader import Follower, Ints, Values
+from penstock.parts.monitoring.experiments.entities import labels_of_entity
+from penstock.parts.monitoring.experiments.points import Account, Batch, points
+from penstock.parts.monitoring.outbox.sampled import SOURCES, Sent, first_account, numbered, sampled
+from penstock.spec.alert import METRICS
+
+#: seconds between batches, unless another number is asked for
+EVERY_S = 1.0
+#: the longest pause after batches that were not taken [s]
+_LONGEST_PAUSE_S = 8.0
+#: samples that a process may be told of late
+_LATELY = 64
+
+
+class Sending:
+    """A thread that sends what a spool gets; a batch that was not taken is sent until it is.
+
+    `write` sends one batch and raises PenstockError where it was not kept; `tell` hears of the first that
+    was not. Memory does not grow with what waits: it stays in the spool. With `every_s` of 0 all is the rest.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Batch], Any],
+        interval_ns: int,
+        shift_ns: int,
+        every_s: float = EVERY_S,
+        tell: Callable[[str], Any] = lambda _: None,
+    ) -> None:
+        self._write, self._tell = write, tell
+        self._interval_ns, self._shift_ns, self._every_s = interval_ns, shift_ns, every_s
+        self._sent = {source: _Source(interval_ns) for source in SOURCES}
+        self._waiting: list[Batch] = []
+        self._of_series: list[int] = []
+        self._start_ns: int | None = None
+        self._seen_ns = self._used_ns = -1
+        self._taken = np.zeros(0, np.int64)
+        self._held: list[Values] | None = [] if interval_ns > CLOSE_NS else None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, spool: Path) -> None:
+        """Begins."""
+        if not self._every_s:
+            return
+        self._follower = Follower(spool, link_capacities())
+        self._thread = threading.Thread(target=self._run, name="sending", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Nothing new is sent; what is on its way is not waited for."""
+        self._over.set()
+
+    def rest(self, tables: Mapping[str, pa.Table], due: int) -> Sequence[Batch]:
+        """What of a monitor's tables was not sent, with the accounts of all; `due` samples were."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        sent = {name: source.sent for name, source in self._sent.items()}
+        return [*self._waiting, *sampled(tables, due, self._shift_ns, sent)]
+
+    def _run(self) -> None:
+        pause_s, told = self._every_s, False
+        while not self._over.wait(pause_s):
+            try:
+                self._send()
+                pause_s = self._every_s
+            except PenstockError as error:
+                pause_s = max(pause_s, min(2 * pause_s, _LONGEST_PAUSE_S))
+                if not told:
+                    told = True
+                    self._tell(f"{error}; samples wait here meanwhile")
+            except Exception as error:  # the command goes on; all of it is the rest
+                if not self._over.is_set():  # the spool goes with the command
+                    self._tell(f"samples are sent at the end: {error}")
+                return
+
+    def _send(self) -> None:
+        while True:
+            while self._waiting:
+                self._write(self._waiting[0])
+                del self._waiting[0]
+            if self._over.is_set():
+                return
+            records = self._follower.growing.piece()
+            if not len(records):
+                return
+            of_use = self._of_use(records)
+            told = np.isin(records["series"], self._numbers("command"))
+            self._waiting += self._samples(records[of_use | told])
+            self._waiting += self._utilisation(records[of_use & ~told])
+
+    def _of_use(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """The records that a run keeps however long it is, as `monitor._of_use`; commands' are kept all."""
+        times = records["t_ns"]
+        if self._start_ns is None:
+            late = records[np.isin(records["series"], self._numbers("sampler", "lateness"))][0]
+            self._start_ns = int(late["t_ns"]) - int(late["value"])
+        new = np.unique(times)
+        new = new[new > self._seen_ns]
+        number = (new - self._start_ns) // self._interval_ns
+        before = (self._seen_ns - self._start_ns) // self._interval_ns
+        _, first = np.unique(number, return_index=True)
+        fresh = new[first[number[first] > before]] if self._seen_ns >= 0 else new[first]
+        self._seen_ns = int(new[-1]) if len(new) else self._seen_ns
+        taken = np.concatenate([self._taken, fresh])
+        self._taken = taken[-_LATELY:]
+        found: npt.NDArray[np.bool_] = np.isin(times, taken)
+        return found
+
+    def _numbers(self, source: str, metric: str | None = None) -> list[int]:
+        named = enumerate(self._follower.growing.series)
+        return [n for n, s in named if s.source == source and metric in (None, s.metric)]
+
+    def _samples(self, records: npt.NDArray[Any]) -> list[Batch]:
+        if not len(records):
+            return []
+        source, utc_ns = self._sent["samples"], records["t_ns"] + self._shift_ns
+        for number in range(len(self._of_series), len(self._follower.growing.series)):
+            one = self._follower.growing.series[number]
+            metric = f"{one.source}_{one.metric}"
+            self._of_series.append(source.code(metric, one.entity, one.unit, one.cumulative))
+        codes = np.array(self._of_series, np.int64)[records["series"].astype(np.int64)]
+        return [source.batch("samples", utc_ns, codes, records["value"])]
+
+    def _utilisation(self, records: npt.NDArray[Any]) -> list[Batch]:
+        found = self._follower.utilisation(records)
+        assert self._start_ns is not None
+        if self._held is not None:
+            self._held += found
+            if self._seen_ns - self._start_ns <= BEGINNING_NS:
+                return []
+            found, self._held = self._held, None
+        source, rows = self._sent["utilisation"], []
+        for one in found:
+            use = ~np.isnan(one.values) & (one.t_ns > self._used_ns)
+            code = source.code(one.metric, one.entity, METRICS[one.metric], False)
+            rows.append((one.t_ns[use], np.full(int(use.sum()), code), one.values[use]))
+        if not any(len(t) for t, _, _ in rows):
+            return []
+        t_ns, codes, values = map(np.concatenate, zip(*rows, strict=True))
+        self._used_ns = int(t_ns.max())
+        return [source.batch("utilisation", t_ns + self._shift_ns, codes, values)]
+
+
+class _Source:
+    """Series of one source as they come: their names, and what was sent of them."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self.sent = Sent()
+        self._interval_ns = interval_ns
+        #: by number: metric, labels, unit, entity, whether it is a counter
+        self._series: list[tuple[str, str, str, str, bool]] = []
+        self._told: set[int] = set()
+
+    def code(self, metric: str, entity: str, unit: str, counter: bool) -> int:
+        """The number of a series, which it gets here."""
+        labels = labels_of_entity(entity)
+        code = self.sent.code(metric, labels)
+        if code == len(self._series):
+            self._series.append((metric, labels, unit, entity, counter))
+        return code
+
+    def batch(self, name: str, utc_ns: Ints, codes: Ints, values: npt.NDArray[np.float64]) -> Batch:
+        """The next batch, which tells the accounts of series that it is the first of."""
+        used, of = numbered(codes)
+        columns = {}
+        for place, column in enumerate(("metric", "labels", "unit")):
+            texts = pa.array([self._series[n][place] for n in used], pa.string())
+            coded = texts.dictionary_encode()
+            columns[column] = pa.DictionaryArray.from_arrays(
+                coded.indices.take(pa.array(of)), coded.dictionary
+            )
+        accounts: list[Account] = []
+        for code in set(used.tolist()) - self._told:
+            metric, labels, _, entity, counter = self._series[code]
+            since_ns = int(utc_ns[codes == code].min())
+            accounts.append(
+                first_account(metric, labels, entity, counter, self._interval_ns, since_ns)
+            )
+            self._told.add(code)
+        table = points(utc_ns=utc_ns, float=values, **columns)
+        number = self.sent.number
+        self.sent.add(utc_ns, codes)
+        return Batch(name, number, table, accounts)

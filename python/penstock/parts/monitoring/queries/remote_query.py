@@ -1,0 +1,129 @@
+"""A question to a server elsewhere about an experiment, and its answer as points of one metric."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInput
+from penstock.parts.monitoring.experiments.experiment import Unknown
+from penstock.parts.monitoring.experiments.points import canonical_labels, points
+from penstock.parts.monitoring.experiments.recorded import labels_of
+from penstock.parts.monitoring.experiments.targets import ELSEWHERE, Target, Targets, shown
+from penstock.plugins import METRIC_SERVERS
+
+if TYPE_CHECKING:
+    from penstock.parts.monitoring.servers.reader import Kept
+
+DEFAULT_SERVER = "default"
+_DATABASE = "monex"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of which server, in its own language; `metric`: what the answer is called here.
+
+    `fields_apart`: of a measurement, whose fields become a label.
+    """
+
+    metric: str
+    server: str
+    query: str
+    step_ns: int
+    database: str = ""
+    fields_apart: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Question:
+        """By checked options of a request or of a named metric."""
+        measurement = options.get("measurement")
+        query = options.get("query") or (None if measurement is None else _selected(options))
+        if not query:
+            raise BadInput("found neither query nor measurement; expected one of them")
+        name = options.get("metric") or options.get("query") or measurement
+        return cls(
+            str(name),
+            options.get("server", DEFAULT_SERVER),
+            query,
+            _step_ns(options.get("step", "1s")),
+            options.get("database", _DATABASE if "measurement" in options else ""),
+            "measurement" in options,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As a receipt has it."""
+        return {
+            "metric": self.metric,
+            "server": self.server,
+            "query": self.query,
+            "step_ns": self.step_ns,
+            "database": self.database,
+        }
+
+    def is_of(self, receipt: Mapping[str, Any]) -> bool:
+        """Whether a receipt is of the same question, whatever its answer is called."""
+        same = all(receipt[k] == getattr(self, k) for k in ("query", "step_ns", "database"))
+        return same and self.server in (receipt["server"], receipt["address"])
+
+
+def asks_elsewhere(options: Mapping[str, Any]) -> bool:
+    """Whether options are of a server elsewhere, rather than of what this one has stored."""
+    return any(key in options for key in ELSEWHERE)
+
+
+def target_of(question: Question, targets: Targets) -> Target:
+    """The server that it is for. Unknown where the configuration has none of that name."""
+    found = targets.servers.get(question.server)
+    if found is None:
+        said = ", ".join(targets.servers) or "none"
+        raise Unknown(f"found server {question.server!r}; expected one of {said}")
+    return found
+
+
+def address_of(target: Target) -> str:
+    """The URL of a server, without user and password."""
+    return shown(_url(target))
+
+
+def read(target: Target, question: Question, start_ns: int, end_ns: int) -> Kept:
+    """What the server has of a window, its points under the question's name.
+
+    BadInput where it refuses the query, Upstream where it does not answer as it should.
+    """
+    settings = {"database": question.database} if question.database else {}
+    reader = METRIC_SERVERS.load(target.type)(_url(target), settings)
+    kept: Kept = reader.read(question.query, start_ns, end_ns, question.step_ns)
+    table = kept.points
+    same = {n: table[n] for n in table.column_names if n != "metric"}
+    if question.fields_apart:  # its fields stay apart
+        fields = table["metric"].combine_chunks().dictionary_decode().to_pylist()
+        texts = table["labels"].combine_chunks().dictionary_decode().to_pylist()
+        same["labels"] = [
+            canonical_labels({**labels_of(t), "field": f})
+            for t, f in zip(texts, fields, strict=True)
+        ]
+    return replace(kept, points=points(metric=[question.metric] * table.num_rows, **same))
+
+
+def _url(target: Target) -> str:
+    return target.address if "://" in target.address else f"http://{target.address}"
+
+
+def _selected(options: Mapping[str, Any]) -> str:
+    """A measurement's fields in InfluxQL, whose names cannot be parameters: they are quoted."""
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("$", "") + '"'
+
+    fields = ", ".join(map(quoted, options.get("fields", []))) or "*"
+    where = "WHERE time >= $start AND time <= $end GROUP BY *"
+    return f"SELECT {fields} FROM {quoted(options['measurement'])} {where}"
+
+
+def _step_ns(said: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", said)
+    if found is None or float(found[1]) <= 0:
+        raise BadInput(f"found step {said[:80]!r}; expected one as 1s, 250ms or 5m")
+    return round(float(found[1]) * {"ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}[found[2] or "s"])

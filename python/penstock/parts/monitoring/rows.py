@@ -1,0 +1,26 @@
+"""Rows of this part in the tables of `penstock.plugins`, and its verbs."""
+
+from __future__ import annotations
+
+ROWS = {
+    "commands": {"monitor": "penstock.parts.monitoring.cli.monitor"},
+    "observers": {"collect": "penstock.parts.monitoring.collect:CollectObserver"},
+    "collectors": {
+        "scrape": "penstock.parts.monitoring.collectors.scrape:Scraper",
+        "graphite": "penstock.parts.monitoring.collectors.graphite:GraphiteReceiver",
+        "influxdb": "penstock.parts.monitoring.collectors.http_push:InfluxReceiver",
+        "remote-write": "penstock.parts.monitoring.collectors.http_push:RemoteWriteReceiver",
+        "snmp": "penstock.parts.monitoring.collectors.snmp:SnmpPoller",
+        "swift": "penstock.parts.monitoring.collectors.products.swift:SwiftPoller",
+        "cassandra": "penstock.parts.monitoring.collectors.products.cassandra:CassandraPoller",
+        "ceph": "penstock.parts.monitoring.collectors.products.ceph:CephPoller",
+        "block-latency": "penstock.parts.monitoring.collectors.block_latency:BlockLatency",
+    },
+    "metric-servers": {
+        "prometheus": "penstock.parts.monitoring.servers.prometheus:PrometheusReader",
+        "victoriametrics": "penstock.parts.monitoring.servers.prometheus:PrometheusReader",
+        "influxdb": "penstock.parts.monitoring.servers.influxdb:InfluxReader",
+        "graphite": "penstock.parts.monitoring.servers.graphite:GraphiteReader",
+    },
+}
+VERBS = {"Watch a program": {"monitor": "Record experiments: marks, points, what a program does."}}

@@ -1,0 +1,85 @@
+"""Queries of InfluxDB 1.x in InfluxQL. The query has `$start` and `$end` where its times go:
+
+    SELECT busy FROM disk WHERE time >= $start AND time <= $end GROUP BY *
+
+Settings: `database`, `user`, `password`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import BadInput
+from penstock.parts.monitoring.collectors.collector import only, setting
+from penstock.parts.monitoring.experiments.points import canonical_labels, points
+from penstock.parts.monitoring.servers.reader import Kept, Server, check_window
+
+
+class InfluxReader:
+    """Reads what a query selects; points have the server's own times, to the nanosecond."""
+
+    def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
+        only("influxdb", settings, ("database", "user", "password"))
+        self._database = setting("influxdb", settings, "database", str, ...)
+        rest = {key: value for key, value in settings.items() if key != "database"}
+        self._server = Server(url, **rest)
+
+    def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
+        """As `ServerReader.read`; the step is the query's affair. A field `f` of `m` is the metric `m_f`."""
+        check_window(start_ns, end_ns, step_ns)
+        if "$start" not in query or "$end" not in query:
+            raise BadInput(f"found {query!r}; expected a query with $start and $end")
+        before = self._server.requests
+        asked = query.replace("$start", str(start_ns)).replace("$end", str(end_ns))
+        found = self._server.ask("/query", q=asked, db=self._database, epoch="ns")
+        tables = [points(metric=[])]
+        try:
+            for result in found["results"]:
+                if "error" in result:
+                    raise BadInput(
+                        f"{self._server.url}: found {query!r}; it says {result['error']}"
+                    )
+                for series in result.get("series", []):
+                    tables += self._tables(series)
+        except (KeyError, TypeError, AttributeError, pa.ArrowException):
+            raise self._server.strange("results of series") from None
+        whole = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        return Kept(whole, asked, self._server.requests - before)
+
+    @staticmethod
+    def _tables(series: Any) -> list[pa.Table]:
+        names = series["columns"]
+        columns = dict(zip(names, zip(*series["values"], strict=True), strict=True))
+        tags = {str(k): str(v) for k, v in series.get("tags", {}).items() if v}
+        made = []
+        for name in names:
+            if name == "time":
+                continue
+            rows = [
+                (t, v) for t, v in zip(columns["time"], columns[name], strict=True) if v is not None
+            ]
+            of_kind: dict[str, list[tuple[int, Any]]] = {}
+            for t, value in rows:
+                kind = (
+                    "boolean"
+                    if isinstance(value, bool)
+                    else "text"
+                    if isinstance(value, str)
+                    else "float"
+                )
+                of_kind.setdefault(kind, []).append((t, value))
+            metric = series["name"] if name == "value" else f"{series['name']}_{name}"
+            for kind, pairs in of_kind.items():
+                values: dict[str, Any] = {kind: [v for _, v in pairs]}
+                made.append(
+                    points(
+                        metric=[metric] * len(pairs),
+                        labels=canonical_labels(tags),
+                        utc_ns=[t for t, _ in pairs],
+                        **values,
+                    )
+                )
+        return made

@@ -1,0 +1,206 @@
+"""One monitored command, from its control group to its bundle."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.host.cgroups.cgroup import create_run_cgroup
+from penstock.host.journal.announce import Announcement
+from penstock.host.journal.journal import Journal
+from penstock.host.probe.facts import host_facts
+from penstock.host.processes.interrupts import Interrupts, in_sessions
+from penstock.host.processes.launch import Finished, Stop, launch
+from penstock.observe.observer import Observer, Watched
+from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.observe.sampler.alerts import AlertWatch, Stretch, judged
+from penstock.observe.sampler.monitor import MonitorObserver, MonitorResult
+from penstock.observe.trace.capture.calibrate import calibrate
+from penstock.observe.trace.capture.overhead import Paired
+from penstock.parts.monitoring.collect import CollectObserver
+from penstock.parts.monitoring.outbox.sending import Sending
+from penstock.spec.alert import Rule
+from penstock.spec.application import Application
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """A monitored command: how it ended, what was sampled, where its bundle is, and the signal that ended it
+    early."""
+
+    words: list[str]
+    finished: Finished
+    result: MonitorResult
+    bundle: Path | None
+    #: what fired of the rules, in the order of time
+    alerts: list[Stretch]
+    #: the signal that cut it short
+    interrupted: str | None = None
+    #: the receipt of the collectors beside it
+    collected: dict[str, Any] | None = None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether a rule ended the command."""
+        return self.finished.stopped
+
+
+def _settings(
+    interval_ns: int, block_latency: bool, application: Application | None
+) -> dict[str, Any]:
+    asked = application.model_dump() if application is not None else {}
+    return {"interval_s": interval_ns / 1e9, "block_latency": block_latency, **asked}
+
+
+#: share of a command's time that sampling it may take (MonEx's "low impact")
+MOST_SLOWDOWN = 0.02
+
+
+def impact_of(
+    words: list[str],
+    interval_ns: int,
+    pairs: int,
+    progress: Callable[[int, int], Any] = lambda done, whole: None,
+    *,
+    block_latency: bool = False,
+    application: Application | None = None,
+) -> Paired:
+    """What sampling adds to a command: it is run `pairs` times with and without, in turns.
+
+    Raises PenstockError where the command fails, or sampling is not possible.
+    """
+    settings = _settings(interval_ns, block_latency, application)
+    with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
+        return calibrate(
+            words,
+            lambda journal: MonitorObserver(journal, None, settings),
+            pairs,
+            progress,
+            out_dir=Path(scratch),
+            limit=MOST_SLOWDOWN,
+        )
+
+
+class Signals(Interrupts):
+    """Signals to a monitored command, from before it begins until its experiment has ended."""
+
+    def __init__(self) -> None:
+        self._leaders: list[int] = []
+        #: True once the command runs
+        self.command_began = False
+        super().__init__(lambda: in_sessions(self._leaders))
+
+    def begun(self, pid: int) -> None:
+        """The command is there; it gets what came before."""
+        self.command_began = True
+        self._leaders.append(pid)
+        self.pass_on()
+
+
+def monitor_command(
+    words: list[str],
+    interval_ns: int,
+    output: Path | None,
+    *,
+    quiet: bool = False,
+    rules: Sequence[Rule] = (),
+    name: str = "",
+    told: Callable[[Stretch], None] = lambda _: None,
+    signals: Signals | None = None,
+    block_latency: bool = False,
+    collect: Callable[[Journal], CollectObserver] | None = None,
+    application: Application | None = None,
+    sending: Sending | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Monitored:
+    """Runs a command in a control group of its own and samples it and the host meanwhile.
+
+    With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
+    ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
+    to the command, whose end is then waited for; a second one kills it. `collect` makes the collectors that
+    work beside it, `sending` follows the samples meanwhile, `about` is for the bundle's manifest. Raises
+    PenstockError if sampling is not possible.
+    """
+    journal = Journal()
+    settings = _settings(interval_ns, block_latency, application)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
+        new_bundle(journal, output, words) as bundle,
+        Recorder(_observers(journal, settings, collect)) as recorder,
+        create_run_cgroup("monitor", None, journal) as group,
+        contextlib.closing(Stop()) as stop,
+        contextlib.ExitStack() as stack,
+    ):
+        recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
+        where = recorder.live()
+        said = stack.enter_context(Announcement("monitor", name or words[0], sources=where))
+        spool = Path(where["monitor"]["spool"])
+
+        def fired_now(stretch: Stretch) -> None:
+            row = {**stretch.row(), "words": stretch.words, "utc_ns": time.time_ns()}
+            said.add("alerts", row)
+            told(stretch)
+
+        watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
+        if sending is not None:
+            sending.follow(spool)
+        try:
+            if signals is not None and signals.name is not None:
+                raise PenstockError(f"ended by {signals.name} before the command began")
+            finished = launch(
+                words,
+                group,
+                stdout=sys.stderr.fileno() if quiet else None,
+                stdin=None,
+                extra_env=recorder.environment(),
+                stop=stop,
+                started=None if signals is None else signals.begun,
+            )
+        finally:
+            watch.end()
+            if sending is not None:
+                sending.end()
+        run = finished.start_ns, finished.end_ns
+        seen = recorder.finish(bundle, run)
+        interrupted = signals.name if signals is not None else None
+        tables = seen.observed
+        used_ns = int(seen.receipts["monitor"]["used_ns"])
+        fired = judged(
+            rules, used_ns, tables.get("samples"), tables.get("utilisation"), watch.stretches
+        )
+        if rules:
+            tables["alerts"] = fired.table()
+        if watch.trouble:
+            seen.receipts["monitor"]["alerts"] = watch.trouble
+        made = None
+        if bundle is not None:
+            phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
+            facts = {"command": words, **(about or {})}
+            facts |= {"host": host_facts(), "interrupted": interrupted}
+            made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
+    result = MonitorResult(seen.observed, seen.receipts["monitor"])
+    alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
+    collected = seen.receipts.get("collect")
+    return Monitored(words, finished, result, made, alerts, interrupted, collected)
+
+
+def _observers(
+    journal: Journal,
+    settings: Mapping[str, Any],
+    collect: Callable[[Journal], CollectObserver] | None,
+) -> dict[str, Observer]:
+    """Collectors begin before the sampler, and end after it."""
+    beside: dict[str, Observer] = {} if collect is None else {"collect": collect(journal)}
+    try:
+        return {**beside, "monitor": MonitorObserver(journal, None, settings)}
+    except BaseException:
+        for one in beside.values():
+            one.stop()
+        raise
