@@ -40,20 +40,9 @@ PACKAGE = PROJECT / "python" / "penstock"
 FEATURES = ("readahead", "faults", "bad_space", "read_only", "fail_stop", "credits", "volatile")
 A_LIST = 3
 
-#: parts of the package beside its core, by the modules that belong to them; the longest name decides
-PARTS = {
-    "monitoring": ("parts.monitoring",),
-    "prediction": ("parts.prediction",),
-    "stores": ("parts.stores",),
-    "server": ("serve", "cli.serve"),
-    "conformity": ("parts.conformity",),
-    "interchange": ("parts.interchange",),
-    "remote": ("parts.remote",),
-    "guests": ("parts.guests",),
-}
 CORE = "core"
 #: parts that a part may import
-DECLARED = {"stores": ("prediction", "conformity")}
+DECLARED = {"server": ("monitoring",), "stores": ("prediction", "conformity")}
 
 #: limits of a function and of a folder
 LONG_FUNCTION, MANY_PARAMETERS, FULL_FOLDER = 80, 8, 20
@@ -93,13 +82,8 @@ class Package:
 
     def part(self, module: str) -> str:
         """The part that a module belongs to, or `core`."""
-        name = module.partition(".")[2]
-        places = {prefix: part for part, prefixes in PARTS.items() for prefix in prefixes}
-        while name:
-            if name in places:
-                return places[name]
-            name = name.rpartition(".")[0]
-        return CORE
+        names = module.split(".")
+        return names[2] if names[1:2] == ["parts"] and len(names) > 2 else CORE
 
     def room(self, module: str) -> str:
         """The room of a module: the second part of its name."""

@@ -329,19 +329,7 @@ DESIGNS = Table(
 )
 
 #: routes of the HTTP interface, in the order in which they are added
-HTTP_ROUTES = Table(
-    "http-routes",
-    "route",
-    {
-        "resources": "penstock.serve.api.routes:add_routes",
-        "experiments": "penstock.serve.experiments:add_routes",
-        "dashboards": "penstock.serve.dashboards:add_routes",
-        "metrics": "penstock.serve.metrics:add_routes",
-        "pages": "penstock.serve.bundle_routes:add_pages",
-        "studies": "penstock.serve.bundle_routes:add_studies",
-        "traces": "penstock.serve.bundle_routes:add_traces",
-    },
-)
+HTTP_ROUTES = Table("http-routes", "route", {})
 
 #: a figure of series: what `penstock plot` draws of a bundle, an export or CSV
 FIGURE_KINDS = Table(

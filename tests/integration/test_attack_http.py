@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from penstock.client import Client
-from penstock.serve.app import application
-from penstock.serve.traces import Served
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.integration.known_host import with_known_host
 from tests.integration.receivers import MATRIX, Receivers, answering, listens

@@ -220,8 +220,8 @@ def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_p
     there. Breaks where the connection of before is used for ever, or the answer is 500."""
     from fastapi.testclient import TestClient
 
-    from penstock.serve.app import application
-    from penstock.serve.traces import Served
+    from penstock.parts.server.app import application
+    from penstock.parts.server.traces import Served
 
     place = Path(cluster.partition("unix_sock=")[2]).parent
 

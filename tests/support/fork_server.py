@@ -42,7 +42,7 @@ MODULES = (
     "penstock.study_prediction.predict",
     "penstock.report.html",
     "penstock.observe.sampler.monitor",
-    "penstock.serve.app",
+    "penstock.parts.server.app",
 )
 #: bytes before each message: its length
 _LENGTH = struct.Struct("!I")

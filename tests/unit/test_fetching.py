@@ -33,8 +33,8 @@ from penstock.parts.monitoring.queries import fetch_records as fetched
 from penstock.parts.monitoring.queries import remote_query as elsewhere
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.remote_query import Question
-from penstock.serve.app import application
-from penstock.serve.traces import Served
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
 from tests.support import commands
 
 S = 10**9

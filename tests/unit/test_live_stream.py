@@ -17,12 +17,12 @@ from starlette.types import Message
 
 from penstock.errors import Away
 from penstock.host.journal.announce import Announced, Announcement, forget_dead
-from penstock.serve.app import application
-from penstock.serve.live import hub as hubs
-from penstock.serve.live.hub import Hub, Watched
-from penstock.serve.live.parts import Paced, Parts
-from penstock.serve.live.view import View
-from penstock.serve.traces import Served
+from penstock.parts.server.app import application
+from penstock.parts.server.live import hub as hubs
+from penstock.parts.server.live.hub import Hub, Watched
+from penstock.parts.server.live.parts import Paced, Parts
+from penstock.parts.server.live.view import View
+from penstock.parts.server.traces import Served
 
 
 class Counting:
@@ -361,8 +361,8 @@ def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
         def close(self) -> None:
             events.append(f"close {self.spool}")
 
-    monkeypatch.setattr("penstock.serve.live.parts.Look", Followed)
-    monkeypatch.setattr("penstock.serve.live.parts.Paced", lambda made, _: Unpaced(made))
+    monkeypatch.setattr("penstock.parts.server.live.parts.Look", Followed)
+    monkeypatch.setattr("penstock.parts.server.live.parts.Paced", lambda made, _: Unpaced(made))
     parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
     parts.awake = True
     quick, slow = parts.looks

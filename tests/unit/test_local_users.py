@@ -25,8 +25,8 @@ from penstock.parts.monitoring.collectors.http_push import InfluxReceiver, Remot
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.outbox.client import Remote
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
-from penstock.serve.app import application
-from penstock.serve.traces import Served
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
 from penstock.testing import MemorySink
 
 TOKEN, OWN = "the-token-of-the-server", "the-token-of-its-user"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.serve.traces import Served
+from penstock.parts.server.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.unit.browser import opened
 from tests.unit.test_named_bundles import study  # noqa: F401

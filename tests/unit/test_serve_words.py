@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.serve.api import models
-from penstock.serve.api.clusters import spec_of
+from penstock.parts.server.api import models
+from penstock.parts.server.api.clusters import spec_of
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import uvicorn
 
-from penstock.serve import index
-from penstock.serve.app import application
-from penstock.serve.traces import Served
+from penstock.parts.server import index
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
 from tests.examples.trace_page import START_NS, events, write_bundle
 from tests.unit.test_trace_page import drawn
 

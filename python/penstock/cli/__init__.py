@@ -60,7 +60,6 @@ CORE = {
         "plot": "Draw one figure, to a file or into the terminal.",
         "analyse": "Analyse again what was recorded: effects, findings, verdicts.",
         "compare": "Put traces, treatments, experiments side by side: what differs, what is a tie.",
-        "serve": "Browse traces down to every request, nodes and disks; the HTTP interface.",
     },
     "Watch a program": {
         "trace": "See what a program does to its files, why it waits, what to try.",

@@ -24,8 +24,8 @@ from penstock.archive.catalogue import Catalogue
 from penstock.errors import PenstockError
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Batch, points
-from penstock.serve.app import application
-from penstock.serve.traces import Served
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.fuzz import mutate as of
 from tests.fuzz.daemons import shut_in

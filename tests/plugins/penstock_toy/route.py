@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from penstock.serve.server import Server
+from penstock.parts.server.server import Server
 
 
 def add_routes(app: FastAPI, server: Server) -> None:

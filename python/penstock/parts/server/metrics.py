@@ -16,8 +16,8 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
 from penstock.parts.monitoring.queries.prometheus_names import exposed
-from penstock.serve.gate import who_asks
-from penstock.serve.server import Server
+from penstock.parts.server.gate import who_asks
+from penstock.parts.server.server import Server
 from penstock.version import version
 
 #: of the server itself

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from penstock.parts.monitoring.collectors.server_collectors import Gathering
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
-from penstock.serve.api.jobs import JobRegistry
-from penstock.serve.gate import Users
-from penstock.serve.live.hub import Hub
-from penstock.serve.spooled import Turns
-from penstock.serve.traces import Served
+from penstock.parts.server.api.jobs import JobRegistry
+from penstock.parts.server.gate import Users
+from penstock.parts.server.live.hub import Hub
+from penstock.parts.server.spooled import Turns
+from penstock.parts.server.traces import Served
 
 
 @dataclass(frozen=True)

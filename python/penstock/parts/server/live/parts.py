@@ -23,7 +23,7 @@ from penstock.observe.trace.show.live import Look
 from penstock.observe.trace.verdicts.patterns import sentence
 from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.serve.live.use import Document, Use
+from penstock.parts.server.live.use import Document, Use
 from penstock.state import runtime_dir
 
 #: of what a process has, what one part may take

@@ -18,15 +18,15 @@ from penstock.errors import Away, BadInput, PenstockError
 from penstock.parts.monitoring.collectors.server_collectors import Gathering
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
+from penstock.parts.server import dashboards, experiments
+from penstock.parts.server.api import jobs
+from penstock.parts.server.api.routes import PREFIX
+from penstock.parts.server.gate import Gate, Users
+from penstock.parts.server.live.hub import Hub
+from penstock.parts.server.live.parts import Parts
+from penstock.parts.server.server import Server
+from penstock.parts.server.traces import Served
 from penstock.plugins import HTTP_ROUTES
-from penstock.serve import dashboards, experiments
-from penstock.serve.api import jobs
-from penstock.serve.api.routes import PREFIX
-from penstock.serve.gate import Gate, Users
-from penstock.serve.live.hub import Hub
-from penstock.serve.live.parts import Parts
-from penstock.serve.server import Server
-from penstock.serve.traces import Served
 from penstock.version import version
 
 

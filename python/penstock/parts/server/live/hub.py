@@ -21,8 +21,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
 from penstock.errors import PenstockError
-from penstock.serve.live.parts import Event, Parts
-from penstock.serve.live.view import View
+from penstock.parts.server.live.parts import Event, Parts
+from penstock.parts.server.live.view import View
 
 #: watchers at once
 MOST_WATCHERS = 32

@@ -9,9 +9,9 @@ from fastapi import FastAPI, HTTPException, Path, Query
 from fastapi.responses import HTMLResponse, Response
 
 from penstock.archive.bundle import command_line
-from penstock.serve.index import View
-from penstock.serve.page import list_page, live_page, report_page, trace_page
-from penstock.serve.server import Server
+from penstock.parts.server.index import View
+from penstock.parts.server.page import list_page, live_page, report_page, trace_page
+from penstock.parts.server.server import Server
 
 _FAR = float(1 << 62)
 _Number = Annotated[int, Path(ge=0, lt=1 << 63)]

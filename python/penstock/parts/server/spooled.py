@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.errors import PenstockError
-from penstock.serve.memory import give_back
+from penstock.parts.server.memory import give_back
 from penstock.state import state_dir
 
 #: answers that are made at a time; others wait for their turn

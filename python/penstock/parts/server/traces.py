@@ -16,11 +16,11 @@ from penstock.analyse.traces.traced_run import TracedRun
 from penstock.archive.completeness import check_manifest, reading
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
+from penstock.parts.server.index import FileIndex, View
+from penstock.parts.server.studies import ServedStudy
 from penstock.report.trace.gather import Gathered, gather
 from penstock.report.trace.page import trace_page
 from penstock.report.trace.sections import name_of
-from penstock.serve.index import FileIndex, View
-from penstock.serve.studies import ServedStudy
 
 #: rows of a table that one request gives at most
 MOST_ROWS = 10_000

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, HTTPException
 
 from penstock.emulate.disks import persistent
-from penstock.serve.api import models
-from penstock.serve.api.clusters import events_of
-from penstock.serve.api.jobs import JobRegistry, Prefer
+from penstock.parts.server.api import models
+from penstock.parts.server.api.clusters import events_of
+from penstock.parts.server.api.jobs import JobRegistry, Prefer
 
 
 def _mount(disk: str) -> Path:

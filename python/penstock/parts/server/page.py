@@ -64,5 +64,5 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _text(name: str) -> str:
-    folder = resources.files("penstock.serve") / "templates"
+    folder = resources.files(__package__) / "templates"
     return (folder / name).read_text(encoding="utf-8")

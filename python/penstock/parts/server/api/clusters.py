@@ -24,10 +24,10 @@ from penstock.emulate.cluster.wire import from_json
 from penstock.emulate.network.patch import check_patch
 from penstock.errors import BadInput
 from penstock.host.journal.journal import Journal
-from penstock.serve.api import models
-from penstock.serve.api.certificate import certify
-from penstock.serve.api.jobs import JobRegistry, Prefer
-from penstock.serve.gate import allow
+from penstock.parts.server.api import models
+from penstock.parts.server.api.certificate import certify
+from penstock.parts.server.api.jobs import JobRegistry, Prefer
+from penstock.parts.server.gate import allow
 from penstock.spec.cluster import ClusterSpec, Event
 
 #: nodes that a command runs in at the same time

@@ -43,8 +43,8 @@ from penstock.parts.monitoring.queries import remote_query as elsewhere
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
-from penstock.serve import experiment_sources
-from penstock.serve.experiment_models import (
+from penstock.parts.server import experiment_sources
+from penstock.parts.server.experiment_models import (
     Accepted,
     ExperimentModel,
     Mark,
@@ -55,9 +55,9 @@ from penstock.serve.experiment_models import (
     Times,
     Told,
 )
-from penstock.serve.gate import Who, allow, who_asks
-from penstock.serve.server import Server
-from penstock.serve.spooled import Made, Turns
+from penstock.parts.server.gate import Who, allow, who_asks
+from penstock.parts.server.server import Server
+from penstock.parts.server.spooled import Made, Turns
 
 PREFIX = "/api/v1/experiments"
 _SMALL = 256 << 10

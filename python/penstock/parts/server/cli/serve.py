@@ -70,13 +70,13 @@ def command(
     from penstock.host.processes.servers import LocalServer, announced
     from penstock.parts.monitoring.collectors.listeners import most_connections
     from penstock.parts.monitoring.experiments.targets import Targets, read_targets
-    from penstock.serve.api.token import made, new_token
-    from penstock.serve.app import application
-    from penstock.serve.connections import BACKLOG, bounded
-    from penstock.serve.experiments import local_store
-    from penstock.serve.listen import opened
-    from penstock.serve.memory import return_large_blocks
-    from penstock.serve.traces import Served
+    from penstock.parts.server.api.token import made, new_token
+    from penstock.parts.server.app import application
+    from penstock.parts.server.connections import BACKLOG, bounded
+    from penstock.parts.server.experiments import local_store
+    from penstock.parts.server.listen import opened
+    from penstock.parts.server.memory import return_large_blocks
+    from penstock.parts.server.traces import Served
 
     return_large_blocks()
     if cache is not None and not cache.is_dir():

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from penstock.serve.api import clusters, disks, host, jobs, live
-from penstock.serve.server import Server
+from penstock.parts.server.api import clusters, disks, host, jobs, live
+from penstock.parts.server.server import Server
 from penstock.version import version
 
 PREFIX = "/api/v1"

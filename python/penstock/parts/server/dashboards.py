@@ -42,10 +42,10 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import MARKS
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.serve.gate import who_asks
-from penstock.serve.page import dashboards_page
-from penstock.serve.server import Server
-from penstock.serve.spooled import Turns
+from penstock.parts.server.gate import who_asks
+from penstock.parts.server.page import dashboards_page
+from penstock.parts.server.server import Server
+from penstock.parts.server.spooled import Turns
 
 PREFIX = "/api/v1/dashboards"
 GRAFANA = "/grafana"

@@ -1,0 +1,21 @@
+"""Rows of this part in the tables of `penstock.plugins`, and its verb."""
+
+from __future__ import annotations
+
+ROWS = {
+    "commands": {"serve": "penstock.parts.server.cli.serve"},
+    "http-routes": {
+        "resources": "penstock.parts.server.api.routes:add_routes",
+        "experiments": "penstock.parts.server.experiments:add_routes",
+        "dashboards": "penstock.parts.server.dashboards:add_routes",
+        "metrics": "penstock.parts.server.metrics:add_routes",
+        "pages": "penstock.parts.server.bundle_routes:add_pages",
+        "studies": "penstock.parts.server.bundle_routes:add_studies",
+        "traces": "penstock.parts.server.bundle_routes:add_traces",
+    },
+}
+VERBS = {
+    "Look at results": {
+        "serve": "Browse traces down to every request, nodes and disks; the HTTP interface."
+    }
+}
