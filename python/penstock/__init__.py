@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from penstock.api import Disk as Disk
     from penstock.api import Study as Study
     from penstock.api import Trace as Trace
-    from penstock.api import experiment as experiment
     from penstock.api import run as run
-    from penstock.api import series as series
     from penstock.api import trace as trace
     from penstock.archive.series.incomplete import PartialData as PartialData
     from penstock.emulate.cluster.cluster import Cluster as Cluster
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 _API = (
     *("Campaign", "Disk", "Study", "Trace"),
-    *("experiment", "run", "series", "trace"),
+    *("run", "trace"),
 )
 
 

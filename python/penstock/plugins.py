@@ -122,6 +122,12 @@ RUN_PLACES = Table(
 #: other packages, whose keys no study has
 CLUSTER_SERVICES = Table("cluster-services", "service of clusters", {})
 
+#: functions of parts that verbs of the core call
+FUNCTIONS = Table("functions", "function", {})
+
+#: names of runs beside paths: `select(name)` gives a `Selection`, or None for another name
+RUN_NAMES = Table("run-names", "kind of names", {})
+
 #: functions of `penstock` and `penstock.api` that parts add
 API = Table("api", "function", {})
 

@@ -9,13 +9,10 @@ tests of a package that adds something, and hold for our own rows:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +37,7 @@ from penstock.emulate.backends.base import Backend, Owner, Place
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.disks.recorded import Recorded
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.storage.mounts import mounts_at
@@ -48,19 +45,6 @@ from penstock.observe.observer import Observer, Watched, followed
 from penstock.observe.trace.recordings.bundle import write_recording
 from penstock.observe.trace.recordings.importers import Importer
 from penstock.observe.trace.recordings.recording import Recording
-from penstock.parts.monitoring.collectors.collector import Collector
-from penstock.parts.monitoring.conformance import Ledger as Ledger
-from penstock.parts.monitoring.conformance import Sent as Sent
-from penstock.parts.monitoring.conformance import check_receiver as check_receiver
-from penstock.parts.monitoring.experiments.points import (
-    Accepted,
-    Batch,
-    Closed,
-    checked,
-    points,
-    with_values,
-)
-from penstock.parts.monitoring.servers.reader import ServerReader
 from penstock.platform.foreign import Foreign
 from penstock.plugins import CHECKS, NODE_RUNTIMES
 from penstock.report import render, style
@@ -311,90 +295,6 @@ def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | No
         finally:
             observer.stop()
         assert not journal.open_entries(), "it left the host changed"
-
-
-class MemorySink:
-    """A sink that keeps in memory what it checked as every sink does; full as often as `fails` says, and
-    closed where `closed`."""
-
-    def __init__(self) -> None:
-        self.batches: dict[tuple[str, int], Batch] = {}
-        self.fails = 0
-        self.closed = False
-        self._lock = threading.Lock()
-
-    def write(self, batch: Batch) -> Accepted:
-        batch = checked(batch)
-        with self._lock:
-            if self.closed:
-                raise Closed("the experiment has ended")
-            if self.fails:
-                self.fails -= 1
-                raise PenstockError("no space left on the disk")
-            key = (batch.source, batch.number)
-            if key in self.batches:
-                return Accepted(0, True)
-            self.batches[key] = batch
-            return Accepted(batch.points.num_rows)
-
-    def next_number(self, source: str) -> int:
-        return 1 + max((n for s, n in self.batches if s == source), default=-1)
-
-    def points(self, *sources: str) -> pa.Table:
-        """Of these sources, or of all; without those that came without a value."""
-        with self._lock:
-            kept = [
-                with_values(batch.points)
-                for (source, _), batch in sorted(self.batches.items())
-                if source in sources or not sources
-            ]
-        return pa.concat_tables([points(metric=[]), *kept]).unify_dictionaries().combine_chunks()
-
-    def rows(self, *sources: str) -> list[dict[str, Any]]:
-        """The same, each point with what it has."""
-        found = self.points(*sources).to_pylist()
-        return [{k: v for k, v in row.items() if v not in (None, "")} for row in found]
-
-
-def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> MemorySink:
-    """A collector from its start to its end, and again where the one before it was; gives what it brought.
-
-    It works for a tenth of a second, and longer until it has brought `least` batches.
-    """
-    sink = MemorySink()
-
-    async def once() -> None:
-        collector: Collector = make("it", settings)
-        due, end = len(sink.batches) + least, time.monotonic() + 60
-        await collector.start(sink)
-        await asyncio.sleep(0.1)
-        while len(sink.batches) < due and time.monotonic() < end:
-            await asyncio.sleep(0.02)
-        receipt = await collector.stop()
-        assert receipt.source == "it", "the receipt is of another source"
-        assert receipt.stored <= receipt.received, "more was stored than received"
-
-    for _ in range(2):
-        before = len(sink.batches)
-        asyncio.run(once())
-        numbers = sorted(n for s, n in sink.batches if s == "it")
-        assert numbers == list(range(len(numbers))), "batches are not numbered one after the other"
-        assert len(sink.batches) >= before
-    try:
-        make("it", {**settings, "no such setting": 1})
-    except BadInput:
-        return sink
-    raise AssertionError("it takes a setting that there is not")
-
-
-def check_metric_server(reader: ServerReader, query: str, start_ns: int, end_ns: int) -> pa.Table:
-    """A reader of a server that has points of the query at both ends of a window; gives them."""
-    kept = reader.read(query, start_ns, end_ns, 1_000_000_000)
-    table = checked(Batch("it", 0, kept.points)).points
-    times = table["utc_ns"].to_numpy()
-    assert kept.requests >= 1, "it asked nothing"
-    assert (times.min(), times.max()) == (start_ns, end_ns), "an end of the window is left out"
-    return table
 
 
 def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:

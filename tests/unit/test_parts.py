@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copytree, ignore_patterns, rmtree
 
 import pytest
 
 import penstock
+from tools import house
 
 PACKAGE = Path(penstock.__file__).parent
 PARTS = sorted(
@@ -48,11 +49,13 @@ NEEDED = {
 
 
 class Copy:
-    """A copy of the package without one part."""
+    """A copy of the package without one part and those that may import it."""
 
     def __init__(self, part: str, place: Path) -> None:
         self.place, self.package = place, place / "penstock"
-        copytree(PACKAGE, self.package, ignore=ignore_patterns("*.so", "__pycache__", part))
+        copytree(PACKAGE, self.package, ignore=ignore_patterns("*.so", "__pycache__"))
+        for name in (part, *(other for other, parts in house.DECLARED.items() if part in parts)):
+            rmtree(self.package / "parts" / name)
         assert not (self.package / "parts" / part).exists()
         for library in PACKAGE.glob("*.so"):
             (self.package / library.name).symlink_to(library)

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,6 +83,14 @@ def check_trace(bundle: Path) -> None:
 
 #: verdicts on data that enter an analysis: complete ones, and those of which nobody told how many there are
 TAKEN = ("complete", "unknown")
+Verdict = Literal["complete", "unknown", "partial", "unusable"]
+
+
+def worst(verdicts: Iterable[str]) -> Verdict:
+    """The verdict of several series together."""
+    present = set(verdicts)
+    order: tuple[Verdict, ...] = ("unusable", "partial", "unknown")
+    return next((v for v in order if v in present), "complete")
 
 
 def verdict_of_run(manifest: Mapping[str, Any]) -> str:

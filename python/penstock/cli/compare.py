@@ -60,9 +60,9 @@ def command(
     judged by Welch's test with Holm's adjustment; a gate fails where a change is beyond it and, with
     several runs of each, no tie.
     """
-    from penstock.parts.monitoring.experiments.selection import is_experiment
+    from penstock.archive.run_names import is_name_of_part
 
-    if fail_on and len(named) == 2 and not any(is_experiment(n) for n in named):
+    if fail_on and len(named) == 2 and not any(is_name_of_part(n) for n in named):
         from penstock.analyse.traces.trace_gates import is_of_traces
         from penstock.analyse.treatments.compared import Gate
 
@@ -77,7 +77,7 @@ def command(
         or statistic
         or table
         or fail_on
-        or any(is_experiment(n) for n in named)
+        or any(is_name_of_part(n) for n in named)
     ):
         _phases(named, metric, align, statistic or "mean", table, fail_on, partial, as_json)
         return
@@ -136,10 +136,10 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
     from penstock.analyse.traces.trace_gates import is_of_traces, judge_traces
     from penstock.analyse.treatments.compared import compared, judge
     from penstock.archive.completeness import reading
+    from penstock.archive.run_names import select_named
     from penstock.archive.selection import select
     from penstock.errors import BadInput
     from penstock.observe.trace.show.compare import show
-    from penstock.parts.monitoring.experiments.selection import selected
 
     for place in (a, b):
         if not select(place).is_trace:
@@ -152,7 +152,9 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
         judged = judge_traces(*runs, [gate for gate in gates if is_of_traces(gate)])
     rest = [gate for gate in gates if not is_of_traces(gate)]
     of_runs = (
-        judge(compared([selected(str(p)) for p in (a, b)], partial=partial), rest) if rest else []
+        judge(compared([select_named(str(p)) for p in (a, b)], partial=partial), rest)
+        if rest
+        else []
     )
     failed = any(gate.failed for gate in judged) or any(gate.failed for gate in of_runs)
     if as_json:
@@ -181,11 +183,11 @@ def _phases(
     from dataclasses import replace
 
     from penstock.analyse.treatments.compared import Gate, compared, judge
-    from penstock.parts.monitoring.experiments.selection import selected
+    from penstock.archive.run_names import select_named
 
     gates = [Gate.of(text) for text in fail_on]
     found = compared(
-        [selected(n) for n in named],
+        [select_named(n) for n in named],
         metrics=metrics,
         align=align,
         statistic=statistic,

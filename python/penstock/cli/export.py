@@ -96,9 +96,9 @@ def command(
 
 
 def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_json: bool) -> None:
-    from penstock.parts.monitoring.experiments.selection import selected
+    from penstock.archive.run_names import select_named
 
-    packed = archive.pack(selected(named), target, license=license)
+    packed = archive.pack(select_named(named), target, license=license)
     if as_json:
         print(json.dumps({**vars(packed), "path": str(packed.path)}))
         return
@@ -111,15 +111,13 @@ def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_j
 
 
 def _sent(named: str, to: str, as_json: bool) -> None:
-    import os
-
-    from penstock.parts.monitoring.experiments.selection import selected
-    from penstock.parts.monitoring.queries.remote_write import TOKEN, RemoteWrite
+    from penstock.archive.run_names import select_named
+    from penstock.plugins import FUNCTIONS
     from penstock.terminal import say
 
-    server = RemoteWrite(to, os.environ.get(TOKEN), tell=say)
+    server = FUNCTIONS.load("remote-write")(to, say)
     done = {}
-    for run in selected(named).runs:
+    for run in select_named(named).runs:
         done[str(run)] = sent = server.send(run)
         if as_json:
             continue
@@ -141,11 +139,12 @@ def _series(
     axis: Literal["timestamp", "duration", "sample"] | None,
     as_json: bool,
 ) -> None:
-    from penstock.parts.monitoring.experiments.selection import selected
-    from penstock.parts.monitoring.queries.export_directory import write
+    from penstock.archive.run_names import select_named
+    from penstock.plugins import FUNCTIONS
     from penstock.writing import whole_folder
 
-    runs = selected(named).runs
+    write = FUNCTIONS.load("export-series")
+    runs = select_named(named).runs
     with whole_folder(output) as folder:
         names = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
     if as_json:

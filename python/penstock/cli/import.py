@@ -116,10 +116,8 @@ def _experiment(
     said: tuple[str, str],
     as_json: bool,
 ) -> None:
-    from penstock.archive.catalogue import local_user, open_index
     from penstock.errors import BadInput
-    from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
-    from penstock.parts.monitoring.experiments.import_series import take_in
+    from penstock.plugins import FUNCTIONS
 
     if len(files) != 1 or output is not None or beside is not None:
         raise BadInput(
@@ -127,18 +125,9 @@ def _experiment(
         )
     metric, unit = said
     described = "described" if words is not None and form is None else form
-    with open_index() as index:
-        store = Experiments(index, experiments_home())
-        made, points, notes = take_in(
-            store,
-            local_user(),
-            name,
-            files[0],
-            form=described,
-            words=_words(words),
-            metric=metric,
-            unit=unit,
-        )
+    made, points, notes = FUNCTIONS.load("import-experiment")(
+        name, files[0], form=described, words=_words(words), metric=metric, unit=unit
+    )
     if as_json:
         print(
             json.dumps(

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Studies and runs in the archive, their state and size."""
     from penstock.archive.catalogue import open_index, studies_below
-    from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
+    from penstock.plugins import FUNCTIONS
 
     with open_index() as catalogue:
         if rebuild:
@@ -42,7 +42,8 @@ def command(
             roots = below or [Path.cwd()]
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
             number = catalogue.rebuild(found)
-            number += Experiments(catalogue, experiments_home()).adopt()
+            if "adopt-experiments" in FUNCTIONS:
+                number += FUNCTIONS.load("adopt-experiments")(catalogue)
             say(f"{number} runs found")
         rows = catalogue.studies()
         if study is not None:

@@ -261,7 +261,7 @@ def _across(x: str, recorded: Recorded) -> str:
 
 @functools.cache
 def _holds_runs(source: str) -> bool:
-    from penstock.parts.monitoring.experiments.selection import names_recorded
+    from penstock.archive.run_names import names_recorded
 
     return source != "-" and "://" not in source and names_recorded(source)
 
@@ -290,9 +290,9 @@ def _read(
 ) -> Recorded:
     from dataclasses import replace
 
+    from penstock.archive.run_names import select_named
     from penstock.archive.series import read_series, series_tables
     from penstock.errors import BadInput
-    from penstock.parts.monitoring.experiments.selection import selected
 
     found = []
     for number, source in enumerate(sources):
@@ -312,7 +312,7 @@ def _read(
                 print(f"penstock: {told}", file=sys.stderr)
             one = series_tables.of_csv(content, source, x)
         elif _holds_runs(source):
-            chosen = selected(source)
+            chosen = select_named(source)
             # an experiment has sequences among its points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
             wanted = table or (None if plain else "io_events")

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from penstock.archive.completeness import TAKEN
+from penstock.archive.completeness import TAKEN, worst
 from penstock.errors import printable
-from penstock.parts.monitoring.experiments.accounting import worst
 from penstock.text import outside_words
 
 COMPLETE, UNKNOWN = "complete", "unknown"

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import worst
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import Daemon, start_daemon
@@ -37,7 +38,7 @@ from penstock.parts.monitoring.collectors.settings import (
     of_run,
     variable,
 )
-from penstock.parts.monitoring.experiments.accounting import of_refusals, verdict, worst
+from penstock.parts.monitoring.experiments.accounting import of_refusals, verdict
 from penstock.parts.monitoring.experiments.points import NO_LOSS, Batch
 from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.parts.monitoring.experiments.spool import Spool

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 ROWS = {
     "commands": {"monitor": "penstock.parts.monitoring.cli.monitor"},
+    "functions": {
+        "adopt-experiments": "penstock.parts.monitoring.experiments.experiments:adopt_experiments",
+        "export-series": "penstock.parts.monitoring.queries.export_directory:write",
+        "import-experiment": "penstock.parts.monitoring.experiments.import_series:import_experiment",
+        "remote-write": "penstock.parts.monitoring.queries.remote_write:open_server",
+    },
+    "run-names": {
+        "experiments": "penstock.parts.monitoring.experiments.selection:select_experiments"
+    },
+    "api": {
+        name: f"penstock.parts.monitoring.api:{name}"
+        for name in ("Recording", "experiment", "series")
+    },
+    "checks": {
+        name: f"penstock.parts.monitoring.testing:{name}"
+        for name in (
+            *("Ledger", "MemorySink", "Sent"),
+            *("check_collector", "check_metric_server", "check_receiver"),
+        )
+    },
     "observers": {"collect": "penstock.parts.monitoring.collect:CollectObserver"},
     "collectors": {
         "scrape": "penstock.parts.monitoring.collectors.scrape:Scraper",

@@ -11,17 +11,17 @@ been in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.archive.completeness import Verdict, worst
 from penstock.parts.monitoring.experiments.points import Account, Event
 
 Ints = npt.NDArray[np.int64]
-Verdict = Literal["complete", "unknown", "partial", "unusable"]
 Gap = dict[str, Any]
 
 #: a series is complete with so many of its points, and no gap over so many intervals
@@ -113,13 +113,6 @@ class Judged:
     verdict: Verdict
     gaps: list[Gap] = field(default_factory=list)
     astray_ns: int | None = None
-
-
-def worst(verdicts: Iterable[str]) -> Verdict:
-    """What is to be said of several series together."""
-    found = set(verdicts)
-    order: tuple[Verdict, ...] = ("unusable", "partial", "unknown")
-    return next((v for v in order if v in found), "complete")
 
 
 def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int) -> Judged:

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.completeness import TAKEN
+from penstock.archive.completeness import TAKEN, worst
 from penstock.archive.schemas import TABLES
-from penstock.parts.monitoring.experiments.accounting import worst
 from penstock.parts.monitoring.experiments.experiment import Experiment, Phase
 from penstock.parts.monitoring.experiments.recorded import Recorded, refusals
 from penstock.parts.monitoring.queries import fetch_records as fetched

@@ -464,3 +464,8 @@ def _being_made(draft: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def adopt_experiments(catalogue: Catalogue) -> int:
+    """Enter the experiments of this user into a catalogue that was emptied; returns their number."""
+    return Experiments(catalogue, experiments_home()).adopt()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.archive.series import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Experiment
-from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
 from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
 from penstock.workload.metrics import UNITS_UNKNOWN, Readings, read
 
@@ -147,3 +147,11 @@ def _of_sequence(
 
     notes = ["times are those since the begin: no clock is known", *delimited.strange_header(path)]
     return batches(), span, notes
+
+
+def import_experiment(name: str, path: Path, **options: Any) -> tuple[Experiment, int, list[str]]:
+    """Import a file as an experiment of this user; `options`: those of `take_in`."""
+    from penstock.archive.catalogue import local_user, open_index
+
+    with open_index() as index:
+        return take_in(Experiments(index, experiments_home()), local_user(), name, path, **options)

@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.completeness import verdict_of_run
+from penstock.archive.completeness import Verdict, verdict_of_run, worst
 from penstock.archive.schemas import TABLES
 from penstock.parts.monitoring.experiments.accounting import (
     AWAY_NS,
     RULES,
     Life,
-    Verdict,
     judge,
     of_refusals,
-    worst,
 )
 from penstock.parts.monitoring.experiments.counters import falls
 from penstock.parts.monitoring.experiments.points import (

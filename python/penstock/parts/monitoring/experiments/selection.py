@@ -1,4 +1,4 @@
-"""What a user names of recorded runs: directories, runs of studies, and experiments with their repeats.
+"""Names of experiments with their repeats.
 
 `x` is the latest experiment called x, `x#2` its second repeat, `x#1..5` five of them, `x#*` all.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
-from penstock.archive.selection import Selection, names_runs, select
+from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 from penstock.parts.monitoring.experiments.experiment import Experiment, Unknown
 from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
@@ -18,33 +17,21 @@ _SEVERAL = re.compile(r"(.+)#(?:([1-9][0-9]{0,8})\.\.([1-9][0-9]{0,8})?|\*)", re
 MOST_REPEATS = 10_000
 
 
-def selected(name: str) -> Selection:
-    """The runs that a word means. BadInput where it means nothing, or a run that still goes on."""
-    if names_runs(name):
-        return select(name)
-    found = _experiments(name)
-    if not found:
-        return select(name)  # tells what is expected
-    running = [e for e in found if e.running or not e.path.is_dir()]
+def select_experiments(name: str) -> Selection | None:
+    """The runs of experiments called `name`; None for another name. BadInput for one that still runs."""
+    chosen = _experiments(name)
+    if not chosen:
+        return None
+    running = [e for e in chosen if e.running or not e.path.is_dir()]
     if running:
         raise BadInput(
             f"{name}: found {running[0].name}#{running[0].repeat}, which is {running[0].state}; expected "
             "that it had ended (`penstock monitor stop`)"
         )
-    paths = [e.path for e in found]
+    paths = [e.path for e in chosen]
     if len(paths) == 1 and _SEVERAL.fullmatch(name) is None:
         return Selection(name, "run", paths[0], paths)
     return Selection(name, "treatment", paths[0].parent, paths)
-
-
-def names_recorded(name: str) -> bool:
-    """Whether a word means runs; that of a file does not."""
-    return names_runs(name) or (not Path(name).exists() and is_experiment(name))
-
-
-def is_experiment(name: str) -> bool:
-    """Whether a word is no path, but the name of an experiment of this user."""
-    return not names_runs(name) and bool(_experiments(name))
 
 
 def _experiments(name: str) -> list[Experiment]:

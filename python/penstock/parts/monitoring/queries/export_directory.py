@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import worst
 from penstock.errors import BadInput
-from penstock.parts.monitoring.experiments.accounting import worst
 from penstock.parts.monitoring.experiments.recorded import labels_of, recorded_in, span_of
 from penstock.parts.monitoring.queries.export import Axis, Format, as_bytes, joined
 

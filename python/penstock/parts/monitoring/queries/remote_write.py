@@ -13,6 +13,7 @@ time is sent; sequences and texts have no place in the protocol.
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -205,3 +206,8 @@ def _name_of(bundle: Bundle) -> str:
     if "experiment" in said:
         return f"{said['experiment']['name']}#{said['attempt']}"
     return "/".join(said[key] for key in ("study_id", "run_id") if said[key]) or bundle.path.name
+
+
+def open_server(url: str, tell: Callable[[str], None]) -> RemoteWrite:
+    """A server at `url`, with the token of this process's environment."""
+    return RemoteWrite(url, os.environ.get(TOKEN), tell=tell)

@@ -155,12 +155,12 @@ def derive(
     EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
     ratio, join, moving_mean, abs, quantile.
     """
+    from penstock.archive.run_names import select_named
     from penstock.archive.series.expression import split
-    from penstock.parts.monitoring.experiments.selection import selected
     from penstock.parts.monitoring.queries.derived import derive as kept
 
     word, expression = split(said)
-    made = kept(selected(name).runs, word, expression, unit, table)
+    made = kept(select_named(name).runs, word, expression, unit, table)
     if as_json:
         print(json.dumps({"name": word, "expression": expression, "points": made}))
         return
