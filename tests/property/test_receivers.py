@@ -311,15 +311,19 @@ def test_what_was_sent_is_stored_refused_or_outside(
     model = Model(protocol.replaces, in_text)
     points: list[Sent] = []
     broken: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         spool = Spool.create(Path(place) / "spool")
-        intake = Intake("it", spool.hold("it"))
+        sink = spool.hold("it")
+        stack.callback(sink.release)
+        intake = Intake("it", sink)
         for number, (parts, breaks) in enumerate(messages):
             chosen = [
                 protocol.hostile[p.which % len(protocol.hostile)] if isinstance(p, Hostile) else p
                 for p in parts
             ]
             message = protocol.encode([p if isinstance(p, Op) else p[0] for p in chosen])
+            # protocol 0 of pickle is text, in which every NaN is the same
+            model.in_text = in_text or (protocol.read == "pickle" and len(chosen) % 6 == 0)
             words = protocol.words
             if protocol.read == "exposition":
                 words = (T0 + number * SECOND, True, False, {})
