@@ -12,13 +12,14 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+import h11
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
 from penstock.parts.monitoring.collectors.collector import FailedError
 from penstock.parts.monitoring.collectors.columns import table_of, unit_of
-from penstock.parts.monitoring.collectors.http_get import Talk
+from penstock.parts.monitoring.collectors.http_get import HttpConnection
 from penstock.parts.monitoring.collectors.http_push import snapped, unsnapped
 from penstock.parts.monitoring.collectors.products.swift import rates
 from penstock.parts.monitoring.collectors.settings import checked_collectors
@@ -89,20 +90,35 @@ def _points(protocol: str, *words: Any) -> Any:
     return feed
 
 
+class _Discarded(asyncio.Transport):
+    """A transport that writes nowhere."""
+
+    def write(self, data: Any) -> None:
+        """Discard it."""
+
+    def abort(self) -> None:
+        """Nothing to end."""
+
+    def is_closing(self) -> bool:
+        return False
+
+
 def _http_answer(data: bytes) -> None:
     """What a target of the scraper answers, in two packets, and then the end of its connection."""
-    loop = asyncio.new_event_loop()
-    try:
-        talk = Talk()
-        talk._waits = waits = loop.create_future()
+
+    async def receive() -> None:
+        connection = HttpConnection()
+        connection.connection_made(_Discarded())
+        request = h11.Request(method="GET", target="/metrics", headers=[("Host", "x")])
+        response = asyncio.ensure_future(connection.get(request))
+        await asyncio.sleep(0)
         for part in (data[: len(data) // 3], data[len(data) // 3 :]):
-            talk.data_received(part)
-        talk.connection_lost(None)
-        assert waits.done()
-        if not isinstance(waits.exception(), FailedError | EOFError | None):
-            raise AssertionError from waits.exception()
-    finally:
-        loop.close()
+            connection.data_received(part)
+        connection.connection_lost(None)
+        with contextlib.suppress(FailedError, EOFError):
+            await asyncio.wait_for(response, 10)
+
+    asyncio.run(receive())
 
 
 _ANSWERS = (

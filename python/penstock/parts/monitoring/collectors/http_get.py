@@ -1,205 +1,174 @@
-"""HTTP/1.1 as a scraper needs it: one GET after the other, on a connection that is kept for the next."""
+"""GET requests of a scraper over HTTP/1.1, one after another on one connection (h11)."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from dataclasses import dataclass
 
+import h11
+
 from penstock.parts.monitoring.collectors.collector import FailedError
 
-#: what one answer may have in its head, and in its body [bytes]
+#: most bytes of a response's head, and of its body
 MOST_HEAD = 64 << 10
-MOST_SHOWN = 16 << 20
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?$")
+MOST_BODY = 16 << 20
+#: first bytes of a response
+_HTTP = b"HTTP/1."
+#: statuses whose responses have no body
+_EMPTY = (204, 304)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a target answered; its kind is the content type, in small letters.
+class Response:
+    """A response; `content_type` in lower case.
 
-    `bounded`: its length was told, so that it is known to be all of it.
+    `bounded`: its head gives its length or announces chunks, so that the body is complete.
     """
 
     status: int
-    kind: str
+    content_type: str
     body: bytes
     bounded: bool = True
 
 
-class Talk(asyncio.Protocol):
-    """A connection. `ask` gives the answer; what comes unasked, or is no HTTP, ends it."""
+class HttpConnection(asyncio.Protocol):
+    """A connection to a target. Data without a request, or other than HTTP, close it."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._waits: asyncio.Future[Shown] | None = None
-        self._begin()
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEAD)
+        self._pending: asyncio.Future[Response] | None = None
+        self._start_response()
 
     @classmethod
-    async def to(cls, host: str, port: int, tls: ssl.SSLContext | None = None) -> Talk:
-        """OSError where nobody listens there, or, with `tls`, somebody else."""
-        _, made = await asyncio.get_running_loop().create_connection(cls, host, port, ssl=tls)
-        return made
+    async def open(cls, host: str, port: int, tls: ssl.SSLContext | None = None) -> HttpConnection:
+        """Connect. OSError if nothing listens there, or, with `tls`, if the certificate does not fit."""
+        _, connection = await asyncio.get_running_loop().create_connection(cls, host, port, ssl=tls)
+        return connection
 
     @property
-    def usable(self) -> bool:
-        """Whether another question may be asked."""
+    def reusable(self) -> bool:
+        """True if another request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, question: bytes) -> Shown:
-        """EOFError where the connection ends before the answer begins, FailedError where it is no answer."""
-        if not self.usable:
+    async def get(self, request: h11.Request) -> Response:
+        """Send a request and wait for its response.
+
+        EOFError if the connection ends before the response begins, FailedError for other than HTTP/1.1.
+        """
+        if not self.reusable:
             raise EOFError
         assert self._transport is not None
-        self._begin()
-        self._waits = asyncio.get_running_loop().create_future()
-        self._transport.write(question)
-        return await self._waits
+        self._start_response()
+        self._pending = asyncio.get_running_loop().create_future()
+        message = (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+        self._transport.write(message)
+        return await self._pending
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _begin(self) -> None:
-        self._got = bytearray()
-        self._status = self._at = self._size = 0
-        self._kind = ""
-        #: bytes of the body, or -1: chunks, -2: all up to the end
-        self._length: int | None = None
-        self._chunks: list[bytes] = []
-        self._goes_on = True
+    def _start_response(self) -> None:
+        self._first = b""
+        self._head: h11.Response | None = None
+        self._bounded = True
+        self._size = 0
+        self._body: list[bytes] = []
 
-    # ------------------------------------------------------------ as asyncio calls it
+    # ------------------------------------------------------------ calls of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self._waits is None or self._waits.done():
+        if self._pending is None or self._pending.done():
             self.close()
             return
-        self._got += data
+        # h11 waits for the end of the head, which another protocol does not send
+        first = self._first + data[: len(_HTTP) - len(self._first)]
+        if not _HTTP.startswith(first):
+            self._fail(FailedError("found no HTTP/1.1"))
+            return
+        self._first = first
+        self._receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._pending is None:
+            return
+        if not self._first:
+            self._fail(EOFError())
+            return
+        if exc is None:
+            self._receive(b"")
+        self._fail(FailedError("found a connection that was closed"))
+
+    # ------------------------------------------------------------ a response
+
+    def _receive(self, data: bytes) -> None:
         try:
-            if self._length is None:
-                self._head()
-            if self._length is not None and self._whole():
-                self._done()
+            self._http.receive_data(data)
+            while self._pending is not None:
+                event = self._http.next_event()
+                if isinstance(event, h11.Response):
+                    self._head = event
+                    self._check_head(event)
+                elif isinstance(event, h11.Data):
+                    self._add(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    self._complete()
+                elif not isinstance(event, h11.InformationalResponse):
+                    return
+        except h11.RemoteProtocolError as error:
+            if not data:
+                self._fail(FailedError("found a connection that was closed"))
+            elif error.error_status_hint == 431:
+                self._fail(FailedError(f"found a head of more than {MOST_HEAD} bytes"))
+            else:
+                self._fail(FailedError(f"found no HTTP/1.1 ({str(error)[:200]})"))
         except FailedError as error:
             self._fail(error)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._length == -2 and exc is None:
-            self._chunks = [bytes(self._got)]
-            self._done()
-            return
-        begun = bool(self._got)
-        self._fail(FailedError("found a connection that was closed") if begun else EOFError())
-
-    # ------------------------------------------------------------ an answer
-
-    def _head(self) -> None:
-        end = self._got.find(b"\r\n\r\n")
-        if end < 0 or end > MOST_HEAD:
-            if len(self._got) > MOST_HEAD:
-                raise FailedError(f"found a head of more than {MOST_HEAD} bytes")
-            if not b"HTTP/1.".startswith(self._got[:7]):
-                raise FailedError("found no HTTP/1.1")
-            return
-        first, *rest = bytes(self._got[:end]).split(b"\r\n")
-        status = _STATUS.match(first)
-        if status is None:
-            raise FailedError("found no HTTP/1.1")
-        self._status = int(status.group(1))
-        del self._got[: end + 4]
-        if self._status < 200:
-            self._head()
-            return
-        headers: dict[bytes, bytes] = {}
-        for line in rest:
-            name, colon, value = line.partition(b":")
-            if not colon or not name:
-                raise FailedError("found a header other than `name: value`")
-            headers[name.lower()] = value.strip().lower()
-        self._kind = headers.get(b"content-type", b"").decode("latin-1")
-        self._goes_on = first.startswith(b"HTTP/1.1") and b"close" not in headers.get(
-            b"connection", b""
+    def _check_head(self, head: h11.Response) -> None:
+        """Refuse other statuses, a content coding, and a body that is too large."""
+        if head.status_code > 599:
+            raise FailedError(f"found no HTTP/1.1 (status {head.status_code})")
+        headers = dict(head.headers)
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise FailedError("found a body in a coding that was not requested")
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > MOST_BODY:
+            raise FailedError(f"found more than {MOST_BODY} bytes")
+        self._bounded = (
+            length is not None or b"transfer-encoding" in headers or head.status_code in _EMPTY
         )
-        coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise FailedError("found a body in a coding that was not asked for")
-        if self._status in (204, 304):
-            self._length = 0
-        elif coding is not None:
-            if coding != b"chunked":
-                raise FailedError(f"found transfer-encoding {coding[:40]!r}; expected chunked")
-            self._length = -1
-        elif length is None:
-            self._length = -2
-        elif not length.isdigit() or len(length) > 12:
-            raise FailedError("found a content-length that is no number")
+
+    def _add(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MOST_BODY:
+            raise FailedError(f"found more than {MOST_BODY} bytes")
+        self._body.append(data)
+
+    def _complete(self) -> None:
+        pending, self._pending = self._pending, None
+        if (
+            self._http.our_state is h11.DONE
+            and self._http.their_state is h11.DONE
+            and not self._http.trailing_data[0]
+        ):
+            self._http.start_next_cycle()
         else:
-            self._length = int(length)
-        self._bounded(self._length)
-
-    def _whole(self) -> bool:
-        assert self._length is not None
-        if self._length == -1:
-            return self._chunked()
-        self._bounded(len(self._got))
-        if self._length < 0 or len(self._got) < self._length:
-            return False
-        self._chunks = [bytes(self._got[: self._length])]
-        self._at = self._length
-        return True
-
-    def _chunked(self) -> bool:
-        while True:
-            end = self._got.find(b"\r\n", self._at, self._at + 1024)
-            if end < 0:
-                if len(self._got) > self._at + 1024:
-                    raise FailedError("found a chunk without its size")
-                return False
-            words = bytes(self._got[self._at : end]).partition(b";")[0].strip()
-            try:
-                size = int(words, 16) if len(words) <= 8 and words.isalnum() else -1
-            except ValueError:
-                size = -1
-            if size < 0:
-                raise FailedError("found a chunk without its size")
-            self._bounded(self._size + size)
-            if size == 0:
-                # what may stand behind the last chunk is not read, nor the connection used again
-                self._goes_on &= self._got[end:] == b"\r\n\r\n"
-                self._at = len(self._got)
-                return self._got.find(b"\r\n", end + 2) >= 0
-            if len(self._got) < end + 2 + size + 2:
-                return False
-            self._chunks.append(bytes(self._got[end + 2 : end + 2 + size]))
-            self._size += size
-            self._at = end + 2 + size + 2
-            if self._at > 1 << 18:
-                del self._got[: self._at]
-                self._at = 0
-
-    def _bounded(self, size: int) -> None:
-        if size > MOST_SHOWN:
-            raise FailedError(f"found more than {MOST_SHOWN} bytes")
-
-    def _done(self) -> None:
-        waits, self._waits = self._waits, None
-        bounded = self._length != -2
-        goes_on = self._goes_on and bounded and len(self._got) == self._at
-        self._length = None
-        if not goes_on:
             self.close()
-        if waits is not None and not waits.done():
-            waits.set_result(Shown(self._status, self._kind, b"".join(self._chunks), bounded))
+        if pending is not None and not pending.done():
+            assert self._head is not None
+            kind = dict(self._head.headers).get(b"content-type", b"").decode("latin-1").lower()
+            body = b"".join(self._body)
+            pending.set_result(Response(self._head.status_code, kind, body, self._bounded))
 
     def _fail(self, error: Exception) -> None:
-        waits, self._waits = self._waits, None
-        self._length = None
+        pending, self._pending = self._pending, None
         self.close()
-        if waits is not None and not waits.done():
-            waits.set_exception(error)
+        if pending is not None and not pending.done():
+            pending.set_exception(error)

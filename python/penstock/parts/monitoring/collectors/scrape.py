@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 import pyarrow as pa
 
 from penstock.errors import BadInput, PenstockError
@@ -45,7 +46,7 @@ from penstock.parts.monitoring.collectors.collector import (
 )
 from penstock.parts.monitoring.collectors.columns import table_of, unit_of
 from penstock.parts.monitoring.collectors.filters import Choice
-from penstock.parts.monitoring.collectors.http_get import Talk
+from penstock.parts.monitoring.collectors.http_get import HttpConnection
 from penstock.parts.monitoring.experiments.points import MOST_SERIES, Account, Closed, Sink
 
 native: Any = importlib.import_module("penstock._native")
@@ -63,6 +64,11 @@ MOST_TARGETS = 10_000
 #: of all targets
 MOST_SHOWN_SERIES = 2_000_000
 _TYPED = re.compile(rb"^# TYPE ([^\s]{1,500}) (counter|histogram|summary)\s*$", re.MULTILINE)
+#: headers of every request, beside Host
+_HEADERS = (
+    ("User-Agent", "penstock"),
+    ("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4"),
+)
 #: targets whose scrapes are spread over a second
 _A_SECOND = 1000
 
@@ -90,7 +96,7 @@ class Target:
     interval_s: float
     timeout_s: float
     secure: bool
-    question: bytes
+    path: str
     #: of all series of the target, `instance` among them
     labels: dict[str, str]
     honor_labels: bool = False
@@ -103,7 +109,9 @@ class Target:
     begun_ns: int = 0
     #: series by metric and labels
     seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
-    talk: Talk | None = None
+    connection: HttpConnection | None = None
+    #: set when the collector starts
+    request: h11.Request | None = None
 
     @property
     def loopback(self) -> bool:
@@ -113,9 +121,9 @@ class Target:
         return False
 
     def close(self) -> None:
-        if self.talk is not None:
-            self.talk.close()
-            self.talk = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 class Scraper:
@@ -161,11 +169,7 @@ class Scraper:
         )
         path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
         instance = setting(self.name, own, "instance", str, f"{host}:{port}")
-        question = (
-            f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: penstock\r\n"
-            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4\r\n"
-        )
-        if not question.isascii():
+        if not f"{host}{path}".isascii():
             raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
         labels = setting(self.name, own, "labels", Mapping, {})
         for name, value in labels.items():
@@ -180,14 +184,18 @@ class Scraper:
             interval_s,
             timeout_s,
             secure,
-            question.encode(),
+            path,
             {"instance": instance, **labels},
             setting(self.name, both, "honor_labels", bool, False),
         )
 
     async def start(self, sink: Sink) -> None:
         self._tls = self._verifying() if any(t.secure for t in self.targets) else None
-        self._words = self._token()
+        token = self._authorization()
+        for target in self.targets:
+            host = ("Host", f"{target.host}:{target.port}")
+            headers = [host, *_HEADERS, *token]
+            target.request = h11.Request(method="GET", target=target.path, headers=headers)
         self.intake = Intake(self.name, sink, unit=unit_of)
         self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
         self._known = 0
@@ -228,14 +236,14 @@ class Scraper:
         except OSError as error:
             raise BadInput(f"{self.name}: found ca {self._ca} ({error}); expected PEM") from None
 
-    def _token(self) -> bytes:
-        """The header of a token. BadInput where the environment has none."""
+    def _authorization(self) -> list[tuple[str, str]]:
+        """The header with the token. BadInput if the environment has none."""
         if self._token_from is None:
-            return b""
+            return []
         token = os.environ.get(self._token_from, "")
         if not token.isascii() or not token.isprintable() or not token:
             raise BadInput(f"{self.name}: found no token in ${self._token_from}; expected one")
-        return f"Authorization: Bearer {token}\r\n".encode()
+        return [("Authorization", f"Bearer {token}")]
 
     async def _scrape(self, target: Target, t0: float) -> None:
         loop = asyncio.get_running_loop()
@@ -378,28 +386,28 @@ class Scraper:
         )
 
     async def _get(self, target: Target) -> tuple[bytes, bool]:
-        """What a target shows, and whether that is OpenMetrics; the connection is kept for the next time."""
-        shown = None
-        question = target.question + self._words + b"\r\n"
-        if target.talk is not None and target.talk.usable:
+        """The metrics of a target, and True if they are OpenMetrics. The connection stays open."""
+        response = None
+        assert target.request is not None
+        if target.connection is not None and target.connection.reusable:
             # it may have been closed between two scrapes
             with contextlib.suppress(EOFError, ConnectionError):
-                shown = await target.talk.ask(question)
-        if shown is None:
+                response = await target.connection.get(target.request)
+        if response is None:
             target.close()
             tls = self._tls if target.secure else None
-            target.talk = await Talk.to(target.host, target.port, tls)
+            target.connection = await HttpConnection.open(target.host, target.port, tls)
             try:
-                shown = await target.talk.ask(question)
+                response = await target.connection.get(target.request)
             except EOFError:
                 raise FailedError("found a connection that was closed") from None
-        if shown.status != 200:
-            raise FailedError(f"found HTTP status {shown.status}; expected 200")
-        if shown.kind.startswith("text/html"):
+        if response.status != 200:
+            raise FailedError(f"found HTTP status {response.status}; expected 200")
+        if response.content_type.startswith("text/html"):
             raise FailedError("found a page in HTML; expected metrics")
-        if not shown.bounded and shown.body and not shown.body.endswith(b"\n"):
+        if not response.bounded and response.body and not response.body.endswith(b"\n"):
             raise FailedError("found an answer without a length that breaks off in a line")
-        return shown.body, "openmetrics" in shown.kind
+        return response.body, "openmetrics" in response.content_type
 
 
 def _account(target: Target, metric: str, labels: str, seen: Seen) -> Account:
