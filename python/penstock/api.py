@@ -61,7 +61,7 @@ class Study:
 
     @property
     def question(self) -> str:
-        """What it asks."""
+        """The question of the study."""
         return self.checked.question
 
     @cached_property
@@ -150,7 +150,7 @@ class Campaign:
 
     @cached_property
     def fidelity(self) -> pd.DataFrame:
-        """What each emulated disk delivered beside what was asked."""
+        """Delivered and specified rates and times of each emulated disk."""
         return self._table("fidelity")
 
     @cached_property
@@ -222,12 +222,12 @@ class Trace:
 
     @property
     def closing(self) -> str:
-        """Where the time of reads and writes went, and what to try."""
+        """The last sentence of the trace: where the time of reads and writes went."""
         return str(self.manifest.get("closing", ""))
 
     @cached_property
     def findings(self) -> pd.DataFrame:
-        """What it costs, why, and what to try."""
+        """Findings: cost, cause and advice."""
         from dataclasses import asdict
 
         import pandas as pd

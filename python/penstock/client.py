@@ -83,7 +83,7 @@ class Client:
         return _content(answer)
 
     def version(self) -> dict[str, Any]:
-        """Which penstock answers."""
+        """The version of the server."""
         return dict(self.request("GET", ""))
 
     def host(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Client:
         ssh: bool = False,
     ) -> RemoteCluster:
         """Puts a cluster up: of a platform file (its path, text or content), or of a saved specification."""
-        said: dict[str, Any] = {"set": list(overrides), "ssh": ssh}
+        body: dict[str, Any] = {"set": list(overrides), "ssh": ssh}
         if isinstance(platform, Path):
             try:
                 platform = platform.read_text()
@@ -142,8 +142,8 @@ class Client:
             ("runtime", runtime),
         ):
             if value is not None:
-                said[key] = value
-        answer = self.request("POST", "/clusters", json=said)
+                body[key] = value
+        answer = self.request("POST", "/clusters", json=body)
         return RemoteCluster(self, answer["cluster"])
 
     def begin(self, method: str, path: str, **options: Any) -> Job:
@@ -159,13 +159,13 @@ class Client:
         self, profile: str, backing: Path | str, mount: Path | str, *, time_scale: float = 1.0
     ) -> dict[str, Any]:
         """Puts one up on the server's host."""
-        said = {
+        body = {
             "profile": profile,
             "backing": str(backing),
             "mount": str(mount),
             "time_scale": time_scale,
         }
-        return dict(self.request("POST", "/disks", json=said))
+        return dict(self.request("POST", "/disks", json=body))
 
     def set_disk(self, disk: str, **patch: Any) -> dict[str, Any]:
         """Changes one now: limits, features, faults."""
@@ -195,7 +195,7 @@ class RemoteCluster:
         return list(self._ask("GET", "/nodes"))
 
     def status(self) -> dict[str, Any]:
-        """What they are doing."""
+        """The state of its nodes."""
         return dict(self._ask("GET", "/status"))
 
     def platform(self) -> dict[str, Any]:
@@ -208,8 +208,8 @@ class RemoteCluster:
 
     def set_delays(self, network: str, delays: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         """Changes one-way delays [s] from node to node, both ways unless the other is given too."""
-        said = {a: dict(to) for a, to in delays.items()}
-        return dict(self._ask("PATCH", f"/networks/{_part(network)}", json={"delays": said}))
+        by_node = {a: dict(to) for a, to in delays.items()}
+        return dict(self._ask("PATCH", f"/networks/{_part(network)}", json={"delays": by_node}))
 
     def certificate(self, length_s: float = 4.0) -> dict[str, Any]:
         """Watches its disks for so long; of each `valid`, `reason`, and the rows that say so."""
@@ -250,9 +250,9 @@ class RemoteCluster:
         timeout_s: float | None = 60.0,
     ) -> list[dict[str, Any]]:
         """Runs a command in nodes at once: exit_status, stdout, stderr, seconds of each."""
-        said: dict[str, Any] = {"nodes": list(nodes), "argv": list(argv), "timeout_s": timeout_s}
-        said |= {"env": dict(env or {}), "cwd": cwd, "user": user}
-        return list(self._ask("POST", "/exec", json=said)["results"])
+        body: dict[str, Any] = {"nodes": list(nodes), "argv": list(argv), "timeout_s": timeout_s}
+        body |= {"env": dict(env or {}), "cwd": cwd, "user": user}
+        return list(self._ask("POST", "/exec", json=body)["results"])
 
     def read_file(self, node: str, path: str) -> bytes:
         """A file of a node."""
@@ -272,7 +272,7 @@ class RemoteCluster:
         return int(self._ask("POST", "/events", json={"events": list(events)})["start_ns"])
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of them."""
+        """The events and their state."""
         return list(self._ask("GET", "/events"))
 
     def mark(self, phase: str) -> int:
@@ -292,17 +292,17 @@ class Job:
         self.number = number
 
     def state(self, wait_s: float = 0.0) -> dict[str, Any]:
-        """What it has come to; waits for its end for at most `wait_s` seconds, 60 at most."""
+        """Its state, after waiting at most `wait_s` seconds (at most 60) for its end."""
         return dict(self._client.request("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
 
     def result(self) -> Any:
         """Its result, when it has ended. Raises as the request itself would."""
-        while (said := self.state(30.0))["state"] == "running":
+        while (job := self.state(30.0))["state"] == "running":
             pass
-        if said["state"] == "failed":
-            wrong = BadInput if (said["status"] or 500) < 500 else PenstockError
-            raise wrong(said["error"])
-        return said["result"]
+        if job["state"] == "failed":
+            wrong = BadInput if (job["status"] or 500) < 500 else PenstockError
+            raise wrong(job["error"])
+        return job["result"]
 
 
 def _content(answer: httpx.Response) -> Any:
@@ -329,7 +329,7 @@ def _path(text: str) -> str:
 
 
 def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
-    """What lies at an address, `most_bytes` of it at most, and the headers of the answer.
+    """The body of at most `most_bytes` at an address, and the headers of the response.
 
     A server of this user on this host gets its token, and one that $PENSTOCK_SERVER names $PENSTOCK_TOKEN.
     Raises PenstockError where there is no answer, BadInput where it is no success, or longer.

@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit status each of it gets (see the command-line reference)."""
+"""Errors, and the exit status of each (see the command-line reference)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROLS = re.compile(
 
 
 def escaped(text: str) -> str:
-    """The text with every character that a terminal would act upon as an escape; lines stay lines.
+    """The text with escapes for control characters of terminals; line breaks stay.
 
     Escapes are those of JSON from U+007F on, where JSON itself leaves characters as they are.
     """
@@ -26,39 +26,39 @@ def _escape(control: re.Match[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control and direction characters as escapes: a name in it can pretend nothing."""
+    """The text with escapes for control and direction characters, which could imitate other text."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class PenstockError(Exception):
-    """Something failed that is not the user's input. Exit status 1."""
+    """A failure that is not due to the user's input. Exit status 1."""
 
     exit_status = 1
 
     def __str__(self) -> str:
-        """What can be written as UTF-8, whatever text is quoted in it."""
+        """The message, with characters that UTF-8 cannot encode as escapes."""
         return super().__str__().encode("utf-8", "backslashreplace").decode()
 
 
 class Refused(PenstockError):  # noqa: N818 - reads as what it is
-    """What was asked cannot be done as things stand: a node is frozen, a daemon will not. Exit status 1."""
+    """A request that the present state does not allow: a node is frozen, a daemon refuses. Exit status 1."""
 
 
 class Away(PenstockError):  # noqa: N818 - reads as what it is
-    """What is needed is not there just now, as a database whose server is down: to be tried again."""
+    """A service that is temporarily unavailable, such as a database whose server is down. Retry later."""
 
 
 class Upstream(PenstockError):  # noqa: N818 - reads as what it is
-    """A server of others that had to be asked did not answer as it should. Exit status 1."""
+    """A server outside penstock replied with an error. Exit status 1."""
 
 
 class NoAnswer(Upstream):
-    """It cannot be reached, or says nothing: another question to it would fare no better."""
+    """A server that is unreachable or does not reply; further requests would fail, too."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a file the user wrote."""
+    """One error in an input file."""
 
     file: str
     line: int
@@ -73,7 +73,7 @@ class Mistake:
 
 
 class BadInput(PenstockError):  # noqa: N818 - reads as what it is
-    """What the user gave cannot be used. Exit status 2; nothing was changed."""
+    """Invalid input. Exit status 2; nothing was changed."""
 
     exit_status = 2
 

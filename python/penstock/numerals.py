@@ -30,16 +30,16 @@ def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
 
     ValueError, which says what is expected, for what is no number, or one of two meanings.
     """
-    given = text.strip()
-    shown = mark or _mark(given) or decimal_mark(others)
-    unclear = _OF_TWO_MEANINGS.fullmatch(given) is not None and not mark
-    if unclear and (shown == "," if "." in given else not shown):
+    stripped = text.strip()
+    shown = mark or _mark(stripped) or decimal_mark(others)
+    unclear = _OF_TWO_MEANINGS.fullmatch(stripped) is not None and not mark
+    if unclear and (shown == "," if "." in stripped else not shown):
         raise ValueError(
             "a number of one meaning; `decimal: '.'` or `decimal: ','` says which it has"
         )
     decimal = shown or "."
     separator = "," if decimal == "." else "."
-    plain = _without_groups(given, separator)
+    plain = _without_groups(stripped, separator)
     if separator in plain or plain.count(decimal) > 1:
         raise ValueError(f"a number with the decimal mark {decimal!r}")
     plain = plain.replace(decimal, ".")

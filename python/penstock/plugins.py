@@ -1,9 +1,9 @@
-"""What can be added without a change elsewhere: tables of names, ours before those of other packages.
+"""Tables of everything that parts and other packages can add.
 
-A row is `name → module` or `name → module:attribute`, imported when it is first used. Our own are those below
-and those of `penstock.parts`. Other packages add rows by entry points of the group `penstock.TABLE`; none of
-them takes the name of a row of ours.
-docs/extending.md has the protocol of each table, `penstock.testing` checks that a row keeps to it.
+A row is `name → module` or `name → module:attribute`, imported when it is first used. Rows of penstock are
+those below and those of `penstock.parts`. Other packages add rows by entry points of the group
+`penstock.TABLE`, which cannot replace a row of penstock. docs/extending.md has the protocol of each table,
+`penstock.testing` its check.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class Table(Mapping[str, str]):
         return separator.join(self) or NOT_INSTALLED
 
     def load(self, name: str) -> Any:
-        """What `name` names. BadInput for a name that is none; PenstockError where it cannot be imported."""
+        """Import a row. BadInput for an unknown name, PenstockError if another package cannot be imported."""
         try:
             module, _, attribute = self[name].partition(":")
         except KeyError:
             raise BadInput(f"found {self.what} {name!r}; expected {self.choices()}") from None
         try:
-            found = importlib.import_module(module)
-            return getattr(found, attribute) if attribute else found
+            imported = importlib.import_module(module)
+            return getattr(imported, attribute) if attribute else imported
         except (ImportError, AttributeError) as error:
             if name in self._own:
                 raise

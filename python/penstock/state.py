@@ -1,4 +1,4 @@
-"""Where penstock keeps what outlives a command (state) and what does not outlive a boot (runtime).
+"""Directories of penstock: state, which outlives a command, and runtime, which does not outlive a boot.
 
 Both are closed to other users. What another user's program must reach (the disks of a run, data
 prepared for it) lies in a directory beside them that can be passed through and not listed.
@@ -73,21 +73,21 @@ def _passable(path: Path) -> Path:
 
 
 def _owned(path: Path, mode: int) -> Path:
-    """The directory, made if absent, of our own and with just that mode."""
+    """Create the directory if it is missing; check that it is ours, and set its mode."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=mode)
     except OSError as error:
         raise PenstockError(f"{error.filename or path}: {error.strerror}") from error
-    found = path.lstat()
-    directory = stat.S_ISDIR(found.st_mode)
-    if not directory or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    info = path.lstat()
+    directory = stat.S_ISDIR(info.st_mode)
+    if not directory or info.st_uid != os.geteuid() or info.st_mode & 0o022:
         kind = "directory" if directory else "link or file"
         raise PenstockError(
-            f"{path}: found a {kind} of user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; "
+            f"{path}: found a {kind} of user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):04o}; "
             f"expected a directory of user {os.geteuid()} that nobody else may write to"
         )
-    if stat.S_IMODE(found.st_mode) != mode:
+    if stat.S_IMODE(info.st_mode) != mode:
         path.chmod(mode)
     return path

@@ -1,4 +1,4 @@
-"""What is printed: plain tables, and what is told beside the result."""
+"""Output on a terminal: plain tables, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def escaped_output() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """One line on stderr, which says that it is ours and not of a command that we run."""
+    """Print one line on stderr, with the prefix `penstock:`."""
     print(f"penstock: {text}", file=sys.stderr, flush=True)
 
 
-def plain_table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
-    """A table without lines; headings of columns of words, and then of numbers, which end at the right."""
+def plain_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """A table without lines: columns of texts, then columns of numbers, which are aligned at the right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in words:
+    for heading in texts:
         table.add_column(heading)
     for heading in numbers:
         table.add_column(heading, justify="right")

@@ -1,7 +1,7 @@
-"""Whether what another package adds keeps to its protocol: one check for each table of `penstock.plugins`.
+"""Checks of rows that other packages add to the tables of `penstock.plugins`, one for each table.
 
-A check does what penstock does with a row, and raises AssertionError with what is wrong. They are for the
-tests of a package that adds something, and hold for our own rows:
+A check uses a row as penstock does, and raises AssertionError if the row does not keep to its protocol. Call
+it in the tests of your package. The rows of penstock pass it, too:
 
     from penstock import testing
     testing.check_parser(my_parser, stdout="ops 12\\n", gives={"ops"})
@@ -74,13 +74,13 @@ def check_parser(
         convert(1.0, unit, unit)
     with tempfile.TemporaryDirectory() as scratch:
         where = run_dir or Path(scratch)
-        found: dict[str, Measured] = parser.parse(where, stdout, stderr, 1.0)
-        for name, measured in found.items():
+        parsed: dict[str, Measured] = parser.parse(where, stdout, stderr, 1.0)
+        for name, measured in parsed.items():
             if name == "wall_s":  # comes with every parser
                 continue
             assert name in parser.RESPONSES, f"{name} is not in RESPONSES"
             convert(measured.value, measured.unit, parser.RESPONSES[name])
-        assert set(gives) <= set(found), f"not found: {', '.join(set(gives) - set(found))}"
+        assert set(gives) <= set(parsed), f"not found: {', '.join(set(gives) - set(parsed))}"
         for text in _NOT_A_REPORT:
             try:
                 parser.parse(Path(scratch), text, text, 1.0)
@@ -89,7 +89,7 @@ def check_parser(
             assert not gives, f"{text[:20]!r} is no report of it; a PenstockError was expected"
     jobs = parser.operations("a-program --with 'some words'")
     assert jobs is None or all(isinstance(job, JobSpec) for job in jobs)
-    return found
+    return parsed
 
 
 def check_design(kind: Any, options: Mapping[str, Any] | None = None) -> None:
@@ -100,22 +100,22 @@ def check_design(kind: Any, options: Mapping[str, Any] | None = None) -> None:
     every = [[2], [2] * 3, [2] * 11, [3, 2], [3] * 4, [4, 3, 2, 2]]
     factors = [tuple(_factor(place, n) for place, n in enumerate(levels)) for levels in every]
     kinds = [Asked(each, dict(options or {}), 7) for each in factors]
-    possible = [asked for asked in kinds if not kind.fault(asked)]
+    possible = [request for request in kinds if not kind.fault(request)]
     assert possible, f"it takes no factors at all: {kind.fault(kinds[0])}"
-    for asked in possible:
-        levels = asked.levels
-        made = np.asarray(kind.treatments(asked))
-        assert made.ndim == 2, f"a matrix of {made.ndim} dimensions"
-        assert made.shape[1] == len(levels), f"{made.shape[1]} columns of {len(levels)} factors"
-        assert len(made), "no treatments"
-        assert len(np.unique(made, axis=0)) == len(made), "a treatment stands there twice"
+    for request in possible:
+        levels = request.levels
+        matrix = np.asarray(kind.treatments(request))
+        assert matrix.ndim == 2, f"a matrix of {matrix.ndim} dimensions"
+        assert matrix.shape[1] == len(levels), f"{matrix.shape[1]} columns of {len(levels)} factors"
+        assert len(matrix), "no treatments"
+        assert len(np.unique(matrix, axis=0)) == len(matrix), "a treatment stands there twice"
         for place, count in enumerate(levels):
-            seen = {int(v) for v in made[:, place]}
+            seen = {int(v) for v in matrix[:, place]}
             assert seen <= set(range(count)), f"levels {seen} of a factor with {count}"
             assert len(seen) > 1, f"the factor {place} has one level only"
-        again = np.asarray(kind.treatments(asked))
-        assert np.array_equal(made, again), "another matrix from the same seed"
-        check(asked, made, kind.claim(asked))
+        again = np.asarray(kind.treatments(request))
+        assert np.array_equal(matrix, again), "another matrix from the same seed"
+        check(request, matrix, kind.claim(request))
 
 
 def _factor(place: int, levels: int) -> Factor:
@@ -127,10 +127,10 @@ def check_metric_reader(reader: Any, path: Path) -> None:
     """A reader of metrics: it knows this file, gives samples in UTC, and refuses what is no such report."""
     assert str(reader.WHAT), "WHAT: expected what is said where no reader knows a file"
     assert reader.matches(path, path.read_bytes()[:HEAD_BYTES]), f"{path}: it does not know its own"
-    found = reader.read(path, {})
-    assert list(found.samples.columns) == list(COLUMNS), f"samples: found {list(found.samples)}"
-    assert len(found.samples) or found.tables, "found neither samples nor tables"
-    assert found.samples["utc_ns"].is_monotonic_increasing, (
+    metrics = reader.read(path, {})
+    assert list(metrics.samples.columns) == list(COLUMNS), f"samples: found {list(metrics.samples)}"
+    assert len(metrics.samples) or metrics.tables, "found neither samples nor tables"
+    assert metrics.samples["utc_ns"].is_monotonic_increasing, (
         "samples: expected them in order of time"
     )
     for text in _NOT_A_REPORT:
@@ -198,10 +198,10 @@ def check_response_kind(kind: Any, expression: str, text: str, number: float) ->
     assert kind.number(expression, text, "stdout") == number
     for other in _NOT_A_REPORT:
         try:
-            found = kind.number(expression, other, "stdout")
+            value = kind.number(expression, other, "stdout")
         except PenstockError:
             continue
-        raise AssertionError(f"{found} was found in {other[:20]!r}; a PenstockError was expected")
+        raise AssertionError(f"{value} was found in {other[:20]!r}; a PenstockError was expected")
 
 
 def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Recording:
@@ -222,10 +222,10 @@ def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Re
         wrong = Path(scratch) / "wrong"
         wrong.write_bytes(files[0].read_bytes()[:40] + b"\0\xff not of this format")
         try:
-            found = importer.read([wrong], Path(scratch))
+            partly = importer.read([wrong], Path(scratch))
         except PenstockError:
             return recording
-        assert found.counts["kept"] < events, "what is no trace of it is read as one"
+        assert partly.counts["kept"] < events, "what is no trace of it is read as one"
     return recording
 
 
@@ -240,8 +240,8 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
             assert path.is_relative_to(scratch), f"{path} lies elsewhere"
             assert path.is_file(), f"{path} is not there"
     events = sum(len(batch["t_ns"]) for batch in TraceTables(bundle).event_batches())
-    told = written["events"] + sum(written.get("skipped", {}).values())
-    assert told == events, f"{told} of {events} events, what it says it skipped included"
+    reported = written["events"] + sum(written.get("skipped", {}).values())
+    assert reported == events, f"{reported} of {events} events, what it says it skipped included"
     return written
 
 
@@ -266,13 +266,13 @@ def check_finding(rule: Any, bundles: Sequence[Path]) -> list[Finding]:
     return _checked([f for bundle in bundles for f in rule(TracedRun(bundle))])
 
 
-def _checked(made: list[Finding]) -> list[Finding]:
-    for finding in made:
+def _checked(findings: list[Finding]) -> list[Finding]:
+    for finding in findings:
         assert finding.severity in ("info", "warning", "error"), finding.severity
         assert finding.code == finding.code.lower(), finding.code
         assert finding.statement.endswith("."), finding.statement
         assert isinstance(finding.evidence, dict), "evidence is a dictionary"
-    return made
+    return findings
 
 
 def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | None = None) -> None:
@@ -358,22 +358,22 @@ def check_runtime(name: str) -> None:
     cluster = Cluster.up(spec, journal, outlive=False)
     try:
         assert cluster.described["runtime"] == name
-        assert _said(cluster, "one", "hostname; touch /only-one") == "one\n"
-        seen = _said(cluster, "two", "ls -d /only-one /proc/[0-9]*").split()
+        assert _output_of(cluster, "one", "hostname; touch /only-one") == "one\n"
+        seen = _output_of(cluster, "two", "ls -d /only-one /proc/[0-9]*").split()
         assert "/only-one" not in seen, "the nodes have one root"
         assert len(seen) < 10, "it sees processes that are not its own"
         for state in ("down", "up"):
             cluster.set(["one"], "node", None, {"state": state})
         cluster.refresh()
-        assert _said(cluster, "one", "hostname") == "one\n", "it did not come back"
+        assert _output_of(cluster, "one", "hostname") == "one\n", "it did not come back"
     finally:
         cluster.down()
-    left = [entry for entry in journal.open_entries() if entry.token not in before]
-    assert not left, f"it left the host changed: {left}"
+    remaining = [entry for entry in journal.open_entries() if entry.token not in before]
+    assert not remaining, f"it left the host changed: {remaining}"
 
 
-def _said(cluster: Cluster, node: str, command: str) -> str:
-    """What a shell command prints inside a node."""
+def _output_of(cluster: Cluster, node: str, command: str) -> str:
+    """The output of a shell command in a node."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out"
         cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)

@@ -38,8 +38,8 @@ def number(value: float, digits: int = 3) -> str:
     if size and not _SMALLEST <= size < _LARGEST:
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
         return f"{mantissa}e{int(power)}".replace("-", "−")
-    whole = size == 0 or size >= 10 ** (digits - 1)
-    places = 0 if whole else digits - 1 - math.floor(math.log10(size))
+    integral = size == 0 or size >= 10 ** (digits - 1)
+    places = 0 if integral else digits - 1 - math.floor(math.log10(size))
     return f"{rounded:,.{places}f}".replace("-", "−")
 
 
@@ -72,10 +72,10 @@ def quantities(values: Sequence[float], unit: str = "", between: str = " to ") -
     if not any(math.isfinite(v) for v in values):
         return "–"
     factor, unit = fitting(values, unit)
-    said = between.join(dict.fromkeys(number(v * factor) for v in values))
+    joined = between.join(dict.fromkeys(number(v * factor) for v in values))
     if unit.startswith("1/"):
-        return said + unit[1:]
-    return said if unit in ("", "1") else f"{said} {unit}"
+        return joined + unit[1:]
+    return joined if unit in ("", "1") else f"{joined} {unit}"
 
 
 def estimate(value: float, low: float, high: float, unit: str = "") -> str:
@@ -131,7 +131,7 @@ _SPEEDS = {1.5: "⅔", 2.0: "½", 3.0: "⅓", 4.0: "¼", 8.0: "⅛"}
 
 
 def speed(time_scale: float) -> str:
-    """How fast a disk is beside the real one: `¼ speed`, `1/12 speed`, `full speed`; `2× speed` of 0.5."""
+    """The speed of a disk relative to the real one: `¼ speed`, `full speed`; `2× speed` of 0.5."""
     if time_scale == 1:
         return "full speed"
     if time_scale < 1:
@@ -164,13 +164,13 @@ def tenths(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def phase(found: Mapping[str, Any]) -> str:
-    """A phase's class with its number of streams or its steps, where it has them."""
-    if found.get("k"):
-        return f"{found['class']} ({found['k']})"
-    if found.get("strides_bytes"):
-        return f"{found['class']} (by {', '.join(map(str, found['strides_bytes']))})"
-    return str(found["class"])
+def phase(row: Mapping[str, Any]) -> str:
+    """The class of a phase, with its number of streams or its strides if it has them."""
+    if row.get("k"):
+        return f"{row['class']} ({row['k']})"
+    if row.get("strides_bytes"):
+        return f"{row['class']} (by {', '.join(map(str, row['strides_bytes']))})"
+    return str(row["class"])
 
 
 #: basis of verdicts on mapped files
@@ -178,7 +178,7 @@ FAULTS = "faults"
 
 
 def basis_text(basis: str) -> str:
-    """What a verdict rests on, as told to people: faults are fewer than the accesses that they stand for."""
+    """The basis of a verdict for reports. Faults are a lower bound: one stands for several accesses."""
     return f"{basis} (lower bound)" if basis == FAULTS else basis
 
 
@@ -199,7 +199,7 @@ def factor(ratio: float) -> str:
 
 
 def difference(ratio: float) -> str:
-    """How far apart two values are, by the ratio of the one to the other: 1.12 `12 %`, 0.67 `33 %`."""
+    """The difference of two values by their ratio: 1.12 `12 %`, 0.67 `33 %`."""
     share = abs(ratio - 1)
     return percent(share) if share >= 0.01 or share == 0 else f"{100 * share:.1g} %"
 
@@ -223,11 +223,11 @@ def _rounded(value: float, digits: int = 2) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
-def listed(words: Sequence[str], last: str = "and") -> str:
+def listed(items: Sequence[str], last: str = "and") -> str:
     """`a, b and c`."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def term_text(term: str) -> str:
@@ -260,12 +260,12 @@ def first_reason(reason: str) -> str:
     return f"{reasons[0]} (and {more} more)" if more else reasons[0]
 
 
-def like(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Names that are spelled like one, or have all of its words, the most alike first."""
-    words = [w for w in re.split(r"[^A-Za-z0-9]+", name.casefold()) if w]
-    spelled = difflib.get_close_matches(name, known, n=most, cutoff=0.6)
-    having = [k for k in known if words and all(w in k.casefold() for w in words)]
-    return list(dict.fromkeys([*spelled, *having]))[:most]
+def like(name: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """The names with a similar spelling, or with all words of `name`; the most similar first."""
+    parts = [part for part in re.split(r"[^A-Za-z0-9]+", name.casefold()) if part]
+    similar = difflib.get_close_matches(name, names, n=most, cutoff=0.6)
+    containing = [n for n in names if parts and all(part in n.casefold() for part in parts)]
+    return list(dict.fromkeys([*similar, *containing]))[:most]
 
 
 def shortened(name: str, most: int = 60) -> str:
@@ -275,19 +275,18 @@ def shortened(name: str, most: int = 60) -> str:
     return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
 
 
-def outside_words(points: int, by_ns: int | None) -> str:
-    """Points that are outside of the experiment, and why that may be: `12 points outside the experiment,
-    …`."""
-    said = f"{counted(points, 'point')} outside the experiment"
+def outside_text(points: int, by_ns: int | None) -> str:
+    """A phrase for points outside of the experiment: `12 points outside the experiment, about …`."""
+    phrase = f"{counted(points, 'point')} outside the experiment"
     if by_ns is None:
-        return said
+        return phrase
     where = "after" if by_ns > 0 else "before"
     why = (
         "the sender's clock is ahead"
         if by_ns > 0
         else "older points, or the sender's clock is behind"
     )
-    return f"{said}, about {_about(abs(by_ns))} {where} it: {why}"
+    return f"{phrase}, about {_about(abs(by_ns))} {where} it: {why}"
 
 
 def _about(ns: int) -> str:

@@ -10,7 +10,7 @@ from penstock.analyse.findings.study_findings import observer_receipts
 from penstock.analyse.outcome import Outcome
 from penstock.archive.completeness import TAKEN
 from penstock.errors import printable
-from penstock.text import listed, outside_words
+from penstock.text import listed, outside_text
 
 #: of one collector's runs, so many are named
 _MOST_NAMED = 5
@@ -50,7 +50,7 @@ def _why(one: dict[str, Any]) -> str:
     messages = one.get("refused_messages") or {}
     parts += [f"{n} messages refused ({why})" for why, n in messages.items()]
     if one.get("outside_by_ns"):
-        parts.append(outside_words(int(one["outside"]), int(one["outside_by_ns"])))
+        parts.append(outside_text(int(one["outside"]), int(one["outside_by_ns"])))
     if one.get("lost"):
         parts.append(f"{one['lost']} points lost")
     if one.get("trouble"):

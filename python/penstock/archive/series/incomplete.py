@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.archive.completeness import TAKEN, worst
 from penstock.errors import printable
-from penstock.text import outside_words
+from penstock.text import outside_text
 
 COMPLETE, UNKNOWN = "complete", "unknown"
 #: by the kind of gap, what was refused
@@ -61,7 +61,7 @@ class Lacking:
         if self.inferred:
             said += ", by an interval that was inferred"
         if self.outside:
-            said += f"; {outside_words(self.outside, self.outside_by_ns)}"
+            said += f"; {outside_text(self.outside, self.outside_by_ns)}"
         return said
 
 
@@ -152,7 +152,7 @@ def verdict_of(
         and not g["detail"].startswith(("stale", "duplicate"))
     ]
     refused += [
-        f"{printable(name)}: {outside_words(row['outside'], row['outside_by_ns'])}"
+        f"{printable(name)}: {outside_text(row['outside'], row['outside_by_ns'])}"
         for name, row in about.items()
         if row["verdict"] == COMPLETE and row.get("outside") and row.get("outside_by_ns")
     ]

@@ -263,7 +263,7 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
 
 
 def _show_collected(receipt: dict[str, Any]) -> None:
-    from penstock.text import outside_words
+    from penstock.text import outside_text
 
     for name, one in receipt.get("collectors", {}).items():
         told = one.get("told") or []
@@ -272,7 +272,7 @@ def _show_collected(receipt: dict[str, Any]) -> None:
         why += [f"{n} messages refused: {reason}" for reason, n in messages.items()]
         why += [f"{n} points refused: {reason}" for reason, n in one.get("refused", {}).items()]
         if one.get("outside_by_ns"):
-            why.append(outside_words(one["outside"], one["outside_by_ns"]))
+            why.append(outside_text(one["outside"], one["outside_by_ns"]))
         if told and one["verdict"] != "complete":
             why.append(told[0])
         said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
