@@ -1,4 +1,4 @@
-"""What a treatment asks of a disk, as the simulator takes it."""
+"""The load of a treatment on a disk, in the form that the simulator reads."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
     for number in range(job.numjobs):
         start = job.offset_bytes + number * job.offset_increment_bytes
         pattern = dict(client["pattern"])
-        left = pattern["file_bytes"] - start
-        pattern["file_bytes"] = left if left >= pattern["block_bytes"] else pattern["file_bytes"]
+        rest = pattern["file_bytes"] - start
+        pattern["file_bytes"] = rest if rest >= pattern["block_bytes"] else pattern["file_bytes"]
         placed.append(client | {"count": 1, "pattern": pattern, "device_offset_bytes": start})
     return placed
 

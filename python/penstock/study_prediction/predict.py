@@ -44,7 +44,7 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 @dataclass(frozen=True)
 class Score:
-    """How many treatments other than the basis were predicted within a share of what was measured."""
+    """The number of treatments other than the basis with a prediction within a share of the measured mean."""
 
     within: float
     treatments: int
@@ -59,7 +59,7 @@ class Score:
 
 @dataclass(frozen=True)
 class _Draws:
-    """A response of one treatment: predicted mean, and what single runs came to in the simulation."""
+    """A response of one treatment: its predicted mean, and the values of single simulated runs."""
 
     predicted: float
     singles: Sequence[float]
@@ -114,14 +114,14 @@ class _Bases:
         self, basis: _Basis, run: ResolvedRun, seeds: int, first: int = 1
     ) -> list[list[dict[str, Any]]]:
         """Outcomes of a basis with the disk and memory of `run`, by traced run; the seeds are shared out."""
-        found = []
+        outcomes = []
         disk = disk_of(run, None)
         for number, one in enumerate(basis.traced):
             bounds = {p.bound for p in self.parts(basis, number).values() if p.bound is not None}
             ordered = sorted(bounds, key=lambda b: b.tids)
-            mine = range(first + number, first + max(seeds, number + 1), len(basis.traced))
-            found.append(one.outcomes(run, disk, ordered, mine))
-        return found
+            own_seeds = range(first + number, first + max(seeds, number + 1), len(basis.traced))
+            outcomes.append(one.outcomes(run, disk, ordered, own_seeds))
+        return outcomes
 
     def nearest(self, run: ResolvedRun) -> _Basis | None:
         """The basis that differs least from a treatment in whatever a replay can change; None if none can."""
@@ -148,14 +148,14 @@ def predict_study(
     out_dir = Path(out_dir)
     study = load_study(out_dir / "study.yaml")
     plan = plan_from_json(json.loads((out_dir / "plan.json").read_text()))
-    made = [b for b in bundles(out_dir) if validity_of(b.manifest) == "valid"]
-    asked: list[str | None] = [None]
+    valid = [b for b in bundles(out_dir) if validity_of(b.manifest) == "valid"]
+    requested: list[str | None] = [None]
     if basis_treatment:
-        asked = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
-    known = {row.treatment_id for row in plan.rows}
-    chosen = [_basis(study, made, one, known) for one in asked]
+        requested = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
+    treatment_ids = {row.treatment_id for row in plan.rows}
+    chosen = [_basis(study, valid, one, treatment_ids) for one in requested]
     costs = client_costs(chosen[0].bundles[0], _directions(chosen[0].run))
-    measured = _measured(made)
+    measured = _measured(valid)
     rows = _predict(study, plan, costs, _Bases(chosen, study, measured), seeds)
     frame = _beside_measured(pd.DataFrame(rows), measured)
     frame["basis_treatment"] = frame["basis_treatment"].fillna(chosen[0].treatment_id)
@@ -176,49 +176,53 @@ def predict_plan(study: Study, seeds: int = SEEDS) -> pd.DataFrame:
 
 
 def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
-    """How good the predictions of all treatments but the basis are."""
+    """The quality of the predictions of all treatments but the basis."""
     judged = predictions[~predictions["is_basis"] & predictions["ratio"].notna()]
     off = (judged["ratio"] - 1).abs()
     worst = float(off.max()) if len(off) else float("nan")
     return Score(within, len(off), int((off <= within).sum()), worst)
 
 
-def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[str]) -> _Basis:
-    """The treatment asked for, or the one with the valid traced run that shows best what an operation costs.
+def _basis(
+    study: Study, valid: Sequence[Bundle], requested: str | None, treatment_ids: set[str]
+) -> _Basis:
+    """The requested treatment, or the one whose valid traced run shows the cost of an operation best.
 
     Where the command says what it does: the fewest threads (they hold each other up least), then the most
     operations. Where the calls themselves are run again: the most operations.
     """
-    if asked is not None and asked not in known:
-        raise BadInput(f"no treatment {asked}; the study has {', '.join(sorted(known))}")
-    found = []
-    for bundle in made:
-        if "io_events" in bundle.tables and asked in (None, bundle.manifest["treatment_id"]):
+    if requested is not None and requested not in treatment_ids:
+        raise BadInput(
+            f"no treatment {requested}; the study has {', '.join(sorted(treatment_ids))}"
+        )
+    candidates = []
+    for bundle in valid:
+        if "io_events" in bundle.tables and requested in (None, bundle.manifest["treatment_id"]):
             events = disk_events(bundle)
             if len(events) > 1:
-                said = _jobs(resolve(study, bundle.manifest["levels"]))
-                threads = -int(events["tid"].nunique()) if said else 0
-                found.append((threads, len(events), bundle))
-    if not found:
-        of = f" of treatment {asked}" if asked else ""
+                jobs = _jobs(resolve(study, bundle.manifest["levels"]))
+                threads = -int(events["tid"].nunique()) if jobs else 0
+                candidates.append((threads, len(events), bundle))
+    if not candidates:
+        of = f" of treatment {requested}" if requested else ""
         raise PenstockError(
             f"no valid run{of} was traced; add `trace: {{mode: trace}}` to the study's observers"
         )
-    found.sort(key=lambda t: (t[0], t[1], t[2].manifest["run_id"]), reverse=True)
-    best = found[0][2].manifest
-    mine = [b for *_, b in found if b.manifest["treatment_id"] == best["treatment_id"]]
-    return _Basis(mine, resolve(study, best["levels"]))
+    candidates.sort(key=lambda t: (t[0], t[1], t[2].manifest["run_id"]), reverse=True)
+    best = candidates[0][2].manifest
+    best_bundles = [b for *_, b in candidates if b.manifest["treatment_id"] == best["treatment_id"]]
+    return _Basis(best_bundles, resolve(study, best["levels"]))
 
 
 def _jobs(run: ResolvedRun) -> list[Any]:
-    """What the command says it asks for; empty if it does not."""
+    """The jobs that the command declares; empty if it declares none."""
     return parser(run.parser).operations(example_command(run)) or []
 
 
 def _directions(run: ResolvedRun) -> frozenset[str]:
-    """Directions that the command asks for; both if it does not say (or asks for both)."""
-    asked = frozenset(str(job.direction) for job in _jobs(run))
-    return asked if asked and "mixed" not in asked else BOTH
+    """Directions of the jobs that the command declares; both if it declares none, or mixed ones."""
+    directions = frozenset(str(job.direction) for job in _jobs(run))
+    return directions if directions and "mixed" not in directions else BOTH
 
 
 def _predict(
@@ -228,16 +232,16 @@ def _predict(
     for treatment_id, levels in sorted({r.treatment_id: r.levels for r in plan.rows}.items()):
         run = resolve(study, levels)
         jobs = _jobs(run)
-        found: dict[str, _Draws] = {}
+        draws_by_name: dict[str, _Draws] = {}
         note, basis = "no operations in the command, and no trace to replay", None
         if jobs:
-            asked = closed_loop_of(run, jobs, costs)
-            note = asked.note or "the station does not give it"
-            found = _by_station(study.responses, asked, costs, seeds)
+            loop = closed_loop_of(run, jobs, costs)
+            note = loop.note or "the station does not give it"
+            draws_by_name = _by_station(study.responses, loop, costs, seeds)
         elif bases is not None:
-            found, note, basis = _replayed(study, run, bases, seeds)
+            draws_by_name, note, basis = _replayed(study, run, bases, seeds)
         for response in study.responses:
-            draws = found.get(response.name)
+            draws = draws_by_name.get(response.name)
             interval = order_statistics(draws.singles, LEVEL) if draws else None
             rows.append(
                 {
@@ -257,23 +261,23 @@ def _predict(
 
 
 def _by_station(
-    responses: Sequence[Response], asked: ClosedLoop, costs: ClientCosts, seeds: int
+    responses: Sequence[Response], loop: ClosedLoop, costs: ClientCosts, seeds: int
 ) -> dict[str, _Draws]:
-    values = [_responses(responses, o, costs.path_ns) for o in _outcomes(asked, seeds)]
-    found = {}
+    values = [_responses(responses, o, costs.path_ns) for o in _outcomes(loop, seeds)]
+    draws = {}
     for response in responses:
         singles = [v[response.name] for v in values if response.name in v]
         if singles:
-            found[response.name] = _Draws(float(np.mean(singles)), singles, asked.note)
-    return found
+            draws[response.name] = _Draws(float(np.mean(singles)), singles, loop.note)
+    return draws
 
 
-def _outcomes(asked: ClosedLoop, seeds: int) -> list[dict[str, Any]]:
-    found = []
+def _outcomes(loop: ClosedLoop, seeds: int) -> list[dict[str, Any]]:
+    outcomes = []
     for seed in range(1, seeds + 1):
-        spec = asked.spec | {"seed": seed}
-        found.append(json.loads(native.simulate_closed(json.dumps(spec))))
-    return found
+        spec = loop.spec | {"seed": seed}
+        outcomes.append(json.loads(native.simulate_closed(json.dumps(spec))))
+    return outcomes
 
 
 def _replayed(
@@ -289,10 +293,10 @@ def _replayed(
         there = bases.own(basis, seeds)
     except ValueError as error:
         return {}, f"the trace cannot be run again: {error}", basis.treatment_id
-    found = {}
+    draws = {}
     for response in study.responses:
-        known = bases.measured.get((basis.treatment_id, response.name))
-        if not known:
+        measured_values = bases.measured.get((basis.treatment_id, response.name))
+        if not measured_values:
             continue
         scales: list[float] = []
         singles: list[float] = []
@@ -309,13 +313,13 @@ def _replayed(
             singles += [float(v) for v in (a / b) ** as_it_goes]
             why = why or part.why
         if scales:
-            measured = float(np.mean(known))
+            measured = float(np.mean(measured_values))
             note = f"{REPLAY_NOTE}; {response.name} is {why}{_own_memory(basis, run)}"
             if len(run.disks) > 1:
                 note += f"; of the disks only {run.disks[0].disk_id} is replayed"
             values = [measured * v for v in singles]
-            found[response.name] = _Draws(measured * float(np.mean(scales)), values, note)
-    return found, "neither a time nor a rate of anything in the trace", basis.treatment_id
+            draws[response.name] = _Draws(measured * float(np.mean(scales)), values, note)
+    return draws, "neither a time nor a rate of anything in the trace", basis.treatment_id
 
 
 def _goes_with(response: Response, part: Part) -> int:
@@ -332,7 +336,7 @@ def _own_memory(basis: _Basis, run: ResolvedRun) -> str:
 
 
 def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
-    """Whether two treatments run the same program on the same data."""
+    """True if two treatments run the same program on the same data."""
     return (one.command, one.prepare, one.env, one.user, one.directory) == (
         other.command,
         other.prepare,
@@ -350,7 +354,7 @@ def _responses(
     The path to the disk was simulated as thinking (a closed loop cannot tell); a program sees it as latency.
     """
     read, write = outcome["read"], outcome["write"]
-    given: dict[str, tuple[float, str]] = {
+    available: dict[str, tuple[float, str]] = {
         "wall_s": (outcome["elapsed_s"], "s"),
         "bandwidth": (read["rate_bps"] + write["rate_bps"], "B/s"),
         "iops": (read["iops"] + write["iops"], "1/s"),
@@ -359,28 +363,28 @@ def _responses(
     for name, part in (("read", read), ("write", write)):
         if not part["operations"]:
             continue
-        given[f"{name}_bandwidth"] = (part["rate_bps"], "B/s")
-        given[f"{name}_iops"] = (part["iops"], "1/s")
-        given[f"{name}_bytes"] = (float(part["bytes"]), "B")
-        given[f"{name}_requests"] = (float(part["operations"]), "requests")
-        given[f"{name}_mean_latency"] = (part["latency_mean_ns"] + path_ns, "ns")
+        available[f"{name}_bandwidth"] = (part["rate_bps"], "B/s")
+        available[f"{name}_iops"] = (part["iops"], "1/s")
+        available[f"{name}_bytes"] = (float(part["bytes"]), "B")
+        available[f"{name}_requests"] = (float(part["operations"]), "requests")
+        available[f"{name}_mean_latency"] = (part["latency_mean_ns"] + path_ns, "ns")
         quantiles = dict(part["latency_ns"])
         for label, p in _PERCENTILES.items():
             if p in quantiles:
-                given[f"{name}_{label}_latency"] = (quantiles[p] + path_ns, "ns")
-    found = {}
+                available[f"{name}_{label}_latency"] = (quantiles[p] + path_ns, "ns")
+    converted = {}
     for response in responses:
         key = response.source.key if response.source.kind == "key" else None
-        if key in given:
-            value, unit = given[key]
-            found[response.name] = convert(value, unit, response.unit)
-    return found
+        if key in available:
+            value, unit = available[key]
+            converted[response.name] = convert(value, unit, response.unit)
+    return converted
 
 
-def _measured(made: Sequence[Bundle]) -> dict[tuple[str, str], list[float]]:
+def _measured(valid: Sequence[Bundle]) -> dict[tuple[str, str], list[float]]:
     """Measured values of all runs by treatment and response."""
     measured: dict[tuple[str, str], list[float]] = {}
-    for bundle in made:
+    for bundle in valid:
         for name, response in bundle.manifest.get("responses", {}).items():
             if response.get("value") is not None:
                 key = (bundle.manifest["treatment_id"], name)

@@ -48,12 +48,12 @@ class Bound:
 
 @dataclass(frozen=True)
 class Traced:
-    """A basis: its bundle, what ran, and the native program. `found` says what was seen in the trace."""
+    """A basis: its bundle, the resolved run, and the native program. `summary` describes the trace."""
 
     bundle: Bundle
     run: ResolvedRun
     program: Any
-    found: dict[str, Any]
+    summary: dict[str, Any]
     threads: pd.DataFrame
     own: Own
 
@@ -73,13 +73,13 @@ class Traced:
             "dirty_bytes": dirty_bytes(run.memory_bytes),
             "bounds": [{"tids": list(b.tids), "seconds": b.seconds} for b in bounds],
         }
-        found: list[dict[str, Any]] = json.loads(
+        outcomes: list[dict[str, Any]] = json.loads(
             self.program.run(json.dumps(setting), [int(s) for s in seeds])
         )
-        return found
+        return outcomes
 
     def cache_bytes(self, run: ResolvedRun) -> int:
-        """What the page cache over the disks may hold: the limit less the program's own memory."""
+        """The capacity of the page cache over the disks: the limit less the program's own memory."""
         if run.memory_bytes is None:
             return 1 << 46
         return max(1 << 20, run.memory_bytes - self.own.bytes)
@@ -110,8 +110,8 @@ def traced(bundle: Bundle, run: ResolvedRun) -> Traced:
     }
     program = native.Replay(calls, log, json.dumps(about))
     threads = _threads(events, requests)
-    found = json.loads(program.found())
-    return Traced(bundle, run, program, found, threads, own_memory(bundle))
+    summary = json.loads(program.found())
+    return Traced(bundle, run, program, summary, threads, own_memory(bundle))
 
 
 def own_memory(bundle: Bundle) -> Own:
@@ -200,12 +200,12 @@ def _files(
     read = events[events["direction"].astype(str) == "read"]
     done = "done_bytes" if "done_bytes" in read else "size_bytes"
     ends = (read["offset_bytes"] + read[done]).groupby(read["file"]).max()
-    asked = requests[requests["op"].astype(str) == "read"]
-    logged = (asked["offset_bytes"] + asked["size_bytes"]).groupby(asked["file"]).max()
+    reads = requests[requests["op"].astype(str) == "read"]
+    logged = (reads["offset_bytes"] + reads["size_bytes"]).groupby(reads["file"]).max()
     sizes = {}
     if "files" in bundle.tables:
-        known = bundle.table("files").to_pandas()[["file_id", "size_bytes"]]
-        seen = events[["file_id", "file"]].drop_duplicates().merge(known, on="file_id")
+        sizes_by_id = bundle.table("files").to_pandas()[["file_id", "size_bytes"]]
+        seen = events[["file_id", "file"]].drop_duplicates().merge(sizes_by_id, on="file_id")
         sizes = seen.groupby("file")["size_bytes"].min().to_dict()
     device = requests.drop_duplicates("file").set_index("file")
     bases = {}

@@ -1,4 +1,4 @@
-"""What a study's predictions came to, kept beside the study and used for the next intervals."""
+"""Residuals of a study's predictions, stored beside the study and used for the next intervals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def calibrated_by_others(frame: pd.DataFrame) -> pd.DataFrame:
     """
     simulated = frame
     frame = frame.copy()
-    words: list[str] = []
+    statuses: list[str] = []
     for at in frame.index:
         row = frame.loc[at]
         if not np.isfinite(row["predicted"]):
-            words.append("")
+            statuses.append("")
             continue
         same = simulated["response"] == row["response"]
         others = simulated[same & ~simulated["is_basis"]]
@@ -38,10 +38,10 @@ def calibrated_by_others(frame: pd.DataFrame) -> pd.DataFrame:
         interval = Interval(row["ci_low"], row["ci_high"], LEVEL, LEVEL, 0, "simulated runs")
         wider = calibrated(interval, float(row["predicted"]), pairs)
         status = wider.calibration.status if wider.calibration else "insufficient calibration"
-        words.append(status)
+        statuses.append(status)
         if status == "calibrated":
             frame.loc[at, ["ci_low", "ci_high"]] = [wider.low, wider.high]
-    frame["calibration"] = words
+    frame["calibration"] = statuses
     return frame
 
 

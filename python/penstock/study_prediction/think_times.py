@@ -1,4 +1,4 @@
-"""What the program itself costs per operation, read from the trace of one run."""
+"""Time of the program itself per operation, read from the trace of one run."""
 
 from __future__ import annotations
 

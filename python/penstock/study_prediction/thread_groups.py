@@ -1,7 +1,7 @@
-"""Which part of a traced run a response is about: its threads, what it counts, and whether it ran for a time.
+"""The part of a traced run that a response measures: its threads, its count, and if it ran for a fixed time.
 
-Nothing in a study says so; the trace does. A part is a thread, threads that ran side by side, or the whole
-run. The response belongs to the part whose own time, bytes per second or operations per second come
+A study does not declare it; the trace shows it. A part is a thread, threads that ran in parallel, or the
+entire run. The response belongs to the part whose own time, bytes per second or operations per second come
 nearest to what the program reported of the very run that was traced. Who measures a time from outside sees
 no less than the calls took, and a number that nobody would report is of no part: both are left out.
 """
@@ -114,14 +114,14 @@ def parts_of(
     }
     duration = _duration(basis)
     groups = _groups(basis.threads)
-    found = {}
+    parts = {}
     for response in responses:
         if response.name not in reported:
             continue
         part = _part(basis, response, reported[response.name], groups, duration)
         if part is not None:
-            found[response.name] = _with_bound(part, basis, duration, response, others)
-    return found
+            parts[response.name] = _with_bound(part, basis, duration, response, others)
+    return parts
 
 
 def _part(
@@ -155,8 +155,10 @@ def _part(
 
 def _foreign(response: Response) -> set[str]:
     """Counts that a response does not mean, by its name and its unit."""
-    told = f"{response.name} {response.unit}"
-    return {count for words, counts in _FOREIGN.items() if words.search(told) for count in counts}
+    text = f"{response.name} {response.unit}"
+    return {
+        count for pattern, counts in _FOREIGN.items() if pattern.search(text) for count in counts
+    }
 
 
 def _best(
@@ -165,7 +167,7 @@ def _best(
     tried: Sequence[tuple[tuple[int, ...], float, dict[str, float]]],
     foreign: Container[str] = (),
 ) -> Part | None:
-    """Of parts (threads, seconds, counts) the one that explains a value best; None if none is near."""
+    """The part, of (threads, seconds, counts), that explains a value best; None if none is near."""
     is_time = dimension == "time"
     claims = []
     for tids, span, counted in tried:
@@ -188,9 +190,9 @@ def _best(
     if dimension != "1/time":
         longer = -1 if is_time else 1
         claims = [c for c in claims if longer * (c[1].own / value - 1) >= -OUTSIDE]
-    whole = max((amount for amount, _ in claims), default=0.0)
+    largest = max((amount for amount, _ in claims), default=0.0)
     near = sorted(
-        (part for amount, part in claims if amount >= WORTH_A_NUMBER * whole),
+        (part for amount, part in claims if amount >= WORTH_A_NUMBER * largest),
         key=lambda p: (p.error, -len(p.tids)),
     )
     near = [part for part in near if part.error <= EXPLAINS]
@@ -256,16 +258,16 @@ def _groups(threads: pd.DataFrame) -> list[tuple[int, ...]]:
 
 
 def _span(basis: Traced, tids: Sequence[int]) -> float:
-    mine = basis.threads.loc[list(tids)]
-    return float(mine["end_ns"].max() - mine["begin_ns"].min()) / 1e9
+    threads = basis.threads.loc[list(tids)]
+    return float(threads["end_ns"].max() - threads["begin_ns"].min()) / 1e9
 
 
 def _counts(basis: Traced, tids: Sequence[int]) -> dict[str, float]:
-    mine = basis.threads.loc[list(tids)]
-    total = {c: float(mine[c].sum()) for c in ("reads", "writes", "syncs")}
+    threads = basis.threads.loc[list(tids)]
+    total = {c: float(threads[c].sum()) for c in ("reads", "writes", "syncs")}
     total["calls"] = total["reads"] + total["writes"]
     for counts in ("read_bytes", "written_bytes"):
-        total[counts] = float(mine[counts].sum())
+        total[counts] = float(threads[counts].sum())
     total["bytes"] = total["read_bytes"] + total["written_bytes"]
     return total
 
@@ -288,10 +290,10 @@ def _duration(basis: Traced) -> float | None:
     where = basis.bundle.path
     stdout, stderr = _text(where / "stdout.txt"), _text(where / "stderr.txt")
     try:
-        given = module.parse(where / "workload", stdout, stderr, 0.0)
+        responses = module.parse(where / "workload", stdout, stderr, 0.0)
     except PenstockError:
         return None
-    reported = given.get("duration")
+    reported = responses.get("duration")
     return reported.value if reported is not None else None
 
 
