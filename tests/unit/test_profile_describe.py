@@ -141,6 +141,6 @@ def test_plan_and_predict_repeat_it(tmp_path: Path) -> None:
 
 def test_a_row_of_an_instant_disk_has_no_ceiling_and_no_nan() -> None:
     values = load_profile("service-5ms").to_dict()
-    found = describe.whole(load_profile("service-5ms"), None)
+    found = describe.details(load_profile("service-5ms"), None)
     assert found["honest_time_scale"] is None
     assert json.loads(json.dumps(found, allow_nan=False))["servers"] == values["servers"]

@@ -136,11 +136,11 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
             said = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
         except BadInput as error:
             said = {"too_fast": str(error), "warnings": []}
-    found = describe.whole(chosen, kept_floor())
+    found = describe.details(chosen, kept_floor())
     if as_json:
         print(json.dumps(found | said))
     else:
-        print("\n".join(describe.whole_lines(found)))
+        print("\n".join(describe.detail_lines(found)))
         for words in (said.get("too_fast"), *said.get("warnings", [])):
             if words:
                 print(f"{words[0].upper()}{words[1:]}.")

@@ -1,4 +1,4 @@
-"""How far a fitted profile can be relied on, and what follows from it for a program's requests.
+"""The accuracy of a fitted profile, and advice for a program's requests.
 
 A fit is judged cell by cell: the rate that the simulator makes of the profile over the rate measured, once
 with the cell in the fit, once with a fit to all others. Advice stays within what was measured.
@@ -26,7 +26,7 @@ _REACHED = 0.9
 
 #: a fitted median or 99th percentile is off from here on
 TAIL_OFF = 0.15
-LEFT_OUT, KEPT_BACK = "left out of the fit", "not in the fit"
+OMITTED, NOT_FITTED = "left out of the fit", "not in the fit"
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class JudgedCell:
 def judged(
     profile: StorageProfile, measured: Measurements, judge: list[Cell], one_by_one: bool = True
 ) -> list[JudgedCell]:
-    """Each cell of the fit, left out in its turn, and then those that were kept back from it."""
+    """Each cell of the fit, omitted once, and then the cells that are not in the fit."""
     rows = []
     for n, cell in enumerate(measured.cells):
-        held = None
+        held_out = None
         if one_by_one:
             rest = measured.cells[:n] + measured.cells[n + 1 :]
-            held = _without(Measurements(rest, measured.flush, measured.fio_version), cell)
-        rows.append(JudgedCell(cell, _ratio(profile, cell), held))
+            held_out = _without(Measurements(rest, measured.flush, measured.fio_version), cell)
+        rows.append(JudgedCell(cell, _ratio(profile, cell), held_out))
     return rows + [JudgedCell(cell, None, _ratio(profile, cell)) for cell in judge]
 
 
@@ -100,18 +100,18 @@ def _apart(ratio: float) -> float:
 
 
 def not_to_be_used(rows: list[JudgedCell], off: float = OFF) -> list[str]:
-    """What the fit misses: rates of cells by more than `off`, and their times by more than TAIL_OFF."""
-    found = []
+    """Deviations of the fit: rates of cells by more than `off`, and times by more than TAIL_OFF."""
+    deviations = []
     for row in rows:
-        words = cell_text(row.cell)
+        text = cell_text(row.cell)
         for ratio, limit, what in (
-            (row.fitted, off, words),
-            (row.p50, TAIL_OFF, f"the median time of {words}"),
-            (row.p99, TAIL_OFF, f"the 99th percentile of {words}"),
+            (row.fitted, off, text),
+            (row.p50, TAIL_OFF, f"the median time of {text}"),
+            (row.p99, TAIL_OFF, f"the 99th percentile of {text}"),
         ):
             if ratio is not None and _apart(ratio) > limit:
-                found.append(f"{what} (fitted {ratio:.2f} of what was measured)")
-    return found
+                deviations.append(f"{what} (fitted {ratio:.2f} of what was measured)")
+    return deviations
 
 
 def verdict(rows: list[JudgedCell], off: float = OFF) -> str:
@@ -121,42 +121,44 @@ def verdict(rows: list[JudgedCell], off: float = OFF) -> str:
         return max(map(_apart, ratios), default=0.0)
 
     fitted = [row.fitted for row in rows if row.fitted is not None]
-    said = f"rates of the {len(fitted)} cells of the fit are met within {100 * most(fitted):.0f} %"
+    sentence = (
+        f"rates of the {len(fitted)} cells of the fit are met within {100 * most(fitted):.0f} %"
+    )
     for name, times in (
         ("medians", [row.p50 for row in rows if row.p50 is not None]),
         ("99th percentiles", [row.p99 for row in rows if row.p99 is not None]),
     ):
         if times:
             near = sum(_apart(x) <= TAIL_OFF for x in times)
-            said += f"; of {len(times)} {name} {near} are within {100 * TAIL_OFF:.0f} %"
-            said += f", the worst is off by {100 * most(times):.0f} %"
-    for words, mine in (
-        (LEFT_OUT, [row.held_out for row in rows if row.fitted is not None]),
-        (KEPT_BACK, [row.held_out for row in rows if row.fitted is None]),
+            sentence += f"; of {len(times)} {name} {near} are within {100 * TAIL_OFF:.0f} %"
+            sentence += f", the worst is off by {100 * most(times):.0f} %"
+    for text, ratios in (
+        (OMITTED, [row.held_out for row in rows if row.fitted is not None]),
+        (NOT_FITTED, [row.held_out for row in rows if row.fitted is None]),
     ):
-        known = [x for x in mine if x is not None]
-        if known:
-            near = sum(_apart(x) <= off for x in known)
-            said += (
-                f"; {words}, {near} of {len(known)} are predicted within {100 * off:.0f} %, "
-                f"the worst is off by {100 * most(known):.0f} %"
+        predicted = [x for x in ratios if x is not None]
+        if predicted:
+            near = sum(_apart(x) <= off for x in predicted)
+            sentence += (
+                f"; {text}, {near} of {len(predicted)} are predicted within {100 * off:.0f} %, "
+                f"the worst is off by {100 * most(predicted):.0f} %"
             )
-        if mine and len(known) < len(mine):
-            said += f"; {len(mine) - len(known)} cannot be predicted from the others"
-    return said
+        if ratios and len(predicted) < len(ratios):
+            sentence += f"; {len(ratios) - len(predicted)} cannot be predicted from the others"
+    return sentence
 
 
 def advice(profile: StorageProfile, cells: list[Cell]) -> list[str]:
-    """What the profile says of sizes and depths, within those measured."""
-    found = []
+    """Advice on sizes and depths, within those measured."""
+    sentences = []
     for op in ("read", "write"):
-        mine = [c for c in cells if c.op == op]
-        if not mine:
+        op_cells = [c for c in cells if c.op == op]
+        if not op_cells:
             continue
-        smallest, largest = (f(c.block_bytes for c in mine) for f in (min, max))
+        smallest, largest = (f(c.block_bytes for c in op_cells) for f in (min, max))
         sizes = _powers(smallest, largest)
-        depths = _powers(1, max(c.depth for c in mine))
-        jobs = any(c.streams > 1 for c in mine)
+        depths = _powers(1, max(c.depth for c in op_cells))
+        jobs = any(c.streams > 1 for c in op_cells)
 
         def rate(
             sequential: bool, nbytes: int, depth: int, op: str = op, jobs: bool = jobs
@@ -165,10 +167,10 @@ def advice(profile: StorageProfile, cells: list[Cell]) -> list[str]:
             cell = Cell(op, sequential, nbytes, depth, depth if jobs else 1, 1.0, one, one)
             return float(simulated_cell(profile, cell)["iops"]) * nbytes
 
-        if {c.sequential for c in mine} == {True, False}:
-            found.append(_of_order(op, sizes, depths, rate))
-        found.append(_of_limit(op, sizes, depths, rate, all(c.sequential for c in mine)))
-    return found
+        if {c.sequential for c in op_cells} == {True, False}:
+            sentences.append(_of_order(op, sizes, depths, rate))
+        sentences.append(_of_limit(op, sizes, depths, rate, all(c.sequential for c in op_cells)))
+    return sentences
 
 
 _Rate = Callable[[bool, int, int], float]
@@ -182,12 +184,12 @@ def _powers(first: int, last: int) -> list[int]:
 
 def _from(values: list[int], holds: Callable[[int], bool]) -> int | None:
     """The first value from which on it holds for all, None if it does not for the last."""
-    found = None
+    first = None
     for value in reversed(values):
         if not holds(value):
             break
-        found = value
-    return found
+        first = value
+    return first
 
 
 def _of_order(op: str, sizes: list[int], depths: list[int], rate: _Rate) -> str:
@@ -198,24 +200,25 @@ def _of_order(op: str, sizes: list[int], depths: list[int], rate: _Rate) -> str:
     if max(gap(n, 1) for n in sizes) <= _ALIKE:
         return f"{op}s at random are as fast as in order, whatever their size"
     by_size = _from(sizes, lambda n: gap(n, 1) <= _ALIKE)
-    said = f"{op}s at random, one at a time: {gap(least, 1):.1f} times slower than in order at {size(least)}"
+    slower = f"{gap(least, 1):.1f} times slower than in order at {size(least)}"
+    sentence = f"{op}s at random, one at a time: {slower}"
     if by_size is None:
-        said += f", still {gap(sizes[-1], 1):.1f} times at {size(sizes[-1])}"
+        sentence += f", still {gap(sizes[-1], 1):.1f} times at {size(sizes[-1])}"
     else:
-        said += f", as fast from {size(by_size)} on"
+        sentence += f", as fast from {size(by_size)} on"
     if len(depths) > 1:
         by_depth = _from(depths, lambda d: gap(least, d) <= _ALIKE)
         if by_depth is None:
-            said += f"; with {depths[-1]} under way still {gap(least, depths[-1]):.1f} times"
+            sentence += f"; with {depths[-1]} under way still {gap(least, depths[-1]):.1f} times"
         else:
-            said += f"; with {by_depth} under way as fast at {size(least)}, too"
-    return said
+            sentence += f"; with {by_depth} under way as fast at {size(least)}, too"
+    return sentence
 
 
 def _of_limit(op: str, sizes: list[int], depths: list[int], rate: _Rate, ordered: bool) -> str:
     most = max(rate(ordered, n, depths[-1]) for n in (sizes[0], sizes[-1]))
     kind = _pattern(ordered)
-    said = f"{kind} {op}s reach 90 % of {most / 1e6:.0f} MB/s, the most in what was measured,"
+    sentence = f"{kind} {op}s reach 90 % of {most / 1e6:.0f} MB/s, the most in what was measured,"
     ways = []
     for depth in sorted({1, depths[-1]}):
         enough = _from(sizes, lambda n, d=depth: rate(ordered, n, d) >= _REACHED * most)  # type: ignore[misc]
@@ -228,4 +231,4 @@ def _of_limit(op: str, sizes: list[int], depths: list[int], rate: _Rate, ordered
         deep = _from(depths, lambda d: rate(ordered, sizes[-1], d) >= _REACHED * most)
         if deep and deep > 1:
             ways.append(f"at {size(sizes[-1])} with {deep} under way or more")
-    return f"{said} {', '.join(ways)}"
+    return f"{sentence} {', '.join(ways)}"

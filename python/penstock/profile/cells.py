@@ -1,4 +1,4 @@
-"""What was measured of a device: one cell per pattern, direction, block size and depth, from fio's json+."""
+"""Measurements of a device: one cell per pattern, direction, block size and depth, from fio's json+."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cell:
     """One fio job: `depth` requests under way in `streams` threads; latencies as a weighted sample.
 
     `latency_ns` rises, `weight` counts how often each value occurred; `rate_iops` is of all threads together.
-    `told_mean_s` is the mean where it is known apart from the sample.
+    `reported_mean_s` is the mean if it was reported apart from the sample.
     """
 
     op: str
@@ -31,7 +31,7 @@ class Cell:
     rate_iops: float
     latency_ns: Floats
     weight: Floats
-    told_mean_s: float | None = None
+    reported_mean_s: float | None = None
 
     @property
     def rate_bps(self) -> float:
@@ -41,19 +41,19 @@ class Cell:
     @property
     def mean_s(self) -> float:
         """Mean latency in seconds."""
-        if self.told_mean_s is not None:
-            return self.told_mean_s
+        if self.reported_mean_s is not None:
+            return self.reported_mean_s
         return float(np.average(self.latency_ns, weights=self.weight)) * 1e-9
 
     def quantiles_s(self, p: Floats) -> Floats:
         """Latency quantiles in seconds at the probabilities `p`."""
         centre = (np.cumsum(self.weight) - self.weight / 2) / self.weight.sum()
-        found: Floats = np.interp(p, centre, self.latency_ns) * 1e-9
-        return found
+        quantiles: Floats = np.interp(p, centre, self.latency_ns) * 1e-9
+        return quantiles
 
     @property
     def requests(self) -> int:
-        """How many latencies there are."""
+        """The number of latencies."""
         return int(self.weight.sum())
 
 

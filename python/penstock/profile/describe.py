@@ -1,4 +1,4 @@
-"""What a storage profile is, for people: times, ceilings, where it is from, and where it does not hold."""
+"""Storage profiles as text: times, limits, origin, and the range in which they do not hold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
     }
 
 
-def whole(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
+def details(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
     """All of it: `row`, and `times` by kind and size [s, requests per second], `source`, `not_to_be_used`."""
     values = profile.to_dict()
     times = []
@@ -77,14 +77,16 @@ def list_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def whole_lines(found: dict[str, Any], width: int = 100) -> list[str]:
+def detail_lines(profile: dict[str, Any], width: int = 100) -> list[str]:
     """One profile as text of at most `width` columns."""
-    lines = textwrap.wrap(f"{found['name']}: {found['description']}", width, subsequent_indent="  ")
-    alike = "one request" if found["servers"] == 1 else f"{found['servers']} requests"
-    slower = "" if found["time_scale"] == 1 else f"; {found['time_scale']:g} times slowed down"
+    lines = textwrap.wrap(
+        f"{profile['name']}: {profile['description']}", width, subsequent_indent="  "
+    )
+    alike = "one request" if profile["servers"] == 1 else f"{profile['servers']} requests"
+    slower = "" if profile["time_scale"] == 1 else f"; {profile['time_scale']:g} times slowed down"
     lines += [f"  serves {alike} at a time{slower}", ""]
     lines.append(f"  {'':<25}{'mean':>9} {'median':>9} {'99 %':>9} {'most/s':>9} {'':>12}")
-    for t in found["times"]:
+    for t in profile["times"]:
         kind = f"{t['pattern']} {t['operation']}s, {size(t['size_bytes'])}"
         most = t["most_per_s"]
         rate = None if most is None else most * t["size_bytes"]
@@ -92,18 +94,18 @@ def whole_lines(found: dict[str, Any], width: int = 100) -> list[str]:
             f"  {kind:<25}{_time(t['mean_s']):>9} {_time(t['p50_s']):>9} {_time(t['p99_s']):>9} "
             f"{_count(most):>9} {_rate(rate):>12}"
         )
-    lines += [f"  {'flush':<25}{_time(found['flush_s']):>9}", "", "Where the numbers are from"]
-    for s in found["source"]:
-        if s["what"] not in found["not_to_be_used"]:
+    lines += [f"  {'flush':<25}{_time(profile['flush_s']):>9}", "", "Where the numbers are from"]
+    for s in profile["source"]:
+        if s["what"] not in profile["not_to_be_used"]:
             lines += textwrap.wrap(
                 f"{s['what']}: {s['where']}", width, initial_indent="  - ", subsequent_indent="    "
             )
-    if found["not_to_be_used"]:
+    if profile["not_to_be_used"]:
         lines += ["", "Not to be used for"]
-        for what in found["not_to_be_used"]:
+        for what in profile["not_to_be_used"]:
             lines += textwrap.wrap(what, width, initial_indent="  - ", subsequent_indent="    ")
-    if found["honest_time_scale"] is not None:
-        lines += ["", f"On this host: {_scale(found['honest_time_scale'])}."]
+    if profile["honest_time_scale"] is not None:
+        lines += ["", f"On this host: {_scale(profile['honest_time_scale'])}."]
     return lines
 
 

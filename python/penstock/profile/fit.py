@@ -33,7 +33,7 @@ _CLOSED = 1.1
 
 @dataclass(frozen=True)
 class FitError:
-    """What the fitted profile gives for a measured cell: ratios fitted / measured."""
+    """Ratios fitted / measured of a cell."""
 
     op: str
     sequential: bool
@@ -90,8 +90,8 @@ def profile_of(
             directions[op] = directions[other]
             source.append({"what": f"{op}s", "where": f"assumed: as {other}s (not measured)"})
     sizes = [c.block_bytes for c in measured.cells]
-    told = f"request sizes {min(sizes)} to {max(sizes)} B"
-    source.append({"what": told, "where": "measured; beyond them the same line is assumed"})
+    sizes_text = f"request sizes {min(sizes)} to {max(sizes)} B"
+    source.append({"what": sizes_text, "where": "measured; beyond them the same line is assumed"})
     values: dict[str, Any] = {
         "schema": SCHEMA_ID,
         "name": name,
@@ -110,7 +110,7 @@ def profile_of(
 
 
 def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[str, Any]:
-    """What the station makes of a cell's requests: the simulator's result for the cell's direction."""
+    """The simulation of a cell's requests: the result for its direction."""
     per_thread = max(1, cell.depth // cell.streams)
     mean_s = profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
     file_bytes = max(1 << 30, cell.block_bytes * 1024)
@@ -137,16 +137,16 @@ def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[s
 
 
 def fit_error(profile: StorageProfile, cell: Cell) -> FitError:
-    """How far the profile is from a measured cell."""
-    found = simulated_cell(profile, cell)
+    """The deviation of the profile from a measured cell."""
+    fitted = simulated_cell(profile, cell)
     p50, p99 = cell.quantiles_s(np.array([0.5, 0.99]))
-    (_, q50), (_, q99) = found["latency_ns"]
+    (_, q50), (_, q99) = fitted["latency_ns"]
     return FitError(
         cell.op,
         cell.sequential,
         cell.block_bytes,
         cell.depth,
-        found["iops"] / cell.rate_iops,
+        fitted["iops"] / cell.rate_iops,
         q50 * 1e-9 / p50,
         q99 * 1e-9 / p99,
     )
@@ -286,14 +286,14 @@ def _busy(cell: Cell, profile: StorageProfile) -> float:
     return cell.rate_iops * profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
 
 
-def _told_apart(cell: Cell, streams: int) -> bool:
+def _streams_separate(cell: Cell, streams: int) -> bool:
     return not cell.sequential or cell.streams <= max(streams, 1)
 
 
 def _servers(cells: list[Cell], profile: StorageProfile) -> int:
     """The most servers ever seen busy (sequential cells count only where the streams are told apart)."""
     streams = int(profile.to_dict()["sequential_streams"])
-    busy = [_busy(c, profile) for c in cells if c.depth > 1 and _told_apart(c, streams)]
+    busy = [_busy(c, profile) for c in cells if c.depth > 1 and _streams_separate(c, streams)]
     return max(1, round(max(busy, default=1.0)))
 
 
@@ -302,19 +302,19 @@ def _streams(cells: list[Cell], profile: StorageProfile) -> int:
     side_by_side = sorted(
         (c for c in cells if c.sequential and c.streams > 1), key=lambda c: c.streams
     )
-    found = 1
+    most = 1
     for cell in side_by_side:
         stream_s = profile.moments(cell.op, True, cell.block_bytes).mean
         random_s = profile.moments(cell.op, False, cell.block_bytes).mean
         alone = cell.rate_iops / cell.streams
         if random_s < 1.3 * stream_s:  # no difference to see
-            found = max(found, cell.streams)
+            most = max(most, cell.streams)
             continue
         # one server or many: served as random ones, they could not reach more than streams / random_s
         most_as_random = _random_rate(cells, cell) or cell.streams / random_s
         if cell.rate_iops > 1.3 * most_as_random or alone * random_s > 1.3:
-            found = max(found, cell.streams)
-    return found
+            most = max(most, cell.streams)
+    return most
 
 
 def _random_rate(cells: list[Cell], like: Cell) -> float | None:
@@ -331,7 +331,7 @@ def _random_rate(cells: list[Cell], like: Cell) -> float | None:
 def _interface(cells: list[Cell], profile: StorageProfile) -> dict[str, float]:
     """Caps on bytes and on requests of all servers together, where the servers alone would be faster."""
     streams = int(profile.to_dict()["sequential_streams"])
-    deep = [c for c in cells if c.depth > 1 and _told_apart(c, streams)]
+    deep = [c for c in cells if c.depth > 1 and _streams_separate(c, streams)]
     small = min((c.block_bytes for c in cells), default=0)
     capped = []
     for cell in deep:

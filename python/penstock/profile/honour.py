@@ -1,4 +1,4 @@
-"""Whether a host can be as fast as a profile, and how much slower the profile must be if not."""
+"""The speed of a host compared with a profile, and the time scale at which the host can emulate it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NICE = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
 class HostLimits(Protocol):
-    """What the host's own disk path can do at best (measured with a disk of no service time)."""
+    """The limits of the host's disk path, measured with a disk of no service time."""
 
     def of(self, profile: StorageProfile) -> HostLimits:
         """The limits of the path that the profile's disk would use."""
@@ -53,11 +53,11 @@ class HostLimits(Protocol):
 def demands(
     profile: StorageProfile, floor: HostLimits, *, loaded: bool = False
 ) -> list[tuple[float, str]]:
-    """What the profile asks beside what the host can do: (asked / possible, words), the hardest first.
+    """Demands of the profile over limits of the host: (ratio, text), the largest ratio first.
 
     `loaded`: what it can do while programs keep the disk fully busy, whose own processor time counts.
     """
-    found = []
+    ratios = []
     floor = floor.of(profile)
     for op, sequential in product(("read", "write"), (True, False)):
         kind = f"{'sequential' if sequential else 'random'} {op}s"
@@ -71,13 +71,13 @@ def demands(
         small = profile.moments(op, sequential, SMALL_BYTES)
         service_s = min(small.mean, small.p50)
         if service_s > 0:
-            found.append(
+            ratios.append(
                 (
                     shortest_ns * 1e-9 / service_s,
                     f"4 KiB {kind} take {service_s * 1e6:.0f} us, {needs} {shortest_ns / 1e3:.0f} us",
                 )
             )
-        found.append(
+        ratios.append(
             (
                 small.capacity_iops / iops,
                 f"{small.capacity_iops:,.0f} {kind}/s, {reached} {iops:,.0f}/s",
@@ -85,7 +85,7 @@ def demands(
         )
         rate_bps = profile.moments(op, sequential, LARGE_BYTES).capacity_iops * LARGE_BYTES
         possible_bps = floor.read_bps if op == "read" else floor.write_bps
-        found.append(
+        ratios.append(
             (
                 rate_bps / possible_bps,
                 f"{kind} at {rate_bps / 2**20:.0f} MiB/s, the host reaches "
@@ -93,8 +93,8 @@ def demands(
             )
         )
     if loaded and profile.moments("flush", False, 0).mean > 0:
-        found.append(_flushed(profile, floor))
-    return sorted(found, reverse=True)
+        ratios.append(_flushed(profile, floor))
+    return sorted(ratios, reverse=True)
 
 
 def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
@@ -102,8 +102,8 @@ def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
     write = profile.moments("write", False, SMALL_BYTES)
     both_s = write.mean + profile.moments("flush", False, 0).mean
     most = min(write.capacity_iops, profile.servers / both_s)
-    words = f"{most:,.0f} random writes/s with a flush after each, programs get {floor.flushed_iops:,.0f}/s"
-    return most / floor.flushed_iops, words
+    text = f"{most:,.0f} random writes/s with a flush after each, programs get {floor.flushed_iops:,.0f}/s"
+    return most / floor.flushed_iops, text
 
 
 def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -> float:
@@ -115,24 +115,24 @@ def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -
 
 def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
     """Raises BadInput, naming the nearest honest time scale, if the profile is faster than the host."""
-    hardest, words = demands(profile, host_floor)[0]
+    hardest, text = demands(profile, host_floor)[0]
     if hardest > 1.0:
         nearest = nearest_honest_time_scale(profile, host_floor)
         raise BadInput(
             f"profile {profile.name} at time_scale {profile.time_scale:g} is faster than this host "
-            f"can honour ({words}); the nearest honest time_scale is {nearest:g}"
+            f"can honour ({text}); the nearest honest time_scale is {nearest:g}"
         )
 
 
 def too_fast_when_loaded(profile: StorageProfile, host_floor: HostLimits) -> str:
     """Why programs that keep the disk fully busy do not get what was asked for; empty if they do."""
-    hardest, words = demands(profile, host_floor, loaded=True)[0]
+    hardest, text = demands(profile, host_floor, loaded=True)[0]
     if hardest <= 1.0:
         return ""
     nearest = nearest_honest_time_scale(profile, host_floor)
     return (
         f"profile {profile.name} at time_scale {profile.time_scale:g} is honest only for programs that ask "
-        f"less than it can do ({words}); runs that ask for more are host-saturated and left out; at "
+        f"less than it can do ({text}); runs that ask for more are host-saturated and left out; at "
         f"time_scale {nearest:g} any program gets what was promised"
     )
 

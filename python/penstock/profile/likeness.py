@@ -1,4 +1,4 @@
-"""How alike two profiles are."""
+"""The similarity of two profiles."""
 
 from __future__ import annotations
 

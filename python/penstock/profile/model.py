@@ -46,11 +46,11 @@ class StorageProfile:
             message, line, column = (*error.args, None, None)[:3]
             if line is None:
                 line, column = _line_of(text, str(message))
-            found, _, expected = str(message).partition("; ")
+            actual, _, expected = str(message).partition("; ")
             if not expected:
-                found, _, expected = str(message).partition(", expected ")
+                actual, _, expected = str(message).partition(", expected ")
             mistake = Mistake(
-                where, line or 1, column or 1, found, _plain(expected) or "a storage profile"
+                where, line or 1, column or 1, actual, _plain(expected) or "a storage profile"
             )
             raise BadInput(mistakes=[mistake]) from None
 
@@ -75,7 +75,7 @@ class StorageProfile:
 
     @property
     def servers(self) -> int:
-        """How many requests it serves at the same time."""
+        """The number of requests that it serves at the same time."""
         return int(self.to_dict()["servers"])
 
     def moments(self, op: str, sequential: bool, size_bytes: int) -> Moments:
@@ -86,8 +86,8 @@ class StorageProfile:
         self, op: str, sequential: bool, size_bytes: int, p: list[float]
     ) -> list[float]:
         """Quantiles in seconds of one server's service time at the probabilities `p`."""
-        found: list[float] = native.profile_quantiles(self.json, op, sequential, size_bytes, p)
-        return found
+        quantiles: list[float] = native.profile_quantiles(self.json, op, sequential, size_bytes, p)
+        return quantiles
 
     def scaled(self, time_scale: float) -> StorageProfile:
         """The device `time_scale` times slower: times multiplied, rates divided; BadInput if not above 0."""
@@ -104,22 +104,22 @@ def scaled(profile: StorageProfile, time_scale: float) -> StorageProfile:
 
 
 def _plain(expected: str) -> str:
-    for words in (" is expected", " are expected"):
-        expected = expected.removesuffix(words)
+    for ending in (" is expected", " are expected"):
+        expected = expected.removesuffix(ending)
     return expected.replace("`", "")
 
 
 def _line_of(text: str, message: str) -> tuple[int, int]:
-    """Where the field that a message names stands, by walking down its path; (1, 1) if not found."""
+    """Line and column of the field that a message names; (1, 1) if the text does not have it."""
     path = message.split(" ", 1)[0]
     at = 0
     for step in path.replace("]", "").replace("[", ".").split("."):
         if step.isdigit():
             continue
-        found = text.find(f'"{step}"', at)
-        if found < 0:
+        place = text.find(f'"{step}"', at)
+        if place < 0:
             break
-        at = found
+        at = place
     line = text.count("\n", 0, at) + 1
     return line, at - (text.rfind("\n", 0, at) + 1) + 1
 

@@ -58,7 +58,7 @@ def read_table(path: Path) -> RateTable:
     """The table in a file. Raises BadInput with every mistake and its place."""
     raw = read_input(path, WHAT)
     csv_like = path.suffix.lower() in (".csv", ".tsv", ".txt")
-    said, rows = _csv(raw, path) if csv_like else _yaml(raw, path)
+    head, rows = _csv(raw, path) if csv_like else _yaml(raw, path)
     mistakes: list[Mistake] = []
     fit: list[Cell] = []
     judge: list[Cell] = []
@@ -84,7 +84,7 @@ def read_table(path: Path) -> RateTable:
     if not fit:
         raise BadInput(f"{path}: found no row to fit; expected {WHAT}")
     measured = Measurements(fit, flush, "")
-    return RateTable(said.get("name") or path.stem, said.get("source") or "", measured, judge)
+    return RateTable(head.get("name") or path.stem, head.get("source") or "", measured, judge)
 
 
 def _csv(raw: bytes, path: Path) -> tuple[dict[str, str], list[_Row]]:
@@ -92,22 +92,24 @@ def _csv(raw: bytes, path: Path) -> tuple[dict[str, str], list[_Row]]:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        found = f"the byte 0x{raw[error.start]:02x}"
-        raise BadInput(mistakes=[Mistake(str(path), line, 1, found, "text in UTF-8")]) from None
-    kept = [(n, x) for n, x in enumerate(lines, 1) if x.strip() and not x.lstrip().startswith("#")]
-    if not kept:
+        actual = f"the byte 0x{raw[error.start]:02x}"
+        raise BadInput(mistakes=[Mistake(str(path), line, 1, actual, "text in UTF-8")]) from None
+    numbered = [
+        (n, x) for n, x in enumerate(lines, 1) if x.strip() and not x.lstrip().startswith("#")
+    ]
+    if not numbered:
         raise BadInput(f"{path}: found an empty table; expected {WHAT}")
-    delimiter = "\t" if "\t" in kept[0][1] else ";" if ";" in kept[0][1] else ","
+    delimiter = "\t" if "\t" in numbered[0][1] else ";" if ";" in numbered[0][1] else ","
     try:
-        cells = list(csv.reader([x for _, x in kept], delimiter=delimiter, strict=True))
+        cells = list(csv.reader([x for _, x in numbered], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise BadInput(f"{path}: found {error}; expected {WHAT}") from None
-    names, units = _head(cells[0], path, kept[0][0])
+    names, units = _head(cells[0], path, numbered[0][0])
     rows = []
-    for (line, _), values in zip(kept[1:], cells[1:], strict=True):
+    for (line, _), values in zip(numbered[1:], cells[1:], strict=True):
         if len(values) > len(names):
-            found, expected = f"{len(values)} values", f"{len(names)}, as in the head line"
-            raise BadInput(mistakes=[Mistake(str(path), line, 1, found, expected)])
+            actual, expected = f"{len(values)} values", f"{len(names)}, as in the head line"
+            raise BadInput(mistakes=[Mistake(str(path), line, 1, actual, expected)])
         texts = {
             name: _with_unit(value.strip(), units[name])
             for name, value in zip(names, values, strict=False)
@@ -122,9 +124,11 @@ def _head(cells: list[str], path: Path, line: int) -> tuple[list[str], dict[str,
         match = _HEAD.fullmatch(cell)
         name = match[1].lower() if match else ""
         if name not in _NAMES or name in names:
-            known = ", ".join(_NAMES)
+            names_text = ", ".join(_NAMES)
             mistakes.append(
-                Mistake(str(path), line, 1, f"the column {cell.strip()!r}", f"each once of {known}")
+                Mistake(
+                    str(path), line, 1, f"the column {cell.strip()!r}", f"each once of {names_text}"
+                )
             )
         names.append(name)
         units[name] = (match[2] or "") if match else ""
@@ -154,8 +158,8 @@ def _yaml(raw: bytes, path: Path) -> tuple[dict[str, str], list[_Row]]:
                 source.mistake(("cells", n, name), f"the name {name!r}", ", ".join(_NAMES))
 
         def place(name: str, n: int = n, cell: dict[str, Any] = cell) -> tuple[int, int]:
-            found = source.at(("cells", n, name) if name in cell else ("cells", n))
-            return found.line, found.column
+            position = source.at(("cells", n, name) if name in cell else ("cells", n))
+            return position.line, position.column
 
         rows.append(_Row({str(k): str(v) for k, v in cell.items()}, place))
     if source.mistakes:
@@ -167,19 +171,19 @@ def _cell(values: dict[str, str], mistake: Callable[[str, str, str], None]) -> C
     """One row as a cell; None where it has mistakes."""
     failed = []
 
-    def refuse(name: str, found: str, expected: str) -> None:
+    def refuse(name: str, actual: str, expected: str) -> None:
         failed.append(name)
-        mistake(name, found, expected)
+        mistake(name, actual, expected)
 
     def number(name: str, parse: Callable[[str], float], expected: str) -> float:
         text = values.get(name) or ""
         try:
-            made = float(parse(text))
+            value = float(parse(text))
         except ValueError:
-            made = 0.0
-        if not 0 < made < 1e18:
+            value = 0.0
+        if not 0 < value < 1e18:
             refuse(name, repr(text) if text else f"no {name}", expected)
-        return made
+        return value
 
     op = (values.get("operation") or "").lower()
     if op not in ("read", "write", "flush"):
@@ -225,11 +229,11 @@ def _sampled(
     depth: int,
     jobs: int,
     iops: float,
-    given: dict[str, float],
+    times: dict[str, float],
 ) -> Cell:
     """A cell whose sample has the quantiles given, with straight lines between them."""
-    mean_s = given.get("mean") or (depth / iops if iops else given.get("p50", 0.0))
-    points = sorted((_QUANTILES[name], value) for name, value in given.items() if name != "mean")
+    mean_s = times.get("mean") or (depth / iops if iops else times.get("p50", 0.0))
+    points = sorted((_QUANTILES[name], value) for name, value in times.items() if name != "mean")
     sample = np.array([mean_s])
     if points:
         p, v = np.array(points).T
