@@ -84,10 +84,10 @@ def read_steps(
         lost = int(bundle.manifest.get("losses", {}).get("trace", 0) or 0)
         if lost:
             notes.append(f"{path.name}: {lost} events were lost; bytes and times are too small")
-        notes += _left_out(bundle)
+        notes += _omitted(bundle)
     events = pd.concat(frames, ignore_index=True)
-    known = _files(pd.concat(files, ignore_index=True), under, notes)
-    number_of = known.set_index(["run", "file_id"])["file"]
+    in_scope = _files(pd.concat(files, ignore_index=True), under, notes)
+    number_of = in_scope.set_index(["run", "file_id"])["file"]
     keys = pd.MultiIndex.from_frame(events[["run", "file_id"]])
     events["file"] = number_of.reindex(keys).to_numpy()
     steps = _merged(events, np.asarray(starts), pause_s)
@@ -95,24 +95,26 @@ def read_steps(
         where = f"below {', '.join(under)}" if under else "outside the system's directories"
         raise BadInput(f"{paths[0]}: no reads or writes of files {where}")
     table, tasks = steps
-    distinct = known.drop_duplicates("file").set_index("file").sort_index()
+    distinct = in_scope.drop_duplicates("file").set_index("file").sort_index()
     distinct = distinct[distinct.index.isin(table["file"])]
-    whole = None if any(c is None for c in cpu) else float(sum(c for c in cpu if c is not None))
-    return Steps(table, tasks, distinct[["path", "size_bytes"]], whole, notes)
+    total_cpu_s = (
+        None if any(c is None for c in cpu) else float(sum(c for c in cpu if c is not None))
+    )
+    return Steps(table, tasks, distinct[["path", "size_bytes"]], total_cpu_s, notes)
 
 
-def _left_out(bundle: Bundle) -> list[str]:
-    """What the program asked for and a workload has no operation for: flushes, writes that wait for them."""
-    found = []
+def _omitted(bundle: Bundle) -> list[str]:
+    """Notes on calls that a workload has no operation for: flushes, and writes that wait for them."""
+    counts = []
     if "device_requests" in bundle.tables:
-        asked = bundle.table("device_requests", ["op"]).to_pandas()["op"].astype(str)
-        found.append((int((asked == "flush").sum()), "flushes of a disk"))
+        operations = bundle.table("device_requests", ["op"]).to_pandas()["op"].astype(str)
+        counts.append((int((operations == "flush").sum()), "flushes of a disk"))
     flags = bundle.table("io_events", ["flags", "direction"]).to_pandas()
     writes = flags["direction"].astype(str) == "write"
-    found.append((int((writes & (flags["flags"] & 4 > 0)).sum()), "waits of synchronous writes"))
+    counts.append((int((writes & (flags["flags"] & 4 > 0)).sum()), "waits of synchronous writes"))
     flushes = int((flags["direction"].astype(str) == "sync").sum())
-    found.append((flushes, "flushes that the program asked for"))
-    return [f"{count} {what} are not simulated" for count, what in found if count]
+    counts.append((flushes, "flushes that the program asked for"))
+    return [f"{count} {what} are not simulated" for count, what in counts if count]
 
 
 def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:
@@ -133,8 +135,8 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
     start = bundle.manifest.get("times", {}).get("start_ns")
     if "phases" in bundle.tables:
         phases = bundle.table("phases").to_pandas()
-        found = phases.loc[phases["phase_id"].astype(str) == "workload", "start_ns"]
-        start = int(found.iloc[0]) if len(found) else start
+        starts = phases.loc[phases["phase_id"].astype(str) == "workload", "start_ns"]
+        start = int(starts.iloc[0]) if len(starts) else start
     if start is None:
         start = int(events["t_ns"].min()) if len(events) else 0
     frame = pd.DataFrame(
@@ -165,14 +167,16 @@ def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.Da
     else:
         scope = ~np.logical_or.reduce([_below(path, d) for d in SYSTEM])
         scope &= (path != "").to_numpy()
-    kept = files[scope].copy()
-    again = kept.groupby(["run", "path"]).cumcount()
-    kept["path"] = kept["path"].where(again == 0, kept["path"] + "#" + (again + 1).astype(str))
-    kept["file"] = pd.factorize(kept["path"])[0]
-    left = len(files) - len(kept)
-    if left and not under:
-        notes.append(f"{left} files of the system are left out")
-    return kept
+    in_scope = files[scope].copy()
+    again = in_scope.groupby(["run", "path"]).cumcount()
+    in_scope["path"] = in_scope["path"].where(
+        again == 0, in_scope["path"] + "#" + (again + 1).astype(str)
+    )
+    in_scope["file"] = pd.factorize(in_scope["path"])[0]
+    omitted = len(files) - len(in_scope)
+    if omitted and not under:
+        notes.append(f"{omitted} files of the system are left out")
+    return in_scope
 
 
 def _below(path: pd.Series[str], top: str) -> np.ndarray[Any, Any]:
@@ -212,8 +216,8 @@ def _merged(
     base = (spent - own)[first]
     total = pd.Series(spent + own_after).groupby(key).last().to_numpy()
     tasks["last_ns"] = _lasts(tasks, key, since, done, parted)
-    kept = events[done].assign(gaps=np.cumsum(parted)[done])
-    table, last = _steps(kept, key[done], spent[done], base, pause_s)
+    traced = events[done].assign(gaps=np.cumsum(parted)[done])
+    table, last = _steps(traced, key[done], spent[done], base, pause_s)
     tasks["after_ns"] = 0
     tasks.loc[last.index, "after_ns"] = total[last.index] - last.to_numpy()
     return table, tasks
@@ -227,8 +231,8 @@ def _launches(
     at = np.searchsorted(ends_ns, start, side="right") - 1
     begun = run_starts_ns[tasks["run"].to_numpy()]
     last = np.where(at >= 0, ends_ns[np.maximum(at, 0)], begun)
-    found: np.ndarray[Any, Any] = np.maximum(start - np.maximum(last, begun), 0)
-    return found
+    computing_ns: np.ndarray[Any, Any] = np.maximum(start - np.maximum(last, begun), 0)
+    return computing_ns
 
 
 def _waiting(
@@ -239,12 +243,12 @@ def _waiting(
     first: np.ndarray[Any, Any],
     done: np.ndarray[Any, Any],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Of the time before each call of a run's first task, that until the last of the others had ended.
+    """The time before each call of a run's first task, up to the end of the last other task.
 
     The first task is the command itself, such as a shell: it starts programs (which is their launch time) and
     waits for them. Others are those with operations on files of the store.
     """
-    found, parted = np.zeros(len(key), dtype=np.int64), np.zeros(len(key), dtype=bool)
+    waiting_ns, parted = np.zeros(len(key), dtype=np.int64), np.zeros(len(key), dtype=bool)
     busy = np.bincount(key[done], minlength=len(tasks)) > 0
     for _, own in tasks.groupby("run"):
         root = own["start_ns"].idxmin()
@@ -259,9 +263,9 @@ def _waiting(
         i = np.searchsorted(others["start_ns"].to_numpy(), until_ns[rows], side="left") - 1
         ended = others["end_ns"].cummax().to_numpy()[np.maximum(i, 0)]
         last = np.where(i >= 0, np.minimum(ended, until_ns[rows]), since_ns[rows])
-        found[rows] = np.maximum(last - since_ns[rows], 0)
+        waiting_ns[rows] = np.maximum(last - since_ns[rows], 0)
         parted[rows] = last > since_ns[rows]
-    return found, parted
+    return waiting_ns, parted
 
 
 def _lasts(
@@ -271,30 +275,30 @@ def _lasts(
     done: np.ndarray[Any, Any],
     parted: np.ndarray[Any, Any],
 ) -> np.ndarray[Any, Any]:
-    """When each task did something last; of one that waits for others at its end, when it began to wait."""
-    found: np.ndarray[Any, Any] = tasks["end_ns"].to_numpy().copy()
+    """The end of each task's work; of one that waits for others at its end, the start of that wait."""
+    last_ns: np.ndarray[Any, Any] = tasks["end_ns"].to_numpy().copy()
     for root in np.unique(key[parted]):
         own = key == root
-        kept = np.flatnonzero(own & done)
+        own_steps = np.flatnonzero(own & done)
         waits = np.flatnonzero(own & parted)
-        behind = waits[waits > kept[-1]] if len(kept) else waits
+        behind = waits[waits > own_steps[-1]] if len(own_steps) else waits
         if len(behind):
-            found[root] = since_ns[behind[0]]
-    return found
+            last_ns[root] = since_ns[behind[0]]
+    return last_ns
 
 
 def _steps(
-    kept: pd.DataFrame,
+    calls: pd.DataFrame,
     key: np.ndarray[Any, Any],
     spent: np.ndarray[Any, Any],
     base: np.ndarray[Any, Any],
     pause_s: float,
 ) -> tuple[pd.DataFrame, pd.Series[Any]]:
     """Steps of the calls that moved bytes; and own time of each task until its last one."""
-    file = kept["file"].to_numpy().astype(np.int64)
-    write, offset = kept["write"].to_numpy(), kept["offset_bytes"].to_numpy()
-    size = kept["done_bytes"].to_numpy()
-    if not len(kept):
+    file = calls["file"].to_numpy().astype(np.int64)
+    write, offset = calls["write"].to_numpy(), calls["offset_bytes"].to_numpy()
+    size = calls["done_bytes"].to_numpy()
+    if not len(calls):
         return pd.DataFrame(), pd.Series(dtype=np.int64)
     new = np.r_[True, key[1:] != key[:-1]]
     think = np.diff(spent, prepend=0)
@@ -303,7 +307,7 @@ def _steps(
     for column in (file, write):
         begins[1:] |= column[1:] != column[:-1]
     begins[1:] |= offset[1:] != (offset + size)[:-1]
-    gaps = kept["gaps"].to_numpy()
+    gaps = calls["gaps"].to_numpy()
     parted = np.r_[False, gaps[1:] != gaps[:-1]] & ~new
     begins |= parted | (think > pause_s * 1e9)
     at = np.flatnonzero(begins)
@@ -314,8 +318,8 @@ def _steps(
             "write": write[at],
             "offset_bytes": offset[at],
             "size_bytes": np.add.reduceat(size, at),
-            "start_ns": kept["t_ns"].to_numpy()[at],
-            "end_ns": np.maximum.reduceat(kept["end_ns"].to_numpy(), at),
+            "start_ns": calls["t_ns"].to_numpy()[at],
+            "end_ns": np.maximum.reduceat(calls["end_ns"].to_numpy(), at),
             "before_ns": think[at],
             "inside_ns": np.add.reduceat(np.where(begins, 0, think), at),
             "parted": parted[at],
@@ -330,14 +334,14 @@ def _cpu_s(bundle: Bundle) -> float | None:
     if "samples" not in bundle.tables:
         return None
     samples = bundle.table("samples", ["t_ns", "source", "metric", "unit", "value"]).to_pandas()
-    found = samples[
+    readings = samples[
         (samples["source"].astype(str) == "cgroup") & (samples["metric"].astype(str) == "cpu_time")
     ].sort_values("t_ns")
-    if len(found) < 2:
+    if len(readings) < 2:
         return None
     factor = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}.get(
-        str(found["unit"].iloc[0])
+        str(readings["unit"].iloc[0])
     )
     if factor is None:
         return None
-    return float(found["value"].iloc[-1] - found["value"].iloc[0]) * factor
+    return float(readings["value"].iloc[-1] - readings["value"].iloc[0]) * factor

@@ -31,7 +31,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What a run of `waves` in `run_time_s` loses by latency that is added to each wave."""
+    """The loss of a run of `waves` in `run_time_s` by latency that is added to each wave."""
 
     waves: int
     run_time_s: float
@@ -58,7 +58,7 @@ def waves(tasks: int, slots: int) -> int:
 
 
 def sensitivity(stages: Iterable[tuple[int, int]], run_time_s: float) -> Sensitivity:
-    """Of stages as (tasks, slots), whose waves add up."""
+    """The sensitivity of stages, as (tasks, slots), whose waves add up."""
     return Sensitivity(sum(waves(tasks, slots) for tasks, slots in stages), run_time_s)
 
 
@@ -74,6 +74,6 @@ def slots_at(executors: Sequence[Executor], at_ns: int, task_cpus: int = 1) -> i
 
 
 def stragglers(times: Sequence[float]) -> int:
-    """How many of the tasks of a stage take more than 1.5 times their median."""
+    """The number of tasks of a stage that take more than 1.5 times the median."""
     array = np.asarray(times, float)
     return int((array > STRAGGLER * np.median(array)).sum()) if len(array) else 0

@@ -1,4 +1,4 @@
-"""What parsers give: measured values with units, and what a command line asks of the storage."""
+"""Results of parsers: measured values with units, and the I/O that a command line declares."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class JobSpec:
 
     @property
     def direction(self) -> Literal["read", "write", "mixed"]:
-        """What the job does: read, write, or both."""
+        """Direction of the job: read, write, or both."""
         if self.rw in ("rw", "readwrite", "randrw"):
             return "mixed"
         return "write" if "write" in self.rw else "read"
 
     @property
     def random(self) -> bool:
-        """Whether offsets are random."""
+        """True if offsets are random."""
         return self.rw.startswith("rand")
 
 
@@ -76,5 +76,5 @@ class ParserModule(Protocol):
         ...
 
     def operations(self, command: str) -> list[JobSpec] | None:
-        """What I/O the command asks for; None if that cannot be told."""
+        """The I/O that the command declares; None if it cannot be determined."""
         ...

@@ -31,22 +31,22 @@ def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit
     if recorded.axis != "time":
         raise PenstockError("found series that are not over time; expected some that are")
     expression = source.expression or ""
-    found, used = evaluated(expression, recorded.series)
+    value, used = evaluated(expression, recorded.series)
     for one in used:
         verdict = one.verdict or of_run
         if verdict not in TAKEN:
             raise IncompleteError(
                 f"found {printable(one.name)} to be {verdict}; expected it to be complete"
             )
-    if isinstance(found, float):
+    if isinstance(value, float):
         raise PenstockError(f"found a number, {expression}; expected a series")
-    if len(found) != 1:
-        named = ", ".join(printable(s.name or s.node) for s in found[:_MOST_NAMED])
+    if len(value) != 1:
+        named = ", ".join(printable(s.name or s.node) for s in value[:_MOST_NAMED])
         raise PenstockError(
-            f"found {len(found)} series ({named}{', …' if len(found) > _MOST_NAMED else ''}); expected one: "
+            f"found {len(value)} series ({named}{', …' if len(value) > _MOST_NAMED else ''}); expected one: "
             f"sum({expression}), mean({expression}), or one of them by its name"
         )
-    (series,) = found
+    (series,) = value
     phase = recorded.phase(source.phase, "phase")
     there = np.isfinite(series.y)
     inside = there & (series.x >= phase.start_s) & (series.x <= phase.end_s)

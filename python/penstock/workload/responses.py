@@ -33,17 +33,17 @@ def measure(
 
     `bundle`: with what was recorded of the run, its tables and receipts.
     """
-    given = Report({"wall_s": Measured(wall_s, "s")})
+    parsed_values = Report({"wall_s": Measured(wall_s, "s")})
     if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
         parsed = parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
-        given = Report({**given, **parsed}, getattr(parsed, "missing", {}))
-    left = _Left(run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
-    return {r.name: _one(r, given, left) for r in responses}
+        parsed_values = Report({**parsed_values, **parsed}, getattr(parsed, "missing", {}))
+    output = _Output(run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
+    return {r.name: _one(r, parsed_values, output) for r in responses}
 
 
 @dataclass
-class _Left:
-    """What a run left: files, the program's texts, what was recorded."""
+class _Output:
+    """The output of a run: files, the program's texts, recorded series."""
 
     run_dir: Path
     streams: dict[str, str]
@@ -65,22 +65,24 @@ class _Left:
         return of_bundle(self.bundle), verdict_of_run(self.bundle.manifest)
 
 
-def _one(response: Response, given: Report, left: _Left) -> Measured:
+def _one(response: Response, parsed_values: Report, output: _Output) -> Measured:
     source = response.source
     if source.kind == "key":
         key = source.key or "wall_s"
-        if key not in given:
-            why = f" ({given.missing[key]})" if key in given.missing else ""
+        if key not in parsed_values:
+            why = f" ({parsed_values.missing[key]})" if key in parsed_values.missing else ""
             raise PenstockError(f"response {response.name}: the program did not report {key}{why}")
-        return Measured(convert(given[key].value, given[key].unit, response.unit), response.unit)
+        return Measured(
+            convert(parsed_values[key].value, parsed_values[key].unit, response.unit), response.unit
+        )
     try:
         if source.kind == "series":
             from penstock.workload.recorded import recorded_value
 
-            value = recorded_value(*left.recorded, source, response.unit)
+            value = recorded_value(*output.recorded, source, response.unit)
         else:
             kind = RESPONSE_KINDS.load(source.kind)
-            text = left.text(source.file)
+            text = output.text(source.file)
             options = {"decimal": source.decimal} if source.decimal else {}
             value = float(kind.number(source.expression or "", text, source.file, **options))
     except IncompleteError as error:

@@ -15,7 +15,7 @@ def matches(path: Any, head: bytes) -> bool:
     return head.startswith(b"# toys\n")
 
 
-def read(path: Any, words: Any) -> Readings:
+def read(path: Any, options: Any) -> Readings:
     text = text_of(path)
     if re.fullmatch(r"# toys\n(\d+ \d+\n)*", text) is None:
         raise BadInput(f"{path}: expected {WHAT}")

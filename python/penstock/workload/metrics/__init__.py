@@ -31,7 +31,7 @@ COLUMNS = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"
 
 @dataclass(frozen=True)
 class Readings:
-    """What a program reported: `samples` with the columns of `COLUMNS`, times in ns since 1970-01-01 UTC.
+    """The report of a program: `samples` with the columns of `COLUMNS`, times in ns since 1970-01-01 UTC.
 
     `tables`: further tables by name; columns `utc_…_ns` are times, which a bundle has on the clock of its run
     and as `…_ns`. `facts` go into its manifest, `notes` are said to the user.
@@ -47,7 +47,7 @@ class MetricReader(Protocol):
     """Reads one program's report: a module.
 
     `WHAT` is said where no reader knows a file. `matches` sees the path and its first 64 KiB; `read` gives
-    all of it, `words` being what the user said of the file. Raises BadInput that names the file; is bounded,
+    all of it, `options` from the user. Raises BadInput that names the file; is bounded,
     whatever the file holds.
     """
 
@@ -55,7 +55,7 @@ class MetricReader(Protocol):
 
     def matches(self, path: Path, head: bytes) -> bool: ...
 
-    def read(self, path: Path, words: Mapping[str, Any]) -> Readings: ...
+    def read(self, path: Path, options: Mapping[str, Any]) -> Readings: ...
 
 
 def reader_of(path: Path) -> str | None:
@@ -85,17 +85,17 @@ def formats() -> str:
     return "; or ".join(METRIC_READERS.load(n).WHAT for n in METRIC_READERS)
 
 
-def read(path: Path, form: str | None = None, words: Mapping[str, Any] | None = None) -> Readings:
-    """What a file reports; `form` is its reader, found by how the file begins if not given."""
+def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None = None) -> Readings:
+    """Read a file; `form` is its reader, by default the one that recognises its beginning."""
     if not path.exists():
         raise BadInput(f"{path}: No such file; expected {path.name} to be one")
     name = form or reader_of(path)
     if name is None:
         raise BadInput(f"{path}: found nothing known at its beginning; expected {formats()}")
-    found: Readings = METRIC_READERS.load(name).read(path, words or {})
-    if found.samples.empty and not found.tables:
+    readings: Readings = METRIC_READERS.load(name).read(path, options or {})
+    if readings.samples.empty and not readings.tables:
         raise BadInput(f"{path}: found no value; expected some ({name})")
-    return found
+    return readings
 
 
 def text_of(path: Path) -> str:
@@ -120,32 +120,32 @@ def samples(rows: Any) -> pd.DataFrame:
 
 
 def import_metrics(
-    path: Path, output: Path, form: str | None, words: Mapping[str, Any], beside: Path | None
+    path: Path, output: Path, form: str | None, options: Mapping[str, Any], beside: Path | None
 ) -> tuple[Bundle, Readings]:
     """Makes a bundle of what a program reported; with `beside`, a run, on its clock and with its tables."""
-    found = read(path, form, words)
+    readings = read(path, form, options)
     manifest: dict[str, Any] = {"command": [], "run_id": "r001"}
     if beside is not None:
         manifest = dict(check_manifest(beside / "manifest.json"))
         manifest.pop("schema", None)
     manifest["imported"] = [
         *manifest.get("imported", []),
-        {"file": path.name, "reader": form or reader_of(path), **found.facts},
+        {"file": path.name, "reader": form or reader_of(path), **readings.facts},
     ]
     with Bundle.create(output, manifest) as bundle:
         if beside is not None:
             for table in sorted(beside.glob("*.parquet")):
                 shutil.copyfile(table, bundle.path / table.name)
-        into_bundle(bundle, found)
-    return bundle, found
+        into_bundle(bundle, readings)
+    return bundle, readings
 
 
-def into_bundle(bundle: Bundle, found: Readings) -> None:
+def into_bundle(bundle: Bundle, readings: Readings) -> None:
     """Writes readings into a bundle, times on its clock: that of its table `clocks`, else UTC itself."""
     offset_ns = _offset_ns(bundle)
     if offset_ns is None:
         offset_ns = 0
-        every = found.samples["utc_ns"]
+        every = readings.samples["utc_ns"]
         ends = [("start", every.min()), ("end", every.max())] if len(every) else []
         rows = [
             dict.fromkeys(("monotonic_ns", "realtime_ns", "boottime_ns"), int(t))
@@ -154,14 +154,14 @@ def into_bundle(bundle: Bundle, found: Readings) -> None:
         ]
         if rows:
             bundle.write_table("clocks", pa.Table.from_pylist(rows))
-    mine = found.samples.rename(columns={"utc_ns": "t_ns"})
-    mine["t_ns"] -= offset_ns
-    table = pa.Table.from_pandas(mine, schema=TABLES["samples"].arrow, preserve_index=False)
+    table_rows = readings.samples.rename(columns={"utc_ns": "t_ns"})
+    table_rows["t_ns"] -= offset_ns
+    table = pa.Table.from_pandas(table_rows, schema=TABLES["samples"].arrow, preserve_index=False)
     if "samples" in bundle.tables:
         before = bundle.table("samples", TABLES["samples"].arrow.names)
         table = pa.concat_tables([before.cast(table.schema), table]).sort_by("t_ns")
     bundle.write_table("samples", table)
-    for name, frame in found.tables.items():
+    for name, frame in readings.tables.items():
         times = {c: c.removeprefix("utc_") for c in map(str, frame) if c.startswith("utc_")}
         own = frame.assign(**{c: frame[c] - offset_ns for c in times}).rename(columns=times)
         schema = TABLES[name].arrow if name in TABLES else None

@@ -1,4 +1,4 @@
-"""What `nodetool` of Cassandra prints, again and again in one file, each time after a line with the time.
+"""Output of `nodetool` of Cassandra, repeated in one file, each time after a line with the time.
 
     while sleep 10; do
       date +%s.%N
@@ -66,22 +66,22 @@ class Value(NamedTuple):
 
 
 def values_of(statistic: str, text: str) -> list[Value]:
-    """Every number of one output, NaN and what is none left out. ValueError where it is another thing."""
-    found: list[Value] = []
+    """Every number of one output, without NaN. ValueError for other text."""
+    values: list[Value] = []
     for value in STATISTICS[statistic][1](text):
-        if len(found) >= MOST_VALUES:
+        if len(values) >= MOST_VALUES:
             raise ValueError(f"more than {MOST_VALUES} values")
         for name in (value.entity, value.metric):
             if not 0 < len(name) <= _MOST_NAME or not name.isprintable():
                 raise ValueError(f"the name {printable(name[:80])!r}")
-        found.append(value)
-    if not found:
+        values.append(value)
+    if not values:
         raise ValueError(f"{_shown(text)}, in which there is no number")
-    return found
+    return values
 
 
 def _tables(text: str) -> Iterator[Value]:
-    """Of `tablestats -F json`: keyspaces, and their tables."""
+    """Values of `tablestats -F json`: keyspaces, and their tables."""
     for keyspace, own in _json(text).items():
         if not isinstance(own, dict):  # total_number_of_tables
             continue
@@ -95,9 +95,9 @@ def _tables(text: str) -> Iterator[Value]:
 
 
 def _pools(text: str) -> Iterator[Value]:
-    """Of `tpstats -F json`: thread pools, and messages that were dropped, by their kind."""
-    said = _json(text)
-    pools, dropped = said.get("ThreadPools"), said.get("DroppedMessage", {})
+    """Values of `tpstats -F json`: thread pools, and dropped messages by kind."""
+    document = _json(text)
+    pools, dropped = document.get("ThreadPools"), document.get("DroppedMessage", {})
     if not isinstance(pools, dict) or not isinstance(dropped, dict):
         raise ValueError("an object without ThreadPools")
     for pool, own in pools.items():
@@ -108,17 +108,17 @@ def _pools(text: str) -> Iterator[Value]:
 
 
 def _compactions(text: str) -> Iterator[Value]:
-    """Of `compactionstats`, which has no JSON."""
+    """Values of `compactionstats`, which has no JSON."""
     for line in text.splitlines():
         name, _, number = line.strip().rpartition(" ")
-        known = _COMPACTION.get(name.strip())
+        column = _COMPACTION.get(name.strip())
         value = _number(number)
-        if known is not None and value is not None:
-            yield Value("node", known[0], known[1], value, known[2])
+        if column is not None and value is not None:
+            yield Value("node", column[0], column[1], value, column[2])
 
 
 def _latencies(text: str) -> Iterator[Value]:
-    """Of `proxyhistograms`, which has no JSON: percentiles of requests that this node coordinated."""
+    """Values of `proxyhistograms`, which has no JSON: percentiles of requests that this node coordinated."""
     kinds: list[str] = []
     for line in text.splitlines():
         head, *cells = line.split() or [""]
@@ -142,13 +142,13 @@ STATISTICS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Iterator[Value]]
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether a line with a time is followed by what nodetool prints."""
+    """True if a line with a time is followed by output of nodetool."""
     text = head.decode("utf-8", "replace").lstrip()
-    known = ('"ThreadPools"', '"tables"', "concurrent compactors", "proxy histograms")
-    return _TIME.match(text) is not None and any(word in text for word in known)
+    markers = ('"ThreadPools"', '"tables"', "concurrent compactors", "proxy histograms")
+    return _TIME.match(text) is not None and any(word in text for word in markers)
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every number of every output, at the time of the line before it."""
     text = text_of(path)
     times = list(_TIME.finditer(text))
@@ -157,19 +157,19 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     ends = [*(t.start() for t in times[1:]), len(text)]
     rows: list[tuple[Any, ...]] = []
     readings: list[set[str]] = []
-    told = ""
+    first_error = ""
     for time, end in zip(times, ends, strict=True):
         utc_ns = int(time[1]) * 1_000_000_000 + int((time[2] or "").ljust(9, "0"))
-        known: set[str] = set()
+        present: set[str] = set()
         for output in filter(str.strip, _BEGIN.split(text[time.end() : end])):
             statistic = _statistic(output)
             try:
-                found = values_of(statistic, output)
+                values = values_of(statistic, output)
             except ValueError as error:
                 at = text.count("\n", 0, time.start()) + 1
-                told = told or f"line {at}: found {error}"
+                first_error = first_error or f"line {at}: found {error}"
                 continue
-            known.add(statistic)
+            present.add(statistic)
             rows += [
                 (
                     utc_ns,
@@ -180,17 +180,17 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
                     v.value,
                     v.cumulative,
                 )
-                for v in found
+                for v in values
             ]
-        readings.append(known)
+        readings.append(present)
     expected: set[str] = set().union(*readings)
     if not expected:
-        raise BadInput(f"{path}: {told or 'found nothing after any time'}; expected {WHAT}")
-    failed = sum(len(expected - known) for known in readings)
+        raise BadInput(f"{path}: {first_error or 'found nothing after any time'}; expected {WHAT}")
+    failed = sum(len(expected - present) for present in readings)
     notes = ["one reading: counters have no rate"] if len(readings) == 1 else []
     if failed:
-        whole = len(readings) * len(expected)
-        notes.append(f"{failed} of {whole} outputs failed{f' ({told})' if told else ''}")
+        total = len(readings) * len(expected)
+        notes.append(f"{failed} of {total} outputs failed{f' ({first_error})' if first_error else ''}")
     order = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
     shaped = [dict(zip(order, row, strict=True)) for row in rows]
     return Readings(
@@ -208,13 +208,13 @@ def _statistic(output: str) -> str:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         what = "too deep" if isinstance(error, RecursionError) else str(error)
         raise ValueError(f"{_shown(text)}, which is no JSON ({what})") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"a {type(said).__name__} and no object")
-    return said
+    if not isinstance(document, dict):
+        raise ValueError(f"a {type(document).__name__} and no object")
+    return document
 
 
 def _shown(text: str) -> str:
@@ -222,19 +222,19 @@ def _shown(text: str) -> str:
 
 
 def _numbers(entity: str, own: Mapping[str, Any]) -> Iterator[Value]:
-    for name, said in own.items():
-        value = None if name in _TWICE else _number(said)
+    for name, raw in own.items():
+        value = None if name in _TWICE else _number(raw)
         if value is not None:
             unit = next((u for pattern, u in _UNITS if pattern.search(name)), "1")
             yield Value(entity, name, unit, value, _COUNTERS.match(name) is not None)
 
 
-def _number(said: Any) -> float | None:
+def _number(raw: Any) -> float | None:
     """A number, also one in a text; None for NaN, null and what is none."""
-    if isinstance(said, bool) or not isinstance(said, int | float | str):
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return None
     try:
-        value = float(said)
+        value = float(raw)
     except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None

@@ -34,13 +34,13 @@ def matches(path: Path, head: bytes) -> bool:
     return False
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
-    """The values that the words name."""
-    time, unit = _time(words)
-    values, counters = _values(words)
-    separator, decimal, missing = _form(words)
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
+    """The values that `options` names."""
+    time, unit = _time(options)
+    values, counters = _values(options)
+    separator, decimal, missing = _form(options)
     text = text_of(path)
-    entity = words.get("entity") or []
+    entity = options.get("entity") or []
     entity = [entity] if isinstance(entity, str) else [str(e) for e in entity]
     if text.lstrip().startswith("{"):
         frame = pd.DataFrame(_lines(path, text))
@@ -74,16 +74,16 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
             at = int(str(frame.index[row])) + 1
             raise BadInput(f"{path}: row {at}: found {text!r} in {column}; expected a number")
         part = pd.DataFrame({"utc_ns": utc_ns, "value": number}).assign(
-            source=str(words.get("source") or path.stem),
+            source=str(options.get("source") or path.stem),
             entity=named,
             metric=column,
             unit=of,
             cumulative=column in counters,
         )
         parts.append(part[number.notna()])
-    whole = pd.concat(parts, ignore_index=True)
+    merged = pd.concat(parts, ignore_index=True)
     return Readings(
-        samples(whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
+        samples(merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
         notes=notes,
     )
 
@@ -95,15 +95,15 @@ def _lines(path: Path, text: str) -> list[Any]:
             try:
                 rows.append(json.loads(line))
             except (ValueError, RecursionError) as error:
-                said = str(error).splitlines()[0]
-                raise BadInput(f"{path}:{number}: found {said}; expected {WHAT}") from None
+                reason = str(error).splitlines()[0]
+                raise BadInput(f"{path}:{number}: found {reason}; expected {WHAT}") from None
     return rows
 
 
-def _form(words: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+def _form(options: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     """Separator, decimal mark and marks of a missing value, which may all be left out."""
-    separator, decimal = words.get("separator", ""), words.get("decimal", "")
-    missing = words.get("missing") or []
+    separator, decimal = options.get("separator", ""), options.get("decimal", "")
+    missing = options.get("missing") or []
     if separator not in ("", *delimited.SEPARATORS):
         raise BadInput(
             f"--words: found separator {separator!r}; expected a comma, tab, semicolon or bar"
@@ -115,29 +115,29 @@ def _form(words: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     return str(separator), str(decimal), [str(m) for m in missing]
 
 
-def _time(words: Mapping[str, Any]) -> tuple[str, str]:
-    strange = set(words) - _KEYS
+def _time(options: Mapping[str, Any]) -> tuple[str, str]:
+    strange = set(options) - _KEYS
     if strange:
         raise BadInput(
             f"--words: found {', '.join(sorted(strange))}; expected {', '.join(sorted(_KEYS))}"
         )
-    given = words.get("time")
-    given = {"column": given} if isinstance(given, str) else given
-    if not isinstance(given, Mapping) or not isinstance(given.get("column"), str):
-        raise BadInput(f"--words: found time {given!r}; expected {{column: NAME, unit: ms}}")
-    unit = str(given.get("unit") or "")
+    time = options.get("time")
+    time = {"column": time} if isinstance(time, str) else time
+    if not isinstance(time, Mapping) or not isinstance(time.get("column"), str):
+        raise BadInput(f"--words: found time {time!r}; expected {{column: NAME, unit: ms}}")
+    unit = str(time.get("unit") or "")
     if unit and unit not in _PER_UNIT:
         raise BadInput(
             f"--words: found time in {unit}; expected {', '.join(_PER_UNIT)}, or none for ISO 8601"
         )
-    return given["column"], unit
+    return time["column"], unit
 
 
-def _values(words: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
-    values = words.get("values")
+def _values(options: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
+    values = options.get("values")
     if not isinstance(values, Mapping) or not values:
         raise BadInput(f"--words: found values {values!r}; expected {{COLUMN: UNIT, …}}")
-    counters = words.get("counters") or []
+    counters = options.get("counters") or []
     if not isinstance(counters, list) or not set(map(str, counters)) <= set(map(str, values)):
         raise BadInput(f"--words: found counters {counters!r}; expected some of the values")
     return {str(k): str(v) for k, v in values.items()}, set(map(str, counters))

@@ -47,7 +47,7 @@ _COUNTERS = {
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether it is one: by the line before the schema, or by its first event; of a directory, by names."""
+    """True for a history file, by the line before its schema or its first event, or a directory of them."""
     if path.is_dir():
         return bool(_parts(path))
     return (
@@ -56,13 +56,13 @@ def matches(path: Path, head: bytes) -> bool:
     )
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Tables `spark_tasks` and `spark_stages` (stage 0 maps, 1 reduces), running tasks, and the job as facts.
 
-    `words`: `slots` is how many tasks could run at a time; without it as many as ever did, by stage. A
+    `options`: `slots` is how many tasks could run at a time; without it as many as ever did, by stage. A
     history without an end (in progress, or cut) is read as far as it goes, and said to be so.
     """
-    slots = words.get("slots")
+    slots = options.get("slots")
     if slots is not None and (not isinstance(slots, int) or isinstance(slots, bool) or slots < 1):
         raise BadInput(f"{path}: found slots {slots!r}; expected a whole number, 1 or more")
     job = _Job(path)
@@ -90,7 +90,7 @@ def _lines(path: Path, job: _Job) -> Iterator[tuple[str, bytes]]:
 
 
 class _Job:
-    """What the events of one job say, so far; a master that is started again tells of the same attempts."""
+    """The state of one job from its events; a restarted master repeats attempts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -155,16 +155,16 @@ class _Job:
 
     def _started(self, body: Mapping[str, Any]) -> None:
         attempt = str(body["attemptId"])
-        found = _ATTEMPT.fullmatch(attempt)
-        if found is None:
+        match = _ATTEMPT.fullmatch(attempt)
+        if match is None:
             raise ValueError(attempt)
         host = str(body["trackerName"])
         self.tasks[attempt] = {
-            "stage_id": 0 if found[1] == "m" else 1,
+            "stage_id": 0 if match[1] == "m" else 1,
             "stage_attempt": 0,
             "task_id": self.tasks.get(attempt, {}).get("task_id", len(self.tasks)),
-            "task_index": int(found[2]),
-            "task_attempt": int(found[3]),
+            "task_index": int(match[2]),
+            "task_attempt": int(match[3]),
             "executor": host,
             "host": host,
             "utc_launch_ns": _time(body["startTime"]) * _MS,
@@ -180,8 +180,8 @@ class _Job:
         row["state"] = state
         row["utc_finish_ns"] = _time(body["finishTime"]) * _MS
         if state != "success":
-            said = _TIME.sub("", str(_plain(body.get("error")) or state).strip())
-            row["reason"] = (said.splitlines() or [state])[0][:_REASON]
+            reason = _TIME.sub("", str(_plain(body.get("error")) or state).strip())
+            row["reason"] = (reason.splitlines() or [state])[0][:_REASON]
             return
         counts: dict[str, int] = {}
         for group in (_plain(body.get("counters")) or {}).get("groups", ()):
@@ -219,12 +219,14 @@ class _Job:
 
     def _stages(self, tasks: pd.DataFrame, slots: int | None) -> Iterator[dict[str, Any]]:
         for number, kind in enumerate(_KINDS):
-            mine = tasks[tasks["stage_id"] == number]
-            total = max(self.totals[kind], mine["task_index"].nunique())
+            stage_tasks = tasks[tasks["stage_id"] == number]
+            total = max(self.totals[kind], stage_tasks["task_index"].nunique())
             if not total:
                 continue
-            free = slots or (int(running_tasks(mine, "hadoop")["value"].max()) if len(mine) else 0)
-            whole = len(mine) and not mine["utc_finish_ns"].isna().any()
+            free = slots or (
+                int(running_tasks(stage_tasks, "hadoop")["value"].max()) if len(stage_tasks) else 0
+            )
+            complete = len(stage_tasks) and not stage_tasks["utc_finish_ns"].isna().any()
             yield {
                 "stage_id": number,
                 "stage_attempt": 0,
@@ -232,9 +234,9 @@ class _Job:
                 "tasks": total,
                 "slots": free,
                 "waves": waves(total, free) if free else 0,
-                "utc_start_ns": mine["utc_launch_ns"].min() if len(mine) else None,
-                "utc_end_ns": mine["utc_finish_ns"].max() if whole else None,
-                **counted(mine),
+                "utc_start_ns": stage_tasks["utc_launch_ns"].min() if len(stage_tasks) else None,
+                "utc_end_ns": stage_tasks["utc_finish_ns"].max() if complete else None,
+                **counted(stage_tasks),
                 "reason": "",
             }
 

@@ -35,7 +35,7 @@ def matches(path: Path, head: bytes) -> bool:
     return head.lstrip()[:1] in (b"[", b"{") and b'"metricName"' in head and b'"timestamp"' in head
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every value; the entity is what its labels name. Documents without a value (alerts) are skipped."""
     text = text_of(path)
     try:
@@ -46,11 +46,11 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     skipped: list[str] = []
     for number, document in enumerate(documents, 1):
         try:
-            mine = list(_rows(document))
+            document_rows = list(_rows(document))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise BadInput(f"{path}: document {number}: found {error!r}; expected {WHAT}") from None
-        rows += mine
-        if not mine:
+        rows += document_rows
+        if not document_rows:
             skipped.append(str(document["metricName"]))
     notes = []
     if skipped:
@@ -71,8 +71,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         raise ValueError(f"the time {document['timestamp']} without a zone")
     at = int(stamp.tz_convert("UTC").as_unit("ns").value)
     labels = document.get("labels") or {}
-    known = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
-    entity = " ".join(str(known[n]) for n in _NAMES if n in known) or "cluster"
+    values = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
+    entity = " ".join(str(values[n]) for n in _NAMES if n in values) or "cluster"
     if _is_number(document.get("value")):
         # of a query: its unit is not in the document
         yield at, "kube-burner", entity, metric, "", float(document["value"]), False

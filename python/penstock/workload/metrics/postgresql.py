@@ -86,10 +86,10 @@ def _columns(head: bytes) -> list[str]:
 
 
 def _view(columns: list[str], views: Mapping[str, tuple[str, ...]]) -> str | None:
-    return next((v for v, known in views.items() if set(known) <= set(columns)), None)
+    return next((v for v, required in views.items() if set(required) <= set(columns)), None)
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every number of each row; entities are databases, tables, indexes."""
     text = text_of(path)
     header = text.split("\n", 1)[0].rstrip("\r")
@@ -133,9 +133,9 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
             parts.append(part[part["value"].notna()])
     if not parts:
         raise BadInput(f"{path}: found no numbers; expected {WHAT}")
-    whole = pd.concat(parts, ignore_index=True)
+    merged = pd.concat(parts, ignore_index=True)
     return Readings(
-        samples(whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
+        samples(merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
         facts={"view": view, "readings": int(at.nunique())},
     )
 

@@ -40,11 +40,11 @@ _LINE = re.compile(r"^([A-Za-z][\w.|:-]*?):(.*)$")
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether it is one, by its first section."""
+    """True for the output of INFO, by its first section."""
     return head.lstrip().startswith(b"# Server") and b"redis_version:" in head
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every number of every reading, at the server's own clock."""
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []
@@ -71,10 +71,10 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
             block, at = [], None
             readings += 1
             continue
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             continue
-        name, value = found.groups()
+        name, value = match.groups()
         if name == "server_time_usec":
             at = int(value) * 1000
         elif "=" in value:  # db0:keys=3,expires=0 or cmdstat_get:calls=4,usec=9

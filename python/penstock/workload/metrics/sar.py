@@ -1,4 +1,4 @@
-"""What `sar` recorded, as `sadf -j FILE -- -A` prints it (sysstat 10 to 12)."""
+"""Records of `sar`, as printed by `sadf -j FILE -- -A` (sysstat 10 to 12)."""
 
 from __future__ import annotations
 
@@ -110,16 +110,16 @@ def _other(head: bytes) -> str:
     return ""
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every number of every record; rates and shares as sar computed them, stamped at their end.
 
-    `words`: `timezone` is the zone of local times, a name such as Europe/Paris. Without it their offset comes
+    `options`: `timezone` is the zone of local times, such as Europe/Paris. Without it their offset comes
     from the begin of the file, or the file is refused.
     """
     text = text_of(path)
     if other := _other(text[:4096].encode()):
         raise BadInput(f"{path}: found {other}; expected {WHAT}")
-    zone = _zone(words)
+    zone = _zone(options)
     notes: list[str] = []
     try:
         hosts = json.loads(text)["sysstat"]["hosts"]
@@ -141,16 +141,16 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     return Readings(samples(rows), facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
 
 
-def _zone(words: Mapping[str, Any]) -> ZoneInfo | None:
-    strange = set(words) - {"timezone"}
+def _zone(options: Mapping[str, Any]) -> ZoneInfo | None:
+    strange = set(options) - {"timezone"}
     if strange:
         raise BadInput(f"--words: found {', '.join(sorted(map(str, strange)))}; expected timezone")
-    if "timezone" not in words:
+    if "timezone" not in options:
         return None
     try:
-        return ZoneInfo(str(words["timezone"]))
+        return ZoneInfo(str(options["timezone"]))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        shown = printable(str(words["timezone"])[:60])
+        shown = printable(str(options["timezone"])[:60])
         raise BadInput(
             f"--words: found timezone {shown!r}; expected a zone such as Europe/Paris"
         ) from None

@@ -50,7 +50,7 @@ _EVENT = re.compile(rb'^\{"Event":"SparkListener(\w+)"')
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Whether it is one: by its first event, also of a compressed one, or by the names of a rolled log."""
+    """True for an event log, compressed or not, by its first event, and for a rolled log, by its names."""
     if path.is_dir():
         return any(_ROLLED.match(p.name) for p in path.iterdir())
     if head.startswith(LZF) and path.suffix == ".lzf":
@@ -64,7 +64,7 @@ def matches(path: Path, head: bytes) -> bool:
     return head.startswith(b'{"Event":"SparkListener')
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Tables `spark_tasks` and `spark_stages`, running tasks over time, and the run as facts.
 
     A log without an end (in progress, or cut) is read as far as it goes, and said to be so.
@@ -88,9 +88,9 @@ def _parts(path: Path, notes: list[str]) -> list[Path]:
     Parts that a compact one stands for may still be there: Spark deletes them later.
     """
     numbered = [(m, p) for p in path.iterdir() if (m := _ROLLED.match(p.name))]
-    found = sorted((int(m[1]), m[2] is not None, p) for m, p in numbered)
-    compact = max((i for i, (_, is_compact, _) in enumerate(found) if is_compact), default=None)
-    used = found if compact is None else found[compact:]
+    files = sorted((int(m[1]), m[2] is not None, p) for m, p in numbered)
+    compact = max((i for i, (_, is_compact, _) in enumerate(files) if is_compact), default=None)
+    used = files if compact is None else files[compact:]
     numbers = [number for number, _, _ in used]
     first = 1 if compact is None else numbers[0]
     if numbers and numbers != list(range(first, numbers[-1] + 1)):
@@ -103,7 +103,7 @@ def _parts(path: Path, notes: list[str]) -> list[Path]:
 
 
 class _Log:
-    """What the events of one application say, so far."""
+    """The state of one application from its events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -264,15 +264,15 @@ class _Log:
         rows = []
         by_stage = dict(list(tasks.groupby(["stage_id", "stage_attempt"])))
         executors = list(self.executors.values())
-        told: set[str] = set()
+        notes: set[str] = set()
         for (stage_id, attempt), stage in sorted(self.stages.items()):
-            mine = by_stage.get((stage_id, attempt), tasks.iloc[:0])
+            stage_tasks = by_stage.get((stage_id, attempt), tasks.iloc[:0])
             start_ms = stage["start_ms"]
             start_ns = int(start_ms) * _MS if start_ms is not None else None
             slots = slots_at(executors, start_ns, self.task_cpus) if start_ns is not None else 0
-            if not slots and len(mine):
-                slots, why = self._slots_of(mine, executors)
-                told.add(why)
+            if not slots and len(stage_tasks):
+                slots, why = self._slots_of(stage_tasks, executors)
+                notes.add(why)
             rows.append(
                 {
                     "stage_id": stage_id,
@@ -285,16 +285,16 @@ class _Log:
                     "utc_end_ns": int(stage["end_ms"]) * _MS
                     if stage["end_ms"] is not None
                     else None,
-                    **counted(mine),
+                    **counted(stage_tasks),
                     "reason": stage["reason"],
                 }
             )
-        self.notes += sorted(told)
+        self.notes += sorted(notes)
         return stage_table(rows)
 
-    def _slots_of(self, mine: pd.DataFrame, executors: list[Executor]) -> tuple[int, str]:
+    def _slots_of(self, stage_tasks: pd.DataFrame, executors: list[Executor]) -> tuple[int, str]:
         """Slots of a stage at whose submission no executor was there, and what is to be told of them."""
-        late = slots_at(executors, int(mine["utc_launch_ns"].max()), self.task_cpus)
+        late = slots_at(executors, int(stage_tasks["utc_launch_ns"].max()), self.task_cpus)
         if late:
             return late, (
                 "no executor was there when a stage was submitted: its slots are those at its last launch"
@@ -303,17 +303,17 @@ class _Log:
             return max(1, self.local_cores // self.task_cpus), (
                 "the log names no executor: slots are those of spark.master"
             )
-        most = int(running_tasks(mine, "spark")["value"].max())
+        most = int(running_tasks(stage_tasks, "spark")["value"].max())
         return most, (
             "the log names no executor for a stage: as many slots as tasks that ran at a time, at most"
         )
 
     def _facts(self, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, Any]:
         start, end = self.start_ms, self.end_ms
-        whole = start is not None and end is not None
+        ended = start is not None and end is not None
         return {
             "application": self.name,
-            "complete": whole and not self.running and not self._cut,
+            "complete": ended and not self.running and not self._cut,
             "run_time_s": (end - start) / 1e3 if start is not None and end is not None else None,
             "post_job_s": (end - max(self.job_ends_ms)) / 1e3
             if end is not None and self.job_ends_ms

@@ -25,9 +25,9 @@ def matches(path: Path, head: bytes) -> bool:
     return series_tables.names_a_time(delimited.first_name(head))
 
 
-def read(path: Path, words: Mapping[str, Any]) -> Readings:
+def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Every number of every column, empty cells left out."""
-    recorded = series_tables.of_file(path, words.get("time"))
+    recorded = series_tables.of_file(path, options.get("time"))
     if recorded.axis != "time":
         raise BadInput(
             f"{path}: found values over {recorded.axis_name}; expected times (`penstock plot` draws these)"
@@ -55,6 +55,6 @@ def read(path: Path, words: Mapping[str, Any]) -> Readings:
     notes += unknown_units(s.name for s in recorded.series if not s.unit)
     if path.suffix != ".parquet":
         notes += delimited.strange_header(path)
-    whole = pd.concat(parts, ignore_index=True)
-    whole = whole[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
-    return Readings(samples(whole[whole["value"].notna()]), notes=notes)
+    merged = pd.concat(parts, ignore_index=True)
+    merged = merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
+    return Readings(samples(merged[merged["value"].notna()]), notes=notes)

@@ -12,7 +12,7 @@ from penstock.workload.execution_waves import stragglers
 from penstock.workload.metrics import samples
 
 MOST_TASKS = 20_000_000
-_WHOLE = (
+_INTEGERS = (
     "utc_finish_ns",
     "run_ms",
     "cpu_ns",
@@ -26,7 +26,7 @@ _WHOLE = (
 _TASK_COLUMNS = [
     *("stage_id", "stage_attempt", "task_id", "task_index", "task_attempt", "executor", "host"),
     *("utc_launch_ns", "utc_finish_ns", "state", "reason"),
-    *_WHOLE[1:],
+    *_INTEGERS[1:],
 ]
 _STAGE_COLUMNS = [
     *("stage_id", "stage_attempt", "name", "tasks", "slots", "waves", "utc_start_ns", "utc_end_ns"),
@@ -36,7 +36,7 @@ _STAGE_COLUMNS = [
 
 def task_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """The table `spark_tasks` of these attempts; one that succeeded has its time."""
-    tasks = _exact(rows, _TASK_COLUMNS, _WHOLE)
+    tasks = _exact(rows, _TASK_COLUMNS, _INTEGERS)
     took_s = (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]).astype("Float64") / 1e9
     tasks["time_s"] = took_s.where(tasks["state"] == "success").astype(float)
     return tasks
@@ -48,22 +48,22 @@ def stage_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _exact(
-    rows: Iterable[dict[str, Any]], columns: list[str], whole: Iterable[str]
+    rows: Iterable[dict[str, Any]], columns: list[str], integers: Iterable[str]
 ) -> pd.DataFrame:
     """A table whose whole numbers may be missing: never by way of floats, 256 ns wide today."""
     listed = list(rows)
     frame = pd.DataFrame(listed, columns=columns)
-    for column in whole:
+    for column in integers:
         frame[column] = pd.array([row.get(column) for row in listed], dtype="Int64")
     return frame
 
 
-def counted(mine: pd.DataFrame) -> dict[str, Any]:
-    """Of a stage's attempts: how many failed, were killed, straggled; quantiles of the others' times."""
-    done = mine[mine["state"] == "success"]["time_s"].to_numpy(float)
+def counted(attempts: pd.DataFrame) -> dict[str, Any]:
+    """Counts of attempts that failed, were killed or straggled, and quantiles of the times of the others."""
+    done = attempts[attempts["state"] == "success"]["time_s"].to_numpy(float)
     return {
-        "failed": int((mine["state"] == "failed").sum()),
-        "killed": int((mine["state"] == "killed").sum()),
+        "failed": int((attempts["state"] == "failed").sum()),
+        "killed": int((attempts["state"] == "killed").sum()),
         "stragglers": stragglers(done.tolist()),
         **{
             name: float(np.quantile(done, q)) if len(done) else np.nan
@@ -73,18 +73,18 @@ def counted(mine: pd.DataFrame) -> dict[str, Any]:
 
 
 def not_succeeded(tasks: pd.DataFrame) -> dict[str, int]:
-    """How many attempts failed or were killed, by reason."""
+    """The number of attempts that failed or were killed, by reason."""
     bad = tasks[tasks["state"].isin(["failed", "killed"])]
     named = (bad["state"] + " " + bad["reason"]).sort_values()
     return {str(what): int(n) for what, n in named.value_counts(sort=False).items()}
 
 
 def running_tasks(tasks: pd.DataFrame, source: str) -> pd.DataFrame:
-    """How many tasks ran at a time, at each change, in all and for each executor."""
+    """The number of running tasks at each change, in total and for each executor."""
     parts = []
-    for name, mine in [("all", tasks), *tasks.groupby("executor")]:
-        begun = mine["utc_launch_ns"].to_numpy(np.int64)
-        ended = mine["utc_finish_ns"].dropna().to_numpy(np.int64)
+    for name, own_tasks in [("all", tasks), *tasks.groupby("executor")]:
+        begun = own_tasks["utc_launch_ns"].to_numpy(np.int64)
+        ended = own_tasks["utc_finish_ns"].dropna().to_numpy(np.int64)
         at = np.concatenate([begun, ended])
         step = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
         order = np.argsort(at, kind="stable")

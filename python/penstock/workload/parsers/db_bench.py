@@ -59,14 +59,14 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
     A benchmark that ran several times (`[X3]`, or named twice) has no value; the reason is given.
     """
-    found: dict[str, list[_Benchmark]] = {}
+    by_name: dict[str, list[_Benchmark]] = {}
     for name, benchmark in _benchmarks(stdout):
-        found.setdefault(name, []).append(benchmark)
-    if not found:
+        by_name.setdefault(name, []).append(benchmark)
+    if not by_name:
         raise PenstockError("db_bench printed no 'NAME : … micros/op' line")
     values: dict[str, Measured] = {}
     missing: dict[str, str] = {}
-    for name, runs in found.items():
+    for name, runs in by_name.items():
         for key in _OF_A_BENCHMARK:
             if len(runs) > 1:
                 missing[f"{name}_{key}"] = f"db_bench ran {name} {len(runs)} times; expected once"
@@ -75,10 +75,10 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
             if len(runs[0].histograms) == 1:
                 own |= runs[0].histograms[0]
             values |= {f"{name}_{key}": value for key, value in own.items() if name in _BENCHMARKS}
-            if len(found) == 1:
+            if len(by_name) == 1:
                 values |= own
-    if len(found) > 1 or len(next(iter(found.values()))) > 1:
-        ran = ", ".join(f"{n} ({len(r)} times)" if len(r) > 1 else n for n, r in found.items())
+    if len(by_name) > 1 or len(next(iter(by_name.values()))) > 1:
+        ran = ", ".join(f"{n} ({len(r)} times)" if len(r) > 1 else n for n, r in by_name.items())
         missing |= dict.fromkeys(_OF_A_BENCHMARK, f"db_bench ran {ran}; the name of one says which")
     return Report({**values, "wall_s": Measured(wall_s, "s")}, missing)
 

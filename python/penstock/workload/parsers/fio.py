@@ -49,11 +49,11 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """
     report = read_report(run_dir, stdout)
     try:
-        found = _Totals(report["jobs"], report.get("global options") or {})
+        totals = _Totals(report["jobs"], report.get("global options") or {})
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise PenstockError(f"fio's report is not as fio writes it: {error}") from error
-    values = {name: Measured(value, RESPONSES[name]) for name, value in found.values.items()}
-    return Report({**values, "wall_s": Measured(wall_s, "s")}, found.missing)
+    values = {name: Measured(value, RESPONSES[name]) for name, value in totals.values.items()}
+    return Report({**values, "wall_s": Measured(wall_s, "s")}, totals.missing)
 
 
 class _Totals:
@@ -126,20 +126,20 @@ class _Totals:
         if not counted:
             return
         requests = sum(n for n, _ in counted)
-        found = {
+        summary = {
             "mean": sum(n * float(c["mean"]) for n, c in counted) / requests,
             "min": min(c["min"] for _, c in counted),
             "max": max(c["max"] for _, c in counted),
             **_percentiles([c for _, c in counted]),
         }
-        self.values |= {f"{prefix}_{name}_latency": value for name, value in found.items()}
-        if len(counted) > 1 and "p50" not in found:
+        self.values |= {f"{prefix}_{name}_latency": value for name, value in summary.items()}
+        if len(counted) > 1 and "p50" not in summary:
             reason = "fio gave percentiles of each job alone; add --output-format=json+"
             self.missing |= {f"{prefix}_{name}_latency": reason for name in _PERCENTILES}
 
 
 def _sides(job: dict[str, Any], directions: Sequence[str]) -> list[dict[str, Any]]:
-    """What a job did in these directions; a unified job, which has but `mixed`, is taken for all of them."""
+    """The results of a job by direction; a unified job, which has `mixed` only, counts as all of them."""
     if "mixed" in job and "read" not in job and len(directions) > 1:
         return [job["mixed"]]
     return [job[d] for d in directions if d in job]
@@ -164,5 +164,5 @@ def _percentiles(latencies: list[dict[str, Any]]) -> dict[str, float]:
         return dict(zip(_PERCENTILES, bins[order][places].astype(float).tolist(), strict=True))
     if len(latencies) > 1:
         return {}
-    given = {float(k): float(v) for k, v in latencies[0].get("percentile", {}).items()}
-    return {name: given[p] for name, p in _PERCENTILES.items() if p in given}
+    by_percent = {float(k): float(v) for k, v in latencies[0].get("percentile", {}).items()}
+    return {name: by_percent[p] for name, p in _PERCENTILES.items() if p in by_percent}

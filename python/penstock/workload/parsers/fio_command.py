@@ -22,27 +22,27 @@ def operations(command: str) -> list[JobSpec] | None:
         lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=";&|()<>\n")
         lexer.whitespace = " \t\r"
         lexer.whitespace_split = True
-        words = list(lexer)
+        tokens = list(lexer)
     except ValueError:
         return None
-    found: list[JobSpec] = []
+    jobs: list[JobSpec] = []
     try:
-        for arguments in _calls(words):
-            found += _jobs(arguments)
+        for arguments in _calls(tokens):
+            jobs += _jobs(arguments)
     except (_Untold, ValueError):
         return None
-    return found or None
+    return jobs or None
 
 
 class _Untold(Exception):  # noqa: N818
     """The command line does not say it."""
 
 
-def _calls(words: list[str]) -> Iterator[list[str]]:
+def _calls(tokens: list[str]) -> Iterator[list[str]]:
     """Arguments of each `fio` in a list of shell words."""
     call: list[str] | None = None
     skip = False
-    for word in [*words, ";"]:
+    for word in [*tokens, ";"]:
         if word and set(word) <= set(";&|()\n"):
             if call is not None:
                 yield call

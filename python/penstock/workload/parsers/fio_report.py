@@ -54,10 +54,10 @@ def report_of(text: str, where: str) -> dict[str, Any]:
     Raises PenstockError as `read_report`.
     """
     try:
-        found = documents(text, where)
+        values = documents(text, where)
     except PenstockError as error:
         raise PenstockError(f"fio left no JSON report: {error}") from None
-    reports = [d for d in found if isinstance(d, dict) and "fio version" in d]
+    reports = [d for d in values if isinstance(d, dict) and "fio version" in d]
     if not reports:
         raise PenstockError(f"fio left no JSON report: {where} has other JSON")
     try:
@@ -97,37 +97,39 @@ def _job(job: Mapping[str, Any], version: tuple[int, int]) -> dict[str, Any]:
 
 
 def _side(side: Mapping[str, Any], version: tuple[int, int]) -> dict[str, Any]:
-    made = dict(side)
+    converted = dict(side)
     if "io_kbytes" in side:
         if int(side["io_bytes"]) >> 10 != int(side["io_kbytes"]):
             raise ValueError(f"io_bytes {side['io_bytes']} beside io_kbytes {side['io_kbytes']}")
     elif version < _BYTES:
-        made["io_bytes"] = int(side.get("io_bytes", 0)) * 1024
+        converted["io_bytes"] = int(side.get("io_bytes", 0)) * 1024
         if "bw" in side:
-            made["bw_bytes"] = int(side["bw"]) * 1024
+            converted["bw_bytes"] = int(side["bw"]) * 1024
     for name in ("slat", "clat", "lat"):
         if name in side and f"{name}_ns" not in side:
             if version >= _NANOSECONDS:
                 raise ValueError(
                     f"{name} without a unit in a report of fio {version[0]}.{version[1]}"
                 )
-            made[f"{name}_ns"] = _nanoseconds(made.pop(name))
-    return made
+            converted[f"{name}_ns"] = _nanoseconds(converted.pop(name))
+    return converted
 
 
 def _nanoseconds(latency: Mapping[str, Any]) -> dict[str, Any]:
     """A latency in microseconds, with its percentiles and bins, in nanoseconds."""
-    made = dict(latency)
+    converted = dict(latency)
     for name in ("min", "max", "mean", "stddev"):
-        if name in made:
-            made[name] = made[name] * _US
-    if "percentile" in made:
+        if name in converted:
+            converted[name] = converted[name] * _US
+    if "percentile" in converted:
         # of unused places fio 2 writes 0.00
-        made["percentile"] = {k: v * _US for k, v in made["percentile"].items() if float(k) > 0}
-    bins = made.pop("bins", None)
+        converted["percentile"] = {
+            k: v * _US for k, v in converted["percentile"].items() if float(k) > 0
+        }
+    bins = converted.pop("bins", None)
     if bins and "FIO_IO_U_PLAT_BITS" not in bins:
-        made["bins"] = {str(int(k) * _US): v for k, v in bins.items()}
-    return made
+        converted["bins"] = {str(int(k) * _US): v for k, v in bins.items()}
+    return converted
 
 
 def _check_one_run(before: Any, after: Any, number: int, where: str) -> None:

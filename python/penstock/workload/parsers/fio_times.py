@@ -38,13 +38,13 @@ class Times:
         begins = [job.get("job_start") for job in jobs]
         #: begin of each job [ms], where fio reports it
         self._begins = [b for b in begins if isinstance(b, int) and b > 0]
-        self._known = len(self._begins) == len(jobs)
+        self._complete = len(self._begins) == len(jobs)
         self._longest = [
             max((job[d].get("runtime", 0) for d in DIRECTIONS if d in job), default=0)
             for job in jobs
         ]
         #: stage of each group: groups of one stage ran side by side, stages one after another
-        self._stages = {} if self._known else self._staged()
+        self._stages = {} if self._complete else self._staged()
 
     def seconds(self, parts: Sequence[Sequence[dict[str, Any]]]) -> float | None:
         """Seconds with requests of these `parts`, which are a sequence for each job; None if not known."""
@@ -65,7 +65,7 @@ class Times:
         return float(used / total)
 
     def _share(self, i: int, key: str) -> float:
-        """Of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
+        """The value of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
         job = self._jobs[i]
         share = float(job.get(key, 0))
         if "group_reporting" in self._options[i] and job.get("job_runtime") and self._longest[i]:
@@ -77,7 +77,7 @@ class Times:
         members = [i for i, n in enumerate(runtimes) if n]
         if len(members) < 2:
             return [(runtimes[i], [i]) for i in members]
-        if self._known:
+        if self._complete:
             return _overlapping(
                 [(self._begins[i], self._begins[i] + runtimes[i], i) for i in members]
             )

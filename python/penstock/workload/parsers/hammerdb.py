@@ -28,13 +28,13 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         raise PenstockError("found a result of HammerDB's TPROC-H; expected one of TPROC-C")
     if len(results) > 1:
         raise several("HammerDB", len(results))
-    found = next((m for text in results for form in _FORMS if (m := form.search(text))), None)
-    if found is None:
+    match = next((m for text in results for form in _FORMS if (m := form.search(text))), None)
+    if match is None:
         raise PenstockError("HammerDB printed no 'TEST RESULT : System achieved … NOPM' line")
     printed = Printed("HammerDB", stdout)
-    printed.learn(found.groupdict().values())
+    printed.learn(match.groupdict().values())
     values = {
-        name: Measured(printed.number(found[name], name), unit) for name, unit in RESPONSES.items()
+        name: Measured(printed.number(match[name], name), unit) for name, unit in RESPONSES.items()
     }
     return Report({**values, "wall_s": Measured(wall_s, "s")})
 

@@ -26,12 +26,12 @@ def number(path: str, text: str, where: str) -> float:
     Text before and after a document is skipped (programs print notes there). Several documents, as in JSON
     Lines, are a list: the path then begins with the number of one of them, from 0, or -1 for the last.
     """
-    found = documents(text, where)
+    values = documents(text, where)
     steps = path.split(".")
-    value: Any = found if len(found) > 1 else found[0]
-    if len(found) > 1 and not _is_index(steps[0]):
+    value: Any = values if len(values) > 1 else values[0]
+    if len(values) > 1 and not _is_index(steps[0]):
         raise PenstockError(
-            f"found {len(found)} JSON documents in {where}; expected one, or a path that names one of them: "
+            f"found {len(values)} JSON documents in {where}; expected one, or a path that names one of them: "
             f"-1.{path} is in the last"
         )
     done: list[str] = []
@@ -48,10 +48,10 @@ def number(path: str, text: str, where: str) -> float:
 
 def document(text: str, where: str) -> Any:
     """The one JSON document of `text`; PenstockError if there is none, or more than one."""
-    found = documents(text, where)
-    if len(found) > 1:
-        raise PenstockError(f"found {len(found)} JSON documents in {where}; expected one")
-    return found[0]
+    values = documents(text, where)
+    if len(values) > 1:
+        raise PenstockError(f"found {len(values)} JSON documents in {where}; expected one")
+    return values[0]
 
 
 def documents(text: str, where: str) -> list[Any]:
@@ -61,7 +61,7 @@ def documents(text: str, where: str) -> list[Any]:
     next document; other text is skipped.
     """
     decoder = json.JSONDecoder()
-    found: list[Any] = []
+    values: list[Any] = []
     notes = at = 0
     while (at := _next_start(text, at)) >= 0:
         try:
@@ -69,7 +69,7 @@ def documents(text: str, where: str) -> list[Any]:
         except RecursionError:
             break
         except json.JSONDecodeError as error:
-            if found and _is_cut(error, len(text.rstrip())):
+            if values and _is_cut(error, len(text.rstrip())):
                 raise PenstockError(
                     f"found {where} to end within a JSON document; expected all of it"
                 ) from None
@@ -77,16 +77,16 @@ def documents(text: str, where: str) -> list[Any]:
         except ValueError:  # a number of too many digits
             end = -1
         if end >= 0 and _ends_a_document(text, end):
-            found.append(value)
+            values.append(value)
             at = end
             continue
         notes += 1
-        if notes >= _MOST_NOTES and not found:
+        if notes >= _MOST_NOTES and not values:
             break
         at = _next_line(text, at)
-    if not found:
+    if not values:
         raise PenstockError(f"{where} holds no JSON")
-    return found
+    return values
 
 
 def _is_index(step: str) -> bool:
@@ -94,7 +94,7 @@ def _is_index(step: str) -> bool:
 
 
 def _next_start(text: str, at: int) -> int:
-    """Where the next document may begin: at the place itself, or at the begin of a line; -1 for nowhere."""
+    """The next place where a document can begin: `at` itself, or the start of a line; -1 for none."""
     while at < len(text):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end

@@ -82,7 +82,7 @@ _MISSING = {
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """What pgbench printed of all scripts together.
+    """The results of pgbench for all scripts together.
 
     PenstockError if it printed no `tps`, printed several reports or one in another language, or if a client
     was aborted, which pgbench to 11 does not report as a failure.
@@ -107,8 +107,8 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     if len(set(names)) < len(names):
         raise several("pgbench", max(names.count(n) for n in names))
     labels = {_KINDS[k]: (rf"^tps = (?P<value>{NUMBER}) \({re.escape(k)}\)", "1/s") for k in kinds}
-    found = printed.labelled({**_LABELS, **labels})
-    return Report({**found, "wall_s": Measured(wall_s, "s")}, _MISSING)
+    values = printed.labelled({**_LABELS, **labels})
+    return Report({**values, "wall_s": Measured(wall_s, "s")}, _MISSING)
 
 
 def operations(command: str) -> list[JobSpec] | None:

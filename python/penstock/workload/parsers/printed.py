@@ -33,17 +33,17 @@ class Printed:
         A group `unit` in a pattern gives the unit instead. PenstockError where a label stands there twice, or
         without a number.
         """
-        found: dict[str, tuple[str, str]] = {}
+        texts: dict[str, tuple[str, str]] = {}
         for name, (pattern, unit) in labels.items():
             matches = list(re.finditer(pattern, self.text, flags=re.MULTILINE))
             if len(matches) > 1:
                 raise several(self.program, len(matches))
             if matches:
-                given = matches[0].groupdict().get("unit") or unit
-                found[name] = (matches[0]["value"], given)
-        self.learn(value for value, _ in found.values())
+                printed_unit = matches[0].groupdict().get("unit") or unit
+                texts[name] = (matches[0]["value"], printed_unit)
+        self.learn(value for value, _ in texts.values())
         return {
-            name: Measured(self.number(value, name), unit) for name, (value, unit) in found.items()
+            name: Measured(self.number(value, name), unit) for name, (value, unit) in texts.items()
         }
 
     def learn(self, values: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ HAS_DECIMAL_MARK = True
 
 
 def expected(pattern: str) -> str:
-    """What is expected instead of a pattern that is none; empty for one that is."""
+    """The expectation that an invalid pattern does not meet; empty for a valid one."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:

@@ -73,7 +73,7 @@ _LABELS = {
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """What sysbench printed at its end; PenstockError for another version, several reports, or checkpoints.
+    """The final report of sysbench; PenstockError for another version, several reports, or checkpoints.
 
     With `--report-checkpoints` the last report is of the time since the last checkpoint alone.
     """
@@ -93,11 +93,11 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
             if ends
             else PenstockError("sysbench printed no 'total number of events:' line")
         )
-    found = Printed("sysbench", stdout).labelled(_LABELS)
-    seconds = found.get("total_time")
-    if "events_per_s" not in found and seconds is not None and seconds.value > 0:
-        found["events_per_s"] = Measured(found["events"].value / seconds.value, "1/s")
-    return Report({**found, "wall_s": Measured(wall_s, "s")})
+    values = Printed("sysbench", stdout).labelled(_LABELS)
+    seconds = values.get("total_time")
+    if "events_per_s" not in values and seconds is not None and seconds.value > 0:
+        values["events_per_s"] = Measured(values["events"].value / seconds.value, "1/s")
+    return Report({**values, "wall_s": Measured(wall_s, "s")})
 
 
 def operations(command: str) -> list[JobSpec] | None:

@@ -66,7 +66,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
             else PenstockError("YCSB printed no '[OVERALL], Throughput(ops/sec), …' line")
         )
     printed = Printed("YCSB", stdout)
-    found: dict[str, Measured] = {}
+    values: dict[str, Measured] = {}
     failed: dict[str, float] = {}
     returned: dict[str, float] = {}
     for head, what, value in lines:
@@ -74,11 +74,11 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         name, unit = (named[1], named[2] or "") if named else (what, "")
         kind = head.lower().replace("-", "_")
         if head == "OVERALL" and name == "Throughput" and unit == "ops/sec":
-            _add(found, "throughput", printed.number(value, what), "1/s")
+            _add(values, "throughput", printed.number(value, what), "1/s")
         elif head == "OVERALL" and name == "RunTime" and unit == "ms":
-            _add(found, "run_time", printed.number(value, what) / 1000, "s")
+            _add(values, "run_time", printed.number(value, what) / 1000, "s")
         elif name == "Operations" and kind in _OPERATIONS:
-            _add(found, f"{kind}_operations", printed.number(value, what), "operations")
+            _add(values, f"{kind}_operations", printed.number(value, what), "operations")
         elif name == "Operations" and kind.removesuffix("_failed") in _OPERATIONS:
             failed[kind.removesuffix("_failed")] = printed.number(value, what)
         elif what.startswith("Return=") and what not in _GOOD and kind in _OPERATIONS:
@@ -89,24 +89,24 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
                     f"found {printable(what[:60])!r} in YCSB's report; expected a latency in us, ms or ns"
                 )
             latency = f"{kind}_{_LATENCIES[name]}_latency"
-            _add(found, latency, printed.number(value, what), unit)
-    kinds = [found[f"{op}_operations"].value for op in _OPERATIONS if f"{op}_operations" in found]
+            _add(values, latency, printed.number(value, what), unit)
+    kinds = [values[f"{op}_operations"].value for op in _OPERATIONS if f"{op}_operations" in values]
     # a read-modify-write is counted once more, as the read and the update that it is made of
-    if kinds and "read_modify_write_operations" not in found:
-        found["operations"] = Measured(math.fsum(kinds), "operations")
+    if kinds and "read_modify_write_operations" not in values:
+        values["operations"] = Measured(math.fsum(kinds), "operations")
     # what failed stands under a heading of its own (0.2 on) and by its status, or by its status alone
     for kind in {**failed, **returned}:
         count = max(failed.get(kind, 0.0), returned.get(kind, 0.0))
-        found[f"{kind}_failed_operations"] = Measured(count, "operations")
-    bad = [found[f"{kind}_failed_operations"].value for kind in {**failed, **returned}]
-    found["failed_operations"] = Measured(math.fsum(bad), "operations")
-    return Report({**found, "wall_s": Measured(wall_s, "s")})
+        values[f"{kind}_failed_operations"] = Measured(count, "operations")
+    bad = [values[f"{kind}_failed_operations"].value for kind in {**failed, **returned}]
+    values["failed_operations"] = Measured(math.fsum(bad), "operations")
+    return Report({**values, "wall_s": Measured(wall_s, "s")})
 
 
-def _add(found: dict[str, Measured], name: str, value: float, unit: str) -> None:
-    if name in found:
+def _add(values: dict[str, Measured], name: str, value: float, unit: str) -> None:
+    if name in values:
         raise several("YCSB", 2)
-    found[name] = Measured(value, unit)
+    values[name] = Measured(value, unit)
 
 
 def operations(command: str) -> list[JobSpec] | None:
