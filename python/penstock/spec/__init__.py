@@ -1,1 +1,1 @@
-"""What can be asked for: quantities, machines and their disks, clusters, studies. Imports no other room."""
+"""Types of input files: quantities, machines and their disks, clusters, studies."""

@@ -78,28 +78,28 @@ class Rule:
 
 def parse_rule(text: str) -> Rule:
     """The rule that a text is; ValueError says what was expected."""
-    found = _RULE.fullmatch(text) if len(text) <= 1000 else None
-    if found is None:
+    match = _RULE.fullmatch(text) if len(text) <= 1000 else None
+    if match is None:
         raise ValueError(EXPECTED)
-    metric = found["metric"]
+    metric = match["metric"]
     if metric not in METRICS:
         raise ValueError(f"a metric of the monitor: {', '.join(METRICS)}")
-    action = found["action"] or "note"
+    action = match["action"] or "note"
     if action not in ("note", "abort"):
         raise ValueError("`then note` or `then abort` at its end")
     try:
-        lasting_s = parse_duration(found["lasting"]) if found["lasting"] else 0.0
+        lasting_s = parse_duration(match["lasting"]) if match["lasting"] else 0.0
     except ValueError as error:
         raise ValueError(f"`for` and {error}") from None
     return Rule(
         " ".join(text.split()),
         metric,
-        found["comparison"],
-        _threshold(found["threshold"], METRICS[metric]),
+        match["comparison"],
+        _threshold(match["threshold"], METRICS[metric]),
         METRICS[metric],
         lasting_s,
         "abort" if action == "abort" else "note",
-        _labels(found["labels"]),
+        _labels(match["labels"]),
     )
 
 
@@ -116,11 +116,13 @@ def _threshold(text: str, unit: str) -> float:
 
 
 def _in_unit(text: str, unit: str) -> float:
-    number, said = parse_quantity(text)
-    wanted = parse_unit(unit)
-    if said.dimension != wanted.dimension:
+    number, unit_text = parse_quantity(text)
+    target = parse_unit(unit)
+    if unit_text.dimension != target.dimension:
         raise ValueError(unit)
-    return number if said.factor == wanted.factor else number * said.factor / wanted.factor
+    return (
+        number if unit_text.factor == target.factor else number * unit_text.factor / target.factor
+    )
 
 
 def _example(unit: str) -> str:
@@ -135,10 +137,10 @@ def _example(unit: str) -> str:
 
 
 def _labels(text: str | None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for part in (text or "").split(",") if (text or "").strip() else []:
         label = _LABEL.fullmatch(part)
-        if label is None or label[1] not in LABELS or label[1] in found:
+        if label is None or label[1] not in LABELS or label[1] in labels:
             raise ValueError(f"labels such as {{entity=vda}} ({', '.join(LABELS)}), each once")
-        found[label[1]] = label[2]
-    return found
+        labels[label[1]] = label[2]
+    return labels

@@ -1,4 +1,4 @@
-"""What a monitor is told to read besides the host: processes, files with a number, commands."""
+"""Sources of a monitor besides the host: processes, files with a number, commands."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def checked_files(files: Mapping[str, str]) -> Mapping[str, str]:
 def checked_commands(commands: Mapping[str, str]) -> Mapping[str, str]:
     """Commands by name. ValueError says what was expected."""
     _names(commands, MOST_COMMANDS, "commands")
-    for words in commands.values():
-        if not words.strip() or "\0" in words or len(words) > 4095:
+    for argv in commands.values():
+        if not argv.strip() or "\0" in argv or len(argv) > 4095:
             raise ValueError("commands for /bin/sh, such as 'pgrep -c postgres'")
     return commands
 
 
 def checked_command_interval(seconds: float) -> float:
-    """How often commands are run [s]. ValueError says what was expected."""
+    """The interval of commands [s]. ValueError with the expectation."""
     if not SHORTEST_COMMAND_S <= seconds <= 86400:
         raise ValueError("1 s to a day between two runs of a command")
     return seconds

@@ -1,4 +1,4 @@
-"""Whether a cluster's specification can be put up: every mistake at once, before anything is touched."""
+"""Checks of a cluster's specification: all errors at once, before anything is changed."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
     Raises BadInput for one that fits none.
     """
     names = list(nodes)
-    known = nodes if isinstance(nodes, Mapping) else set(names)
+    existing = nodes if isinstance(nodes, Mapping) else set(names)
     chosen: set[str] = set()
     for pattern in patterns:
-        if pattern in known:
+        if pattern in existing:
             chosen.add(pattern)
             continue
-        words = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
-        found = [name for name in names if re.fullmatch(words, name)]
-        if not found:
+        pattern_re = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+        matches = [name for name in names if re.fullmatch(pattern_re, name)]
+        if not matches:
             raise BadInput(f"no node {pattern!r}; there are {_some(names)}")
-        chosen.update(found)
+        chosen.update(matches)
     if len(chosen) == 1:
         return list(chosen)
     return [name for name in names if name in chosen]
@@ -61,16 +61,16 @@ def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
 
 def check_cpu(patch: dict[str, object], where: str) -> Iterator[str]:
     """Mistakes of a patch of processors."""
-    known = set(os.sched_getaffinity(0))
+    available = set(os.sched_getaffinity(0))
     for key, value in patch.items():
         if key not in CPU_KEYS:
             yield f"{where}: found {key!r}; expected any of {', '.join(CPU_KEYS)}"
         elif value is None or value == "max":
             continue
         elif key == "cpuset":
-            asked = set(value) if isinstance(value, list | tuple) else set()
-            if not asked or not asked <= known:
-                yield f"{where}: cpuset found {value!r}; expected processors of {sorted(known)}"
+            requested = set(value) if isinstance(value, list | tuple) else set()
+            if not requested or not requested <= available:
+                yield f"{where}: cpuset found {value!r}; expected processors of {sorted(available)}"
         elif not _positive(value) or float(value) < 0.001:  # type: ignore[arg-type]
             yield f"{where}: {key} found {value!r}; expected a number of at least 0.001"
         elif key == "ratio" and float(value) > 1:  # type: ignore[arg-type]
@@ -104,8 +104,8 @@ def _cluster(spec: ClusterSpec) -> Iterator[str]:
     if not _CLUSTER.fullmatch(spec.name):
         yield f"cluster name: found {spec.name!r}; expected letters, digits, _ and -, at most 32"
     if spec.runtime not in ("auto", *NODE_RUNTIMES):
-        known = ", ".join(["auto", *NODE_RUNTIMES])
-        yield f"found runtime {spec.runtime!r}; expected one of {known}"
+        runtimes = ", ".join(["auto", *NODE_RUNTIMES])
+        yield f"found runtime {spec.runtime!r}; expected one of {runtimes}"
     if not spec.nodes:
         yield "found no node; expected at least one"
     yield from _twice("node", (node.name for node in spec.nodes))
@@ -133,11 +133,11 @@ def _cluster(spec: ClusterSpec) -> Iterator[str]:
 
 
 class Targets:
-    """Which nodes' disks and links events are meant for; the same question is answered once."""
+    """The disks and links of nodes that events apply to, with a cache."""
 
     def __init__(self, nodes: Mapping[str, NodeSpec]) -> None:
         self.nodes = nodes
-        self._known: dict[tuple[Any, ...], dict[str | None, tuple[str, ...]]] = {}
+        self._cache: dict[tuple[Any, ...], dict[str | None, tuple[str, ...]]] = {}
 
     def of(self, event: Event) -> dict[str | None, tuple[str, ...]]:
         """By the name of a disk or network (None for other resources) the chosen nodes that have it.
@@ -145,27 +145,27 @@ class Targets:
         The name of a disk may be a pattern. Raises BadInput if no chosen node has one that fits.
         """
         key = (event.nodes, event.resource, event.name)
-        if key not in self._known:
-            self._known[key] = self._find(event)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._find(event)
+        return self._cache[key]
 
     def _find(self, event: Event) -> dict[str | None, tuple[str, ...]]:
         chosen = matching(event.nodes, self.nodes)
         if event.resource not in ("disk", "network"):
             return {None: tuple(chosen)}
-        found: dict[str | None, tuple[str, ...]] = {}
+        targets: dict[str | None, tuple[str, ...]] = {}
         there: dict[str, None] = {}
         for node in chosen:
             for name in names_of(self.nodes[node], event.resource):
                 there[name] = None
                 if fnmatch.fnmatchcase(name, event.name or ""):
-                    found[name] = (*found.get(name, ()), node)
-        if not found:
+                    targets[name] = (*targets.get(name, ()), node)
+        if not targets:
             names = _some(list(there)) or "none"
             raise BadInput(
                 f"{', '.join(event.nodes)}: no {event.resource} {event.name!r}; there are {names}"
             )
-        return found
+        return targets
 
 
 def names_of(node: NodeSpec, resource: str) -> list[str]:
@@ -198,9 +198,9 @@ def _watched(event: Event, nodes: Mapping[str, NodeSpec], where: str) -> Iterato
     if condition.get("metric") is not None:
         node, _, disk = str(condition["disk"]).rpartition(".")
         if node not in nodes or disk not in names_of(nodes[node], "disk"):
-            known = [f"{n}.{d}" for n in nodes for d in names_of(nodes[n], "disk")]
+            disk_names = [f"{n}.{d}" for n in nodes for d in names_of(nodes[n], "disk")]
             found = f"{where}: the condition's disk {condition['disk']!r}"
-            yield f"{found}; expected one of {_some(known) or 'none, there are no disks'}"
+            yield f"{found}; expected one of {_some(disk_names) or 'none, there are no disks'}"
 
 
 def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterator[str]:
@@ -213,11 +213,11 @@ def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterat
             for node in nodes:
                 whose = (when, event.resource, name, node)
                 for key in keys:
-                    whole, dot, _ = key.partition(".")
+                    complete, dot, _ = key.partition(".")
                     first = next(
                         (
                             seen[*whose, other]
-                            for other in (key, whole if dot else f"{whole}.")
+                            for other in (key, complete if dot else f"{complete}.")
                             if seen.get((*whose, other), number) != number
                         ),
                         None,
@@ -228,7 +228,7 @@ def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterat
                         )
                     seen.setdefault((*whose, key), number)
                     if dot:
-                        seen.setdefault((*whose, f"{whole}."), number)
+                        seen.setdefault((*whose, f"{complete}."), number)
 
 
 def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -284,7 +284,7 @@ def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
 
 
 def mount_point(disk: DiskSpec) -> str:
-    """Where the node sees a disk."""
+    """The mount point of a disk in the node."""
     return os.path.normpath(disk.mount or f"/disks/{disk.name}")
 
 

@@ -1,4 +1,4 @@
-"""What is to be put up: nodes, their disks and links, and how they change. Units: bytes, seconds, bytes/s.
+"""The specification of a cluster: nodes, disks and links, and their changes. Units: bytes, seconds, bytes/s.
 
 Made from a platform file (`platform/`) or from a study's treatment; used by `emulate/`. Nothing here is a
 template any more, and nothing here touches the host.

@@ -1,4 +1,4 @@
-"""What an event may wait for: a disk's counter, a line of a log, the mark of a phase."""
+"""Conditions of events: a disk's counter, a line of a log, the mark of a phase."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
 
 
 def repeats(condition: Mapping[str, Any]) -> bool:
-    """Whether an event is made each time that its condition comes to hold, and not the first time only."""
+    """True if an event repeats each time that its condition becomes true."""
     return bool(condition) and condition.get("fires", "every") == "every"

@@ -13,7 +13,7 @@ _WIRE = ("bandwidth", "out", "in", "latency", "jitter", "loss", "duplicate", "co
 
 
 def is_plain(document: Mapping[str, Any]) -> bool:
-    """Whether the study has one node that says no more than memory, processors and profiles."""
+    """True if the study has one node with memory, processors and profiles only."""
     platform = document.get("platform") or {}
     nodes = platform.get("nodes") or []
     keys = {k for n in nodes for k in n} | {
@@ -35,7 +35,7 @@ def is_plain(document: Mapping[str, Any]) -> bool:
 
 def nodes(document: Mapping[str, Any]) -> list[Row]:
     """One row for each entry of nodes: `node`, `machine`, `disks`, `links`."""
-    found = []
+    rows = []
     for node in (document.get("platform") or {}).get("nodes") or []:
         count = node.get("count")
         name = str(node["name"]) if count is None else f"{node['name']}-… ({count})"
@@ -50,7 +50,7 @@ def nodes(document: Mapping[str, Any]) -> list[Row]:
             " ".join([str(i.get("network", "net")), _wire(i)]).strip()
             for i in node.get("interfaces") or [{"network": "net"}]
         ]
-        found.append(
+        rows.append(
             {
                 "node": name,
                 "machine": ", ".join(machine),
@@ -58,33 +58,33 @@ def nodes(document: Mapping[str, Any]) -> list[Row]:
                 "links": "; ".join(links),
             }
         )
-    return found
+    return rows
 
 
 def networks(document: Mapping[str, Any]) -> list[Row]:
     """One row for each network of which anything is said: `network`, `packets`."""
     platform = document.get("platform") or {}
-    said = [{"name": "net", **platform["network"]}] if platform.get("network") else []
-    found = []
-    for network in [*said, *(platform.get("networks") or [])]:
-        words = [_wire(network)]
+    declared = [{"name": "net", **platform["network"]}] if platform.get("network") else []
+    rows = []
+    for network in [*declared, *(platform.get("networks") or [])]:
+        parts = [_wire(network)]
         if network.get("subnet"):
-            words.append(str(network["subnet"]))
+            parts.append(str(network["subnet"]))
         if network.get("matrix"):
-            words.append(
+            parts.append(
                 "; ".join(
                     f"{a} to {b} {latency}"
                     for a, peers in network["matrix"].items()
                     for b, latency in peers.items()
                 )
             )
-        found.append({"network": str(network["name"]), "packets": ", ".join(w for w in words if w)})
-    return found
+        rows.append({"network": str(network["name"]), "packets": ", ".join(w for w in parts if w)})
+    return rows
 
 
 def schedule(document: Mapping[str, Any]) -> list[Row]:
     """One row for each entry of the schedule: `when`, `nodes`, `change`."""
-    found = []
+    rows = []
     for event in (document.get("platform") or {}).get("schedule") or []:
         when = f"{event.get('at', '0s')} after {event.get('phase', 'run')}"
         if event.get("when"):
@@ -93,16 +93,16 @@ def schedule(document: Mapping[str, Any]) -> list[Row]:
         skip = ("at", "phase", "when", "nodes")
         change = [f"{k} {_value(v)}" for k, v in event.items() if k not in skip]
         who = ", ".join(who) if isinstance(who, list) else str(who)
-        found.append({"when": when, "nodes": who, "change": ", ".join(change)})
-    return found
+        rows.append({"when": when, "nodes": who, "change": ", ".join(change)})
+    return rows
 
 
 def services(document: Mapping[str, Any]) -> list[Row]:
     """One row for the shared store, for each service and for the command: `what`, `on`, `command`."""
     workload = document.get("workload") or {}
     store = (document.get("platform") or {}).get("store")
-    found = [] if store is None else [_store(store)]
-    found += [
+    rows = [] if store is None else [_store(store)]
+    rows += [
         {
             "what": f"service {s['name']}",
             "on": _where(s.get("on")),
@@ -111,15 +111,15 @@ def services(document: Mapping[str, Any]) -> list[Row]:
         for s in workload.get("services") or []
     ]
     command = " ".join(str(workload.get("command", "")).split())
-    return [*found, {"what": "command", "on": _where(workload.get("on")), "command": command}]
+    return [*rows, {"what": "command", "on": _where(workload.get("on")), "command": command}]
 
 
-def _store(said: Mapping[str, Any]) -> Row:
+def _store(section: Mapping[str, Any]) -> Row:
     """Engine and what it is configured with."""
     nodes = ("engine", "manager", "storage", "clients", "mount")
-    values = " ".join(f"{k}={v}" for k, v in said.items() if k not in nodes)
-    on = _where(said.get("storage") or ["all"])
-    return {"what": "store", "on": on, "command": f"{said.get('engine')} {values}".strip()}
+    values = " ".join(f"{k}={v}" for k, v in section.items() if k not in nodes)
+    on = _where(section.get("storage") or ["all"])
+    return {"what": "store", "on": on, "command": f"{section.get('engine')} {values}".strip()}
 
 
 def hosts(document: Mapping[str, Any]) -> list[str]:
@@ -134,15 +134,15 @@ def _where(on: Any) -> str:
 
 
 def _disk(disk: Mapping[str, Any]) -> str:
-    words = [str(disk["name"])]
+    parts = [str(disk["name"])]
     if disk.get("profile") is not None:
-        words.append(_at_speed(str(disk["profile"]), disk.get("time_scale", 1)))
+        parts.append(_at_speed(str(disk["profile"]), disk.get("time_scale", 1)))
     elif disk.get("directory") is not None:
-        words.append(f"directory {disk['directory']}")
+        parts.append(f"directory {disk['directory']}")
     for key in ("size", "backend", "limits", "readahead", "features"):
         if disk.get(key) is not None:
-            words.append(f"{key} {_value(disk[key])}")
-    return f"{words[0]}: {', '.join(words[1:])}" if words[1:] else words[0]
+            parts.append(f"{key} {_value(disk[key])}")
+    return f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
 
 
 def _at_speed(profile: str, scale: Any) -> str:

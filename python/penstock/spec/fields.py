@@ -1,4 +1,4 @@
-"""How one value of a file is checked: quantities as text with their unit, and what was expected instead."""
+"""Types of values in files: quantities as text with their unit, and the expectation for messages."""
 
 from __future__ import annotations
 

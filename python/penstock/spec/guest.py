@@ -18,7 +18,7 @@ class GuestDisk:
 
 @dataclass(frozen=True)
 class GuestSpec:
-    """What a guest is: kernel of a Debian `suite` (empty: this host's), modules that are loaded, programs of
+    """A guest: kernel of a Debian `suite` (empty: this host's), modules that are loaded, programs of
     this host that are carried in with their libraries, memory, processors, disks, and files by their path in
     /job."""
 

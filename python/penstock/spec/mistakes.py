@@ -1,4 +1,4 @@
-"""What Pydantic says about a file, in our words and with its place."""
+"""Errors of Pydantic as messages of penstock, with file, line and column."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ def note_at(
         above = f" in {_dotted(here)}" if here else ""
         source.mistake(here, f"no '{name}'{above}", f"the key {name}: {what}", key=True)
     elif kind == "extra_forbidden":
-        known = keys_at(model, path[:-1])
+        keys = keys_at(model, path[:-1])
         name = str(path[-1])
-        expected = f"one of {', '.join(known)}{suggestion(name, known)}"
+        expected = f"one of {', '.join(keys)}{suggestion(name, keys)}"
         source.mistake(where, f"the unknown key '{name}'", expected, key=True)
     else:
-        source.mistake(where, _found(detail["input"]), expected_of(detail))
+        source.mistake(where, _actual(detail["input"]), expected_of(detail))
 
 
 def expected_of(detail: ErrorDetails) -> str:
-    """What Pydantic expected, in our words."""
+    """The expectation of Pydantic as text."""
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind == "expected":
@@ -106,7 +106,7 @@ def expected_of(detail: ErrorDetails) -> str:
     return detail["msg"][:1].lower() + detail["msg"][1:]
 
 
-def _found(value: Any) -> str:
+def _actual(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -136,19 +136,19 @@ def schema_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, An
 
 def entry_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
     """As `schema_at`, as the key itself is described: choices and references as they are."""
-    whole = _schema_of(model)
-    node: dict[str, Any] = whole
+    schema = _schema_of(model)
+    node: dict[str, Any] = schema
     for step in path:
-        node = _child(_deref(node, whole), step, whole)
+        node = _child(_deref(node, schema), step, schema)
     return node
 
 
-def _deref(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+def _deref(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in node:
-        node = whole["$defs"][node["$ref"].rpartition("/")[2]]
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     for choices in (node.get("anyOf"), node.get("oneOf")):
         if choices and "properties" not in node:
-            objects = [_deref(c, whole) for c in choices]
+            objects = [_deref(c, schema) for c in choices]
             merged: dict[str, Any] = {}
             for o in objects:
                 merged |= o.get("properties", {})
@@ -157,11 +157,11 @@ def _deref(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _child(node: dict[str, Any], step: str | int, whole: dict[str, Any]) -> dict[str, Any]:
+def _child(node: dict[str, Any], step: str | int, schema: dict[str, Any]) -> dict[str, Any]:
     properties = node.get("properties", {})
     if step in properties:
-        found: dict[str, Any] = properties[step]
-        return found
+        child: dict[str, Any] = properties[step]
+        return child
     if isinstance(step, int) and isinstance(node.get("items"), dict):
         return dict(node["items"])
     extra = node.get("additionalProperties")

@@ -21,7 +21,7 @@ _FORBIDDEN = set(":*=,{}\"'\\\n\r\t|`")
 
 
 def name_fault(name: str) -> str | None:
-    """What is expected instead of `name`, or None if it may name a factor, level, response or disk."""
+    """The expectation that `name` does not meet, or None if it can name a factor, level, response or disk."""
     if not name or name != name.strip():
         return "a name of at least one character, without blanks around it"
     if len(name) > 64:
@@ -31,9 +31,9 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def suggestion(name: str, known: list[str]) -> str:
+def suggestion(name: str, names: list[str]) -> str:
     """` (did you mean 'x'?)`, or nothing."""
-    near = like(name, known)
+    near = like(name, names)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""What a node may be given beyond what every node has: capabilities and devices, by name."""
+"""Privileges of a node beyond those of every node: capabilities and devices, by name."""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ LEAST_IOPS, MOST_IOPS = 0.1, 1e9
 
 
 class Part(BaseModel):
-    """What every part of a file has in common: unknown keys are mistakes, values are not converted."""
+    """Base of all parts of a file: unknown keys are errors, values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
 
 
 def is_template(value: Any) -> bool:
-    """Whether a text still holds the name of a factor (or a brace)."""
+    """True if a text still contains the name of a factor (or a brace)."""
     return isinstance(value, str) and "{" in value
 
 
@@ -216,14 +216,14 @@ def parse_size_or_max(text: str) -> int | None:
 
 def parse_cpuset(text: str) -> tuple[int, ...]:
     """Processors of `0-1,3`, in order; ValueError if it is no such list."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             raise ValueError("numbers of processors, such as 0 or 0-1,3")
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        cpus.update(range(first, last + 1))
+    return tuple(sorted(cpus))
 
 
 def _ratio(text: str) -> float:

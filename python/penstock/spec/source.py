@@ -26,14 +26,14 @@ _INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 
 @dataclass(frozen=True)
 class Position:
-    """Where something stands; line and column count from 1."""
+    """A place in a file; line and column count from 1."""
 
     file: str
     line: int
     column: int
 
     def mistake(self, found: str, expected: str) -> Mistake:
-        """What is wrong there."""
+        """An error at this place."""
         return Mistake(self.file, self.line, self.column, found, expected)
 
     def bad_input(self, found: str, expected: str) -> BadInput:
@@ -201,7 +201,7 @@ def _plain(node: Node, path: Path, source: Source) -> Any:
 
 
 def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key_node, value_node in node.value:
         mark = key_node.start_mark
         here = Position(source.file, mark.line + 1, mark.column + 1)
@@ -209,14 +209,14 @@ def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
             source.mistakes.append(here.mistake("a key that is not a name", "a name"))
             continue
         key = str(key_node.value)
-        if key in found:
+        if key in entries:
             first = source.keys[(*path, key)].line
             found_text = f"'{key}' a second time (first on line {first})"
             source.mistakes.append(here.mistake(found_text, "each name once"))
             continue
         source.keys[(*path, key)] = here
-        found[key] = _plain(value_node, (*path, key), source)
-    return found
+        entries[key] = _plain(value_node, (*path, key), source)
+    return entries
 
 
 def _scalar(node: Node, path: Path, source: Source) -> Any:

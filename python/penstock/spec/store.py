@@ -28,7 +28,7 @@ How = Literal["native", "emulated", "refused"]
 
 @dataclass(frozen=True)
 class Support:
-    """How an engine meets a parameter or a hint, and why: by itself, by something put around it, or not.
+    """The support of an engine for a parameter or a hint, with its reason: native, by a wrapper, or none.
 
     `partly`: for some values only, which `why` names; the others are refused when they are asked for.
     """
@@ -75,7 +75,7 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which nodes do what, by name."""
+    """Names of nodes by role."""
 
     managers: tuple[str, ...]
     storage: tuple[str, ...]

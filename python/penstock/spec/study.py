@@ -62,13 +62,13 @@ class Level(_Frozen):
     value: str | int | float | dict[str, Any] | list[Any]
 
 
-def level_name(said: Any) -> str:
-    """What a level that a study writes is called in tables."""
-    return ("true" if said else "false") if isinstance(said, bool) else str(said)
+def level_name(level: Any) -> str:
+    """The name of a level in tables."""
+    return ("true" if level else "false") if isinstance(level, bool) else str(level)
 
 
 class Factor(_Frozen):
-    """What is varied; the first level is coded −1, the second +1."""
+    """A factor; the first level is coded −1, the second +1."""
 
     name: str
     levels: tuple[Level, ...]
@@ -106,7 +106,7 @@ class Sequential(_Frozen):
 
 
 class Limits(_Frozen):
-    """What a study may take; None: as much as it needs. A study that reaches one ends with what it has."""
+    """Limits of a study; None: no limit. A study that reaches one ends with the runs that it has."""
 
     runs: int | None = None
     time_s: float | None = None
@@ -114,7 +114,7 @@ class Limits(_Frozen):
 
 
 class Retry(_Frozen):
-    """How often a run is made again for each cause that makes it invalid, decided before any runs."""
+    """The number of repetitions of a run for each cause that makes it invalid, decided before any run."""
 
     state: int = 1
     disk: int = 1
@@ -124,7 +124,7 @@ class Retry(_Frozen):
     timed_out: int = 0
 
     def times(self, causes: Iterable[str]) -> int:
-        """How often a run that is invalid for these causes may be made again: the most of any of them."""
+        """The number of repetitions of a run that is invalid for these causes: the largest of them."""
         return max((int(getattr(self, cause)) for cause in causes), default=0)
 
 
@@ -137,7 +137,7 @@ class Outliers(_Frozen):
 
 
 class DesignSpec(_Frozen):
-    """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
+    """The design: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
     `order` is drawn from `seed` (`auto` decides by what changes cost); passes are cut into blocks of at most
     `block_size` runs; `options` is what the study says of a
@@ -169,7 +169,7 @@ class DesignSpec(_Frozen):
 
 
 class Ready(_Frozen):
-    """How a service shows that it is up: a port, a text in its output, or a command that succeeds."""
+    """The readiness check of a service: a port, a text in its output, or a command that succeeds."""
 
     port: int | None = None
     log: str | None = None
@@ -189,7 +189,7 @@ class Service(_Frozen):
 
 
 class Workload(_Frozen):
-    """What is run. Texts are templates; see `study/resolve.py` for filling them in."""
+    """The workload. Texts are templates, which `study/resolve.py` fills in."""
 
     prepare: str | None = None
     mutates: bool | Literal["contents"] = True
@@ -212,7 +212,7 @@ Take = Literal["mean", "integral", "min", "max", "first", "last", "median", "p95
 
 
 class ResponseSource(_Frozen):
-    """Where a response comes from: a parser's `key`; what an `expression` of a kind finds in a `file`
+    """The source of a response: a parser's `key`; the match of an `expression` of a kind in a `file`
     (`penstock.plugins.RESPONSE_KINDS`); of the kind `series` what an expression of the run's recorded series
     comes to in a phase, of which `take` says which number. `decimal`: the decimal mark of a number in a text,
     if given."""
@@ -227,7 +227,7 @@ class ResponseSource(_Frozen):
 
 
 class Desire(_Frozen):
-    """What values of a response are worth: from 0 at `worst` to 1 at `best`, or 1 at `target` alone."""
+    """The desirability of values of a response: from 0 at `worst` to 1 at `best`, or 1 at `target` alone."""
 
     worst: float | None = None
     best: float | None = None
@@ -239,7 +239,7 @@ class Desire(_Frozen):
 
 
 class Response(_Frozen):
-    """What is measured of each run, in `unit`."""
+    """A measurement of each run, in `unit`."""
 
     name: str
     source: ResponseSource
@@ -264,7 +264,7 @@ class TraceSpec(_Frozen):
 
 
 class Observers(_Frozen):
-    """What watches each run; None: not used."""
+    """Observers of each run; None: not used."""
 
     monitor: MonitorSpec | None = MonitorSpec()
     trace: TraceSpec | None = None
@@ -277,8 +277,8 @@ class Observers(_Frozen):
         """Settings of each that is used."""
         own = {"monitor": self.monitor, "trace": self.trace}
         collect = {"collect": self.collect} if self.collect else {}
-        made = {n: s.model_dump() for n, s in own.items() if s is not None}
-        return {**collect, **made, **self.others}
+        settings = {n: s.model_dump() for n, s in own.items() if s is not None}
+        return {**collect, **settings, **self.others}
 
 
 class Settle(_Frozen):
@@ -315,7 +315,7 @@ class Hosts(_Frozen):
 
 
 class TimeScales(_Frozen):
-    """What `auto` came to: one number for all disks that say it of all their profiles `together`, and by
+    """Values of `auto`: one number for all disks that declare it of all their profiles `together`, and by
     profile those that say it of each its `own`."""
 
     together: float | None = None
@@ -353,8 +353,8 @@ class Study(_Frozen):
     @property
     def hash(self) -> str:
         """SHA-256 of what the study says (comments and layout aside) and of its storage profiles."""
-        said = json.dumps([self.document, self.profiles], sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(said.encode()).hexdigest()
+        text = json.dumps([self.document, self.profiles], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def study_id(self) -> str:

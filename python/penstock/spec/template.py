@@ -18,13 +18,13 @@ class LoneBrace(ValueError):  # noqa: N818 - reads as what it is
 
 def names_in(text: str) -> list[str]:
     """Names that `text` refers to, in order, each once; LoneBrace if a brace stands alone."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for match in _PIECE.finditer(text):
         if match.group(1) is not None:
-            found.setdefault(match.group(1).strip())
+            names.setdefault(match.group(1).strip())
         elif match.group() in "{}":
             raise LoneBrace(match.group())
-    return list(found)
+    return list(names)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -41,7 +41,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 class _Line:
-    """How much of a shell's line was read: what is open where a value comes next.
+    """The state of a shell line up to a value: open quotes and brackets.
 
     As in POSIX.1-2017, Shell Command Language, 2.2, 2.3 and 2.6.3. Here-documents are read as plain text.
     """
@@ -63,7 +63,7 @@ class _Line:
             place += 1
 
     def _turn(self, c: str) -> None:
-        """What this character opens or closes."""
+        """Update the open quotes and brackets by one character."""
         inside = self._open[-1]
         if c == {"#": "\n", "(": ")"}.get(inside, inside):
             self._open.pop()

@@ -190,7 +190,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     notes = ["one reading: counters have no rate"] if len(readings) == 1 else []
     if failed:
         total = len(readings) * len(expected)
-        notes.append(f"{failed} of {total} outputs failed{f' ({first_error})' if first_error else ''}")
+        notes.append(
+            f"{failed} of {total} outputs failed{f' ({first_error})' if first_error else ''}"
+        )
     order = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
     shaped = [dict(zip(order, row, strict=True)) for row in rows]
     return Readings(
