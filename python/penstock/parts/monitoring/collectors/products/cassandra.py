@@ -122,13 +122,7 @@ class CassandraPoller:
             words += self._keyspaces
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *words,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    start_new_session=True,
-                )
+                process = await _started(words, out, err)
             except OSError as error:
                 raise FailedError(f"{words[0]}: {error.strerror}") from None
             try:
@@ -165,6 +159,28 @@ class CassandraPoller:
             float=[float(bool(found)), *(v.value for _, _, v in rows)],
         )
         self.intake.keep(table)
+
+
+async def _started(argv: list[str], out: IO[bytes], err: IO[bytes]) -> asyncio.subprocess.Process:
+    """Start a program in a session of its own.
+
+    When it is cancelled, asyncio kills the program only, and not what that has started meanwhile.
+    """
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):
+            await _end(await starting)
+        raise
 
 
 async def _ended(process: asyncio.subprocess.Process, printed: tuple[IO[bytes], ...]) -> int:
