@@ -40,9 +40,9 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
     put_up = {n.name: n for n in run.cluster.nodes} if run.cluster is not None else {}
     groups = [_group(node, disk, put_up.get(node.name)) for node in run.nodes]
     if not any("storage" in g["roles"] for g in groups):
-        wanted = f"a disk called '{disk}' with a profile" if disk else "a disk with a profile"
+        expectation = f"a disk called '{disk}' with a profile" if disk else "a disk with a profile"
         raise BadInput(
-            f"the study {study.name} has no node with {wanted}; "
+            f"the study {study.name} has no node with {expectation}; "
             "a plain directory cannot be predicted, `penstock profile` fits its profile"
         )
     unknown = "a study says nothing of the network"
@@ -55,8 +55,8 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
             "note": "requests of the file system's readahead and write-back",
         },
     ]
-    known = all(link.out_bps and link.in_bps for n in put_up.values() for link in n.links[:1])
-    if len(groups) > 1 and not (put_up and known):
+    limited = all(link.out_bps and link.in_bps for n in put_up.values() for link in n.links[:1])
+    if len(groups) > 1 and not (put_up and limited):
         low = {"path": "network.bandwidth", "low": "1 Gbit/s", "high": "40 Gbit/s", "note": unknown}
         assumed.append(low)
     return {
@@ -76,62 +76,62 @@ def _network(cluster: ClusterSpec | None) -> dict[str, Any]:
     if cluster is None or not cluster.networks:
         return {}
     network = cluster.networks[0]
-    found: dict[str, Any] = {}
+    section: dict[str, Any] = {}
     if network.delay_s:
-        found["latency"] = f"{network.delay_s} s"
+        section["latency"] = f"{network.delay_s} s"
     if network.delays:
         matrix: dict[str, dict[str, str]] = {}
         for (a, b), delay_s in network.delays.items():
             matrix.setdefault(f"{a}-0", {})[f"{b}-0"] = f"{delay_s} s"
-        found["matrix"] = matrix
-    return found
+        section["matrix"] = matrix
+    return section
 
 
 def _link(link: LinkSpec) -> dict[str, Any]:
     """A node's own link: what is known of its bandwidth each way, and its latency."""
-    found = {}
+    section = {}
     if link.out_bps is not None:
-        found["out"] = f"{link.out_bps} B/s"
+        section["out"] = f"{link.out_bps} B/s"
     if link.in_bps is not None:
-        found["in"] = f"{link.in_bps} B/s"
+        section["in"] = f"{link.in_bps} B/s"
     if link.in_delay.mean_s:
-        found["latency"] = f"{link.in_delay.mean_s} s"
-    return found
+        section["latency"] = f"{link.in_delay.mean_s} s"
+    return section
 
 
 def _limits(spec: DiskSpec) -> dict[str, str]:
     units = {"read_bps": "B/s", "write_bps": "B/s", "read_iops": "IOPS", "write_iops": "IOPS"}
-    said = {k: getattr(spec.limits, k) for k in units}
-    return {k.removesuffix("_bps"): f"{v} {units[k]}" for k, v in said.items() if v is not None}
+    values = {k: getattr(spec.limits, k) for k in units}
+    return {k.removesuffix("_bps"): f"{v} {units[k]}" for k, v in values.items() if v is not None}
 
 
 def _group(node: ResolvedNode, disk: str | None, put_up: NodeSpec | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"group": node.name, "count": 1, "roles": ["client"]}
+    section: dict[str, Any] = {"group": node.name, "count": 1, "roles": ["client"]}
     if node.cpus is not None:
-        found["slots"] = max(1, int(node.cpus))
-        found["cpus"] = node.cpus
+        section["slots"] = max(1, int(node.cpus))
+        section["cpus"] = node.cpus
     if node.memory_bytes is not None:
-        found["memory"] = f"{node.memory_bytes} B"
+        section["memory"] = f"{node.memory_bytes} B"
     if node.disks:
-        found["disks"] = [_disk(d) for d in node.disks]
+        section["disks"] = [_disk(d) for d in node.disks]
     chosen = [d.name for d in node.disks if d.emulated and disk in (None, d.name)]
     if chosen:
-        found["roles"] = ["client", "storage"]
-        found["storage"] = {"disk": chosen[0]}
+        section["roles"] = ["client", "storage"]
+        section["storage"] = {"disk": chosen[0]}
     if put_up is not None:
         link = _link(put_up.links[0]) if put_up.links else {}
-        found |= {"network": link} if link else {}
-        for said, spec in zip(found.get("disks", []), put_up.disks, strict=True):
+        section |= {"network": link} if link else {}
+        for disk_section, spec in zip(section.get("disks", []), put_up.disks, strict=True):
             limits = _limits(spec)
-            said |= {"limits": limits} if limits else {}
-    return found
+            disk_section |= {"limits": limits} if limits else {}
+    return section
 
 
 def _disk(disk: ResolvedDisk) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": disk.name}
+    section: dict[str, Any] = {"name": disk.name}
     if disk.directory is not None:
-        return {**found, "directory": str(disk.directory)}
-    found |= {"profile": disk.profile_name, "time_scale": disk.time_scale}
+        return {**section, "directory": str(disk.directory)}
+    section |= {"profile": disk.profile_name, "time_scale": disk.time_scale}
     if disk.size_bytes is not None:
-        found["size"] = f"{disk.size_bytes} B"
-    return found | ({"mount": disk.mount} if disk.mount is not None else {})
+        section["size"] = f"{disk.size_bytes} B"
+    return section | ({"mount": disk.mount} if disk.mount is not None else {})

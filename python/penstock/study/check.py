@@ -1,4 +1,4 @@
-"""What is wrong with a study beyond the form of its keys. Reads plain values and tolerates broken ones,
+"""Checks of a study beyond the form of its keys. Reads plain values and tolerates broken ones,
 so that all mistakes are found at once."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _alerts(source: Source, document: dict[str, Any]) -> None:
 
 
 def _observers(source: Source, document: dict[str, Any]) -> None:
-    """What an observer says is wrong with its settings."""
+    """Errors that an observer reports of its settings."""
     for name, settings in _mapping(document, "observers").items():
         if name not in OBSERVERS or settings is None or name in ("monitor", "trace"):
             continue
@@ -104,21 +104,24 @@ def _factors(source: Source, document: dict[str, Any], names: Names) -> None:
         names.factors[factor] = {}
         if not isinstance(levels, list | dict):
             continue
-        found = list(level_values(levels))
-        if len(found) < 2:
+        levels_read = list(level_values(levels))
+        if len(levels_read) < 2:
             source.mistake(
                 (*path, "levels"),
-                f"{len(found)} level{'s' * (len(found) != 1)}",
+                f"{len(levels_read)} level{'s' * (len(levels_read) != 1)}",
                 "at least 2 levels",
             )
-        _levels(source, (*path, "levels"), found, names.factors[factor])
+        _levels(source, (*path, "levels"), levels_read, names.factors[factor])
 
 
 def _levels(
-    source: Source, path: Path, found: list[tuple[str | int, str, Any]], levels: dict[str, Any]
+    source: Source,
+    path: Path,
+    levels_read: list[tuple[str | int, str, Any]],
+    levels: dict[str, Any],
 ) -> None:
     values: dict[str, str] = {}
-    for key, name, value in found:
+    for key, name, value in levels_read:
         here = (*path, key)
         fault = name_fault(name)
         if value is None or (isinstance(value, list | dict) and isinstance(key, int)):
@@ -188,8 +191,8 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
         if value is None or isinstance(value, list | dict):
             source.mistake(path, _shown(value), "text or a number")
         templates(source, path, value, names, disks=True, on=on)
-    said = workload.get("services")
-    services = said if isinstance(said, list) else []
+    raw_services = workload.get("services")
+    services = raw_services if isinstance(raw_services, list) else []
     for i, service in enumerate(services):
         if isinstance(service, dict):
             _service(source, ("workload", "services", i), service, names, services[:i])
@@ -202,12 +205,18 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
         )
 
 
-def _on(source: Source, path: Path, said: Any, names: Names) -> list[str]:
+def _on(source: Source, path: Path, raw_names: Any, names: Names) -> list[str]:
     """The nodes that a command runs on; notes patterns that fit none."""
-    patterns = said if isinstance(said, list) else [said] if isinstance(said, str) else []
+    patterns = (
+        raw_names
+        if isinstance(raw_names, list)
+        else [raw_names]
+        if isinstance(raw_names, str)
+        else []
+    )
     if not patterns:
         return names.order[:1]
-    found: list[str] = []
+    matches: list[str] = []
     for pattern in patterns:
         fit = names.order if pattern == "all" else fnmatch.filter(names.order, str(pattern))
         if "{" in str(pattern):
@@ -217,8 +226,8 @@ def _on(source: Source, path: Path, said: Any, names: Names) -> list[str]:
             expected = f"a node, a pattern or all: {listed(names.order[:8])}"
             near = suggestion(str(pattern), names.order)
             source.mistake(path, f"'{pattern}', which is no node", expected + near)
-        found += fit
-    return found
+        matches += fit
+    return matches
 
 
 def _service(
@@ -240,25 +249,32 @@ def _service(
 
 def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
     parser_name = _mapping(document, "workload").get("parser", "none")
-    known: dict[str, str] | None = None
+    responses_of_parser: dict[str, str] | None = None
     if isinstance(parser_name, str) and parser_name in WORKLOAD_PARSERS:
-        known = {**parser(parser_name).RESPONSES, "wall_s": "s"}
+        responses_of_parser = {**parser(parser_name).RESPONSES, "wall_s": "s"}
     taken = {f.lower(): f"the factor '{f}'" for f in names.factors}
     for name, body in _mapping(document, "responses").items():
         path: Path = ("responses", name)
         _name(source, path, name, taken, "response")
         _desire(source, path, body)
-        given = body.get("from") if isinstance(body, dict) else None
-        if not isinstance(given, str) or known is None or not given.strip():
+        source_value = body.get("from") if isinstance(body, dict) else None
+        if (
+            not isinstance(source_value, str)
+            or responses_of_parser is None
+            or not source_value.strip()
+        ):
             continue
-        if given not in known:
+        if source_value not in responses_of_parser:
             source.mistake(
                 (*path, "from"),
-                f"the unknown response '{given}' of parser {parser_name}",
-                f"one of {_some(list(known), given)}, {{regex: …}}, {{json: …}} or {{series: …}}",
+                f"the unknown response '{source_value}' of parser {parser_name}",
+                f"one of {_some(list(responses_of_parser), source_value)}, "
+                "{regex: …}, {json: …} or {series: …}",
             )
         elif isinstance(body, dict):
-            _convertible(source, (*path, "unit"), body.get("unit"), known[given])
+            _convertible(
+                source, (*path, "unit"), body.get("unit"), responses_of_parser[source_value]
+            )
 
 
 def _desire(source: Source, path: Path, body: Any) -> None:
@@ -266,44 +282,46 @@ def _desire(source: Source, path: Path, body: Any) -> None:
     if not isinstance(desire, dict):
         return
     keys = ("worst", "best", "low", "target", "high")
-    said = {k: desire[k] for k in keys if desire.get(k) is not None}
-    if not all(_is_number(v) for v in said.values()):
+    bounds = {k: desire[k] for k in keys if desire.get(k) is not None}
+    if not all(_is_number(v) for v in bounds.values()):
         return  # reported with the keys
-    expected = _desire_fault(said, body.get("better"))
+    expected = _desire_fault(bounds, body.get("better"))
     if expected:
-        source.mistake((*path, "desire"), _shown(said), expected)
+        source.mistake((*path, "desire"), _shown(bounds), expected)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _desire_fault(said: dict[str, float], better: Any) -> str:
-    if set(said) == {"worst", "best"}:
-        if said["worst"] == said["best"]:
+def _desire_fault(bounds: dict[str, float], better: Any) -> str:
+    if set(bounds) == {"worst", "best"}:
+        if bounds["worst"] == bounds["best"]:
             return "best and worst that differ"
-        if better in ("lower", "higher") and (said["best"] > said["worst"]) != (better == "higher"):
+        if better in ("lower", "higher") and (bounds["best"] > bounds["worst"]) != (
+            better == "higher"
+        ):
             where = "above" if better == "higher" else "below"
             return f"best {where} worst, because {better} is better"
         return ""
-    if set(said) == {"low", "target", "high"}:
-        fits = said["low"] < said["target"] < said["high"]
+    if set(bounds) == {"low", "target", "high"}:
+        fits = bounds["low"] < bounds["target"] < bounds["high"]
         return "" if fits else "low below target below high"
     return "worst and best, or low, target and high"
 
 
-def _some(known: list[str], name: str) -> str:
-    shown = known if len(known) <= 12 else [*known[:10], "…"]
-    return ", ".join(shown) + suggestion(name, known)
+def _some(names: list[str], name: str) -> str:
+    shown = names if len(names) <= 12 else [*names[:10], "…"]
+    return ", ".join(shown) + suggestion(name, names)
 
 
-def _convertible(source: Source, path: Path, unit: Any, given: str) -> None:
+def _convertible(source: Source, path: Path, unit: Any, declared: str) -> None:
     try:
-        wanted = parse_unit(str(unit))
+        target = parse_unit(str(unit))
     except ValueError:
         return  # reported with the keys
-    if unit is not None and wanted.dimension != parse_unit(given).dimension:
-        source.mistake(path, f"the unit '{unit}'", f"a unit that {given} can be converted to")
+    if unit is not None and target.dimension != parse_unit(declared).dimension:
+        source.mistake(path, f"the unit '{unit}'", f"a unit that {declared} can be converted to")
 
 
 def _unused(source: Source, document: dict[str, Any], names: Names) -> None:
@@ -374,31 +392,35 @@ def _design(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names) -> bool:
-    """Whether it is a kind of `penstock.plugins.DESIGNS`; notes what is wrong with its options."""
-    said = {kind: {}} if isinstance(kind, str) else kind
-    if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in DESIGNS:
+    """True for a kind of `penstock.plugins.DESIGNS`; notes errors of its options."""
+    options_by_kind = {kind: {}} if isinstance(kind, str) else kind
+    if (
+        not isinstance(options_by_kind, dict)
+        or len(options_by_kind) != 1
+        or next(iter(options_by_kind)) not in DESIGNS
+    ):
         return kind is None
-    name, options = next(iter(said.items()))
+    name, options = next(iter(options_by_kind.items()))
     if source.mistakes or not isinstance(options, dict):
         return True  # whatever else is wrong comes first
     row = DESIGNS.load(name)
     for key in options:
         if key not in row.OPTIONS:
-            known = listed(list(row.OPTIONS)) or "no options"
+            option_names = listed(list(row.OPTIONS)) or "no options"
             source.mistake(
                 ("design", "kind", name, key),
                 f"the unknown option '{key}'",
-                f"{known}{suggestion(str(key), list(row.OPTIONS))}",
+                f"{option_names}{suggestion(str(key), list(row.OPTIONS))}",
                 key=True,
             )
-    if not source.mistakes and (fault := row.fault(_asked(design, names, options))):
+    if not source.mistakes and (fault := row.fault(_request_of(design, names, options))):
         what = f"{name} for {len(names.factors)} factors of {_counts(names)} levels"
         source.mistake(("design", "kind"), what, fault)
     return True
 
 
-def _asked(design: dict[str, Any], names: Names, options: dict[str, Any]) -> Asked:
-    """What a kind of design is asked for, of a document without mistakes so far."""
+def _request_of(design: dict[str, Any], names: Names, options: dict[str, Any]) -> Asked:
+    """The request to a kind of design, from a document without errors so far."""
     factors = tuple(
         Factor(name=n, levels=tuple(Level(name=k, value=v) for k, v in levels.items()))
         for n, levels in names.factors.items()
@@ -417,8 +439,8 @@ def _counts(names: Names) -> str:
 
 
 def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
-    said = design.get("forbidden")
-    for i, combination in enumerate(said if isinstance(said, list) else []):
+    combinations = design.get("forbidden")
+    for i, combination in enumerate(combinations if isinstance(combinations, list) else []):
         path: Path = ("design", "forbidden", i)
         if not isinstance(combination, dict):
             continue
@@ -429,17 +451,17 @@ def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
             )
         for factor, levels in combination.items():
             if factor not in names.factors:
-                known = list(names.factors)
-                expected = f"a factor: {listed(known)}{suggestion(str(factor), known)}"
+                valid_names = list(names.factors)
+                expected = f"a factor: {listed(valid_names)}{suggestion(str(factor), valid_names)}"
                 source.mistake((*path, factor), f"'{factor}'", expected, key=True)
                 continue
-            known = list(names.factors[factor])
+            valid_names = list(names.factors[factor])
             for level in level_names(levels):
-                if level not in known:
-                    expected = f"a level of {factor}: {listed(known)}{suggestion(level, known)}"
+                if level not in valid_names:
+                    expected = f"a level of {factor}: {listed(valid_names)}{suggestion(level, valid_names)}"
                     source.mistake((*path, factor), f"'{level}'", expected)
     kind = design.get("kind")
-    if said and isinstance(kind, dict) and "fraction" in kind:
+    if combinations and isinstance(kind, dict) and "fraction" in kind:
         source.mistake(
             ("design", "forbidden"),
             "forbidden combinations in a regular fraction",
@@ -448,8 +470,8 @@ def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
 
 
 def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
-    said = _mapping(_mapping(document, "design"), "sequential")
-    default = said.get("default")
+    section = _mapping(_mapping(document, "design"), "sequential")
+    default = section.get("default")
     path: Path = ("design", "sequential", "default")
     for factor, level in default.items() if isinstance(default, dict) else ():
         if factor not in names.factors:
@@ -458,25 +480,25 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         elif level_name(level) not in names.factors[factor]:
             expected = f"a level of {factor}: {listed(list(names.factors[factor]))}"
             source.mistake((*path, factor), level_name(level), expected)
-    if said and not source.mistakes:
+    if section and not source.mistakes:
         setting = {f: next(iter(levels)) for f, levels in names.factors.items()}
         setting |= {f: level_name(level) for f, level in (default or {}).items()}
         row = [list(names.factors[f]).index(level) for f, level in setting.items()]
-        if not _asked(_mapping(document, "design"), names, {}).allowed(row):
+        if not _request_of(_mapping(document, "design"), names, {}).allowed(row):
             levels = ", ".join(f"{f} {level}" for f, level in setting.items())
             source.mistake(
                 path if default else ("design", "sequential"),
                 f"the default setting {levels}, which design.forbidden leaves out",
                 "a default that may be run: the choice is confirmed beside it",
             )
-    if said.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
+    if section.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
         source.mistake(
             ("design", "sequential", "stop"),
             "decided, without design.detect",
             "detect: the difference of level means that matters, in percent of the mean",
         )
     most = _mapping(_mapping(document, "design"), "budget").get("runs")
-    runs = said.get("runs")
+    runs = section.get("runs")
     if isinstance(most, int) and isinstance(runs, int) and runs > most:
         source.mistake(
             ("design", "sequential", "runs"),
@@ -485,13 +507,13 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         )
     first = next(iter(_mapping(document, "responses").values()), None)
     scale = first.get("scale") if isinstance(first, dict) else None
-    if said.get("stop") == "decided" and scale in _UNBOUND:
+    if section.get("stop") == "decided" and scale in _UNBOUND:
         source.mistake(
             ("design", "sequential", "stop"),
             f"decided, with the scale {scale} of the first response",
             "scale: auto, linear or log: on another the share of the mean that matters is no one bound",
         )
-    if said and design_repeats(document) < 2:
+    if section and design_repeats(document) < 2:
         source.mistake(
             ("design", "sequential"),
             "one replicate",
@@ -500,9 +522,9 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def design_repeats(document: dict[str, Any]) -> int:
-    """How often each treatment is run."""
-    found = _mapping(document, "design").get("replicates", 2)
-    return found if isinstance(found, int) else 2
+    """The number of runs of each treatment."""
+    replicates = _mapping(document, "design").get("replicates", 2)
+    return replicates if isinstance(replicates, int) else 2
 
 
 def _generators(source: Source, generators: list[Any], factors: list[str], added: int) -> None:
@@ -510,7 +532,7 @@ def _generators(source: Source, generators: list[Any], factors: list[str], added
     if len(generators) != added:
         source.mistake(path, f"{len(generators)} generators", f"{added}, one per added factor")
     defined: dict[int, str] = {}
-    words: set[int] = set()
+    products: set[int] = set()
     parsed = []
     for i, text in enumerate(generators):
         if not isinstance(text, str):
@@ -520,10 +542,10 @@ def _generators(source: Source, generators: list[Any], factors: list[str], added
         except NoFraction as error:
             source.mistake((*path, i), f"the generator '{text}'", str(error))
             continue
-        if generator.factor in defined or generator.word in words:
+        if generator.factor in defined or generator.word in products:
             source.mistake((*path, i), f"'{text}'", "each added factor and each word once")
         defined[generator.factor] = text
-        words.add(generator.word)
+        products.add(generator.word)
         parsed.append((i, generator))
     for i, generator in parsed:
         inner = [factors[f] for f in defined if generator.word >> f & 1]
@@ -536,9 +558,9 @@ def _generators(source: Source, generators: list[Any], factors: list[str], added
 
 
 def _hosts(source: Source, document: dict[str, Any]) -> None:
-    said = _mapping(document, "hosts").get("workers")
+    workers = _mapping(document, "hosts").get("workers")
     names: set[str] = set()
-    for i, worker in enumerate(said if isinstance(said, list) else []):
+    for i, worker in enumerate(workers if isinstance(workers, list) else []):
         if not isinstance(worker, dict):
             continue
         path: Path = ("hosts", "workers", i)

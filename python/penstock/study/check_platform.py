@@ -1,4 +1,4 @@
-"""What is wrong with a study's platform: names, profiles, and everything that its templates can become."""
+"""Checks of a study's platform: names, profiles, and every value that its templates can have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.study.store import check_store
 from penstock.study.time_scales import entry, possible
 
 #: treatments of which the platform is checked as a whole
-_MOST_WHOLE = 256
+_MOST_COMPLETE = 256
 _AT: Path = ("platform",)
 
 Profiles = dict[str, dict[str, Any]]
@@ -129,7 +129,7 @@ def check_platform(
     for path, text in _texts(platform, ()):
         is_profile = path[-1] == "profile"
         if is_profile or is_template(text):
-            known = set(names.used)
+            used_before = set(names.used)
             for value, where in filled(source, (*_AT, *path), text, names):
                 if is_profile:
                     _profile(source, where, value, base_dir, profiles)
@@ -138,35 +138,35 @@ def check_platform(
                 elif expected := _auto_by_factor(path, value) or _refusal(platform, path, value):
                     source.mistake(where, f"'{value}'", expected)
             used.update(dict.fromkeys(f for f in names.factors if f in names_of(text)))
-            names.used |= known
+            names.used |= used_before
     if len(source.mistakes) == before and isinstance(platform, dict):
         _wholes(source, platform, names, list(used))
     return profiles
 
 
 def _auto_by_factor(path: Path, value: str) -> str:
-    """What is expected instead of `auto` as a factor's level: what it comes to is no treatment's own."""
+    """The expectation instead of `auto` as a factor's level: its value belongs to no single treatment."""
     if "time_scale" in path[-2:] and value.strip() == AUTO:
         return "a number above 0, such as 4; auto stands in time_scale itself"
     return ""
 
 
 def _time_scales(source: Source, path: Path, disk: dict[str, Any], names: Names) -> None:
-    """What is wrong with time scales that are said for each profile of a disk."""
-    said = disk.get("time_scale")
-    if not isinstance(said, dict) or disk.get("profile") is None:
+    """Errors of time scales that are declared for each profile of a disk."""
+    scales = disk.get("time_scale")
+    if not isinstance(scales, dict) or disk.get("profile") is None:
         return
     of_disk = list(possible(disk["profile"], names.factors))
     if not of_disk:
         return  # noted with the profile
-    known = list(dict.fromkeys(key for levels, profile in of_disk for key in (*levels, profile)))
-    for key in said:
-        if key not in known:
+    keys = list(dict.fromkeys(key for levels, profile in of_disk for key in (*levels, profile)))
+    for key in scales:
+        if key not in keys:
             found = f"'{key}', which is no profile of this disk"
-            expected = f"{listed(known)}{suggestion(key, known)}"
+            expected = f"{listed(keys)}{suggestion(key, keys)}"
             source.mistake((*path, "time_scale", key), found, expected, key=True)
     for levels, profile in of_disk:
-        if entry(said, levels, profile) is None:
+        if entry(scales, levels, profile) is None:
             source.mistake(
                 (*path, "time_scale"),
                 f"no time_scale of '{profile}'",
@@ -191,7 +191,7 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _refusal(platform: Any, path: Path, value: str) -> str:
-    """What is expected instead of `value` at `path` of the platform; nothing if it may stand there."""
+    """The expectation instead of `value` at `path` of the platform; empty if the value is valid there."""
     for _, detail in _refusals(platform, path, value):
         return expected_of(detail).removesuffix(", or a template")
     return ""
@@ -204,7 +204,7 @@ def _part(source: Source, platform: Any, path: Path, value: Any, where: Path) ->
 
 
 def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDetails]]:
-    """What Pydantic refuses of the platform with `value` at `path`, there or below."""
+    """Errors of Pydantic for the platform with `value` at `path`, there or below."""
     changed = copy.deepcopy(platform)
     inner = changed
     for step in path[:-1]:
@@ -221,7 +221,7 @@ def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDe
 def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: list[str]) -> None:
     """The platform of every treatment, as far as treatments differ in it."""
     levels = [[(f, v) for v in names.factors[f].values()] for f in factors]
-    for chosen in itertools.islice(itertools.product(*levels), _MOST_WHOLE):
+    for chosen in itertools.islice(itertools.product(*levels), _MOST_COMPLETE):
         values = {f: template_value(v) for f, v in chosen}
         try:
             file = PlatformFile.model_validate(filled_in(platform, {**values, "study_dir": "."}))
@@ -270,8 +270,8 @@ def _profile(source: Source, path: Path, name: str, base_dir: FilePath, profiles
         profiles[name] = read_profile(name, base_dir)
     except BadInput as error:
         ready = ready_names()
-        known = f"a ready profile ({listed(ready)}) or a JSON file beside the study"
+        expectation = f"a ready profile ({listed(ready)}) or a JSON file beside the study"
         found = f"the profile '{name}', which does not exist"
         if not str(error).startswith("no profile"):
             found = f"the profile '{name}' ({error})"
-        source.mistake(path, found, f"{known}{suggestion(name, ready)}")
+        source.mistake(path, found, f"{expectation}{suggestion(name, ready)}")

@@ -48,7 +48,7 @@ class DiskSpeeds:
 
     @property
     def several(self) -> bool:
-        """Whether a run has more than one emulated disk."""
+        """True if a run has more than one emulated disk."""
         return any(len(run) > 1 for run in self.runs)
 
     @property
@@ -69,34 +69,36 @@ class DiskSpeeds:
 
     def unequal(self) -> list[str]:
         """One text for each factor whose levels do not share one time scale, and for disks of one run."""
-        found = []
+        sentences = []
         for factor, levels in self.by_level.items():
-            told = _by_speed([(level, frozenset(scales)) for level, scales in levels.items()])
-            if len(told) > 1:
-                found.append(_unequal(f"the levels of {factor}", told))
+            groups = _by_speed([(level, frozenset(scales)) for level, scales in levels.items()])
+            if len(groups) > 1:
+                sentences.append(_unequal(f"the levels of {factor}", groups))
         for run in self.runs:
-            told = _by_speed([(f"{disk}: {name}", frozenset([scale])) for disk, name, scale in run])
-            if len(told) > 1:
-                found.append(_unequal("the disks of a run", told))
+            groups = _by_speed(
+                [(f"{disk}: {name}", frozenset([scale])) for disk, name, scale in run]
+            )
+            if len(groups) > 1:
+                sentences.append(_unequal("the disks of a run", groups))
                 break
-        return found
+        return sentences
 
 
 def _by_speed(named: list[tuple[str, frozenset[float]]]) -> list[str]:
-    """What has the same time scales together: `network-volume and sata-ssd at ¼ speed`."""
+    """Names grouped by time scale: `network-volume and sata-ssd at ¼ speed`."""
     groups: dict[frozenset[float], list[str]] = {}
     for name, scales in named:
         groups.setdefault(scales, []).append(name)
-    found = []
+    phrases = []
     for scales, names in groups.items():
         more = len(names) - _MOST_NAMED
         few = [*names[:_MOST_NAMED], f"{more} more"] if more > 0 else names
-        found.append(f"{listed(few)} at {listed([speed(s) for s in sorted(scales)])}")
-    return found
+        phrases.append(f"{listed(few)} at {listed([speed(s) for s in sorted(scales)])}")
+    return phrases
 
 
-def _unequal(what: str, told: list[str]) -> str:
-    return f"{what} do not share one time scale ({', '.join(told)}): {NO_DIFFERENCE_OF_DEVICES}"
+def _unequal(what: str, groups: list[str]) -> str:
+    return f"{what} do not share one time scale ({', '.join(groups)}): {NO_DIFFERENCE_OF_DEVICES}"
 
 
 def disk_speeds(document: Mapping[str, Any], rows: Iterable[Row]) -> DiskSpeeds:
@@ -144,7 +146,7 @@ def _of(disk_id: str, says: Mapping[tuple[str, str], set[str]]) -> set[str]:
 
 def _factors_of_profiles(document: Mapping[str, Any]) -> dict[tuple[str, str], set[str]]:
     platform = document.get("platform")
-    found: dict[tuple[str, str], set[str]] = {}
+    by_disk: dict[tuple[str, str], set[str]] = {}
     nodes = platform.get("nodes") if isinstance(platform, Mapping) else None
     for node in nodes if isinstance(nodes, list) else []:
         disks = node.get("disks") if isinstance(node, Mapping) else None
@@ -155,5 +157,5 @@ def _factors_of_profiles(document: Mapping[str, Any]) -> dict[tuple[str, str], s
                 named = set(names_in(str(disk.get("profile") or "")))
             except LoneBrace:
                 continue
-            found[str(node.get("name")), str(disk.get("name"))] = named
-    return found
+            by_disk[str(node.get("name")), str(disk.get("name"))] = named
+    return by_disk

@@ -12,7 +12,7 @@ from penstock.spec.names import BUILT_IN
 from penstock.spec.template import doubled
 from penstock.workload.parsers import fio
 
-_KNOWN = ("data", *BUILT_IN)
+_TEMPLATE_NAMES = ("data", *BUILT_IN)
 _INTERPRETER = re.compile(r"(python|perl|ruby|node|Rscript|bash|sh)[0-9.]*")
 _SAFE = re.compile(r"[A-Za-z0-9@%+=:,./_-]*")
 
@@ -80,13 +80,13 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
     Relative paths of the program and its script begin with `{study_dir}`: no run works in this directory.
     """
     argv = _from_study(argv, Path(file).parent)
-    words = _words(argv)
+    arguments = _arguments(argv)
     command = argv[0] if len(argv) == 1 and " " in argv[0] else " ".join(_quoted(a) for a in argv)
     command = _escaped(command)
-    program = _program(words)
+    program = _program(arguments)
     kind = program if program in ("fio", "pgbench") else "none"
     if kind == "fio":
-        command = _fio(command, words)
+        command = _fio(command, arguments)
     directory = ""
     if "{data}" not in command:
         directory = '  directory: "{data}"   # the program runs in the disk\'s directory\n'
@@ -104,49 +104,49 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
 
 def draft_name(argv: Sequence[str]) -> str:
     """A study name from the program's, or from that of the script that it is given."""
-    words = _words(argv)
-    program = _program(words)
-    if words and program != _last_part(words[0]):
+    arguments = _arguments(argv)
+    program = _program(arguments)
+    if arguments and program != _last_part(arguments[0]):
         program = program.partition(".")[0]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", program)
     return plain.strip("-._")[:64] or "study"
 
 
-def _words(argv: Sequence[str]) -> list[str]:
+def _arguments(argv: Sequence[str]) -> list[str]:
     return shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
 
 
 def _from_study(argv: Sequence[str], place: Path) -> list[str]:
     """The command with the files that it starts from named from `place`, the directory of the study."""
-    words, named = _words(argv), list(argv)
-    shell = len(argv) == 1 and len(words) > 1
-    for i in range(1 + _has_script(words)):
-        if not words or os.path.isabs(words[i]) or not os.path.isfile(words[i]):
+    arguments, named = _arguments(argv), list(argv)
+    shell = len(argv) == 1 and len(arguments) > 1
+    for i in range(1 + _has_script(arguments)):
+        if not arguments or os.path.isabs(arguments[i]) or not os.path.isfile(arguments[i]):
             continue
-        if i == 0 and "/" not in words[0]:
+        if i == 0 and "/" not in arguments[0]:
             continue  # a program of PATH
-        new = f"{{study_dir}}/{os.path.relpath(words[i], place)}"
+        new = f"{{study_dir}}/{os.path.relpath(arguments[i], place)}"
         if shell:
-            named[0] = named[0].replace(words[i], new, 1)
+            named[0] = named[0].replace(arguments[i], new, 1)
         else:
             named[i] = new
     return named
 
 
-def _has_script(words: Sequence[str]) -> bool:
+def _has_script(arguments: Sequence[str]) -> bool:
     """True for an interpreter with a script."""
     return (
-        len(words) > 1
-        and _INTERPRETER.fullmatch(_last_part(words[0])) is not None
-        and words[1][:1] != "-"
+        len(arguments) > 1
+        and _INTERPRETER.fullmatch(_last_part(arguments[0])) is not None
+        and arguments[1][:1] != "-"
     )
 
 
-def _program(words: Sequence[str]) -> str:
-    """What a person would call the program: of `python3 load.py`, it is load.py."""
-    if _has_script(words):
-        return _last_part(words[1])
-    return _last_part(words[0]) if words else ""
+def _program(arguments: Sequence[str]) -> str:
+    """The name of the program: load.py for `python3 load.py`."""
+    if _has_script(arguments):
+        return _last_part(arguments[1])
+    return _last_part(arguments[0]) if arguments else ""
 
 
 def _last_part(path: str) -> str:
@@ -155,15 +155,15 @@ def _last_part(path: str) -> str:
 
 def _quoted(word: str) -> str:
     """As shlex.quote, but `{data}` and its like need no quotes."""
-    bare = re.sub("|".join(rf"\{{{k}\}}" for k in _KNOWN), "", word)
+    bare = re.sub("|".join(rf"\{{{k}\}}" for k in _TEMPLATE_NAMES), "", word)
     return word if word and _SAFE.fullmatch(bare) else shlex.quote(word)
 
 
 def _escaped(text: str) -> str:
     """Braces doubled, except those of names that templates know."""
     escaped = doubled(text)
-    for known in _KNOWN:
-        escaped = escaped.replace(f"{{{{{known}}}}}", f"{{{known}}}")
+    for name in _TEMPLATE_NAMES:
+        escaped = escaped.replace(f"{{{{{name}}}}}", f"{{{name}}}")
     return escaped
 
 
@@ -175,8 +175,8 @@ def _scalar(command: str) -> str:
     return f'"{escaped}"'
 
 
-def _fio(command: str, words: Sequence[str]) -> str:
-    options = {w.partition("=")[0] for w in words}
+def _fio(command: str, arguments: Sequence[str]) -> str:
+    options = {w.partition("=")[0] for w in arguments}
     if not options & {"--directory", "--filename"}:
         command += " --directory={data}"
     if "--output-format" not in options:

@@ -69,17 +69,17 @@ def _rule(text: str) -> str:
 _T = TypeVar("_T")
 
 
-def _held(check: Callable[[_T], object]) -> Callable[[_T], _T]:
+def _checked_by(check: Callable[[_T], object]) -> Callable[[_T], _T]:
     """A validator of what a check does not refuse."""
 
-    def held(value: _T) -> _T:
+    def checked(value: _T) -> _T:
         try:
             check(value)
         except ValueError as error:
             raise expect(str(error)) from None
         return value
 
-    return held
+    return checked
 
 
 def _finite(value: float) -> float:
@@ -454,11 +454,11 @@ def _in_a_text(kind: str) -> Any:
             raise expect(expected)
         return text
 
-    known = kind in RESPONSE_KINDS.own
-    what = RESPONSE_KINDS.load(kind).WHAT if known else "Added by another package."
+    is_own = kind in RESPONSE_KINDS.own
+    what = RESPONSE_KINDS.load(kind).WHAT if is_own else "Added by another package."
     field: Any = Annotated[Text, AfterValidator(check)], Field(alias=kind, description=what)
     more: dict[str, Any] = {}
-    if known and getattr(RESPONSE_KINDS.load(kind), "HAS_DECIMAL_MARK", False):
+    if is_own and getattr(RESPONSE_KINDS.load(kind), "HAS_DECIMAL_MARK", False):
         mark = "Decimal mark of the number, where the number does not show it (1,234)."
         more["decimal"] = (Literal[".", ","] | None, Field(None, description=mark))
     model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field, **more)
@@ -572,17 +572,17 @@ class MonitorFile(Part):
         False,
         description="The run's processes, one by one: processor time, memory, threads, bytes.",
     )
-    processes_named: Annotated[list[Text], AfterValidator(_held(checked_patterns))] = Field(
+    processes_named: Annotated[list[Text], AfterValidator(_checked_by(checked_patterns))] = Field(
         [], description="Patterns (* and ?) of names of further processes, of the whole host."
     )
-    files: Annotated[dict[str, Text], AfterValidator(_held(checked_files))] = Field(
+    files: Annotated[dict[str, Text], AfterValidator(_checked_by(checked_files))] = Field(
         {}, description="Files that begin with a number, read with each sample: NAME: /PATH."
     )
-    metrics: Annotated[dict[str, Text], AfterValidator(_held(checked_commands))] = Field(
+    metrics: Annotated[dict[str, Text], AfterValidator(_checked_by(checked_commands))] = Field(
         {}, description="Commands for /bin/sh that print a number: NAME: COMMAND."
     )
     metric_interval: Annotated[
-        Duration, AfterValidator(_held(lambda t: checked_command_interval(parse_duration(t))))
+        Duration, AfterValidator(_checked_by(lambda t: checked_command_interval(parse_duration(t))))
     ] = Field("1s", description="How often these commands are run, 1s at the least.")
 
 
@@ -608,8 +608,8 @@ class _Observers(Part):
     def others(self) -> dict[str, dict[str, Any]]:
         """What is said of those that other packages add."""
         added = set(type(self).model_fields) - set(_Observers.model_fields)
-        said = {name: getattr(self, name) for name in sorted(added)}
-        return {name: settings for name, settings in said.items() if settings is not None}
+        values = {name: getattr(self, name) for name in sorted(added)}
+        return {name: settings for name, settings in values.items() if settings is not None}
 
 
 if TYPE_CHECKING:

@@ -162,12 +162,12 @@ def _study(
         document=document,
         profiles=profiles,
     )
-    said = file.design
-    return chosen(study, kind=said.kind is not None, replicates=said.replicates)
+    design = file.design
+    return chosen(study, kind=design.kind is not None, replicates=design.replicates)
 
 
 def _passed(names: list[str]) -> dict[str, str]:
-    """Those of the caller's variables that are set, as templates."""
+    """The caller's variables that are set, as templates."""
     return {name: doubled(os.environ[name]) for name in names if name in os.environ}
 
 
@@ -182,8 +182,8 @@ def _hosts(file: StudyFile) -> Hosts | None:
 
 
 def _guest(file: StudyFile, base_dir: Path) -> GuestSpec | None:
-    said = file.guest
-    if said is None:
+    guest = file.guest
+    if guest is None:
         return None
     disks = tuple(
         GuestDisk(
@@ -191,16 +191,16 @@ def _guest(file: StudyFile, base_dir: Path) -> GuestSpec | None:
             rate_bps=round(parse_bandwidth(d.bandwidth)) if d.bandwidth is not None else None,
             iops=d.iops,
         )
-        for d in said.disks
+        for d in guest.disks
     )
     return GuestSpec(
-        suite=said.kernel,
-        modules=tuple(said.modules),
-        programs=tuple(said.programs),
-        memory_bytes=parse_size(said.memory),
-        cpus=said.cpus,
+        suite=guest.kernel,
+        modules=tuple(guest.modules),
+        programs=tuple(guest.programs),
+        memory_bytes=parse_size(guest.memory),
+        cpus=guest.cpus,
         disks=disks,
-        files=tuple((name, base_dir / name) for name in said.files),
+        files=tuple((name, base_dir / name) for name in guest.files),
     )
 
 
@@ -254,41 +254,41 @@ def _noise(design: DesignFile) -> tuple[float, str]:
     """Variation between runs as a share of the mean, and what it rests on; of a pilot the cautious one."""
     if not isinstance(design.pilot, PilotFile):
         return parse_share(design.noise), "assumed"
-    found, runs = parse_share(design.pilot.variation), design.pilot.runs
+    variation, runs = parse_share(design.pilot.variation), design.pilot.runs
     return (
-        cautious_sigma(found, runs),
-        f"the cautious value of a pilot's {tenths(found)} with {runs - 1} degrees of freedom",
+        cautious_sigma(variation, runs),
+        f"the cautious value of a pilot's {tenths(variation)} with {runs - 1} degrees of freedom",
     )
 
 
 def _sequential(file: StudyFile) -> Sequential | None:
-    said = file.design.sequential
-    if said is None:
+    sequential = file.design.sequential
+    if sequential is None:
         return None
     return Sequential(
         **{
-            **said.model_dump(),
-            "alpha": parse_share(said.alpha),
-            "default": {k: level_name(v) for k, v in said.default.items()},
+            **sequential.model_dump(),
+            "alpha": parse_share(sequential.alpha),
+            "default": {k: level_name(v) for k, v in sequential.default.items()},
         }
     )
 
 
 def _response(name: str, body: ResponseFile) -> Response:
-    given = body.source
-    if isinstance(given, TextFile):
+    declared = body.source
+    if isinstance(declared, TextFile):
         source = ResponseSource(
-            kind=given.kind,
-            expression=given.expression,
-            file=given.file,
-            decimal=getattr(given, "decimal", None) or "",
+            kind=declared.kind,
+            expression=declared.expression,
+            file=declared.file,
+            decimal=getattr(declared, "decimal", None) or "",
         )
-    elif isinstance(given, SeriesFile):
+    elif isinstance(declared, SeriesFile):
         source = ResponseSource(
-            kind="series", expression=given.series, take=given.take, phase=given.phase
+            kind="series", expression=declared.series, take=declared.take, phase=declared.phase
         )
     else:
-        source = ResponseSource(kind="key", key=given)
+        source = ResponseSource(kind="key", key=declared)
     desire = Desire(**body.desire.model_dump()) if body.desire is not None else None
     return Response(
         name=name,
@@ -322,11 +322,11 @@ def _observers(file: StudyFile) -> Observers:
 
 def _settle(file: StudyFile, document: dict[str, Any]) -> Settle:
     settle = file.settle
-    said = document.get("settle") or {}
+    raw = document.get("settle") or {}
     most = settle.resident_at_most
-    if settle.resident_at_least is not None and "resident_at_most" not in said:
+    if settle.resident_at_least is not None and "resident_at_most" not in raw:
         most = None
-    if not settle.drop_caches and "resident_at_most" not in said:
+    if not settle.drop_caches and "resident_at_most" not in raw:
         most = None
     return Settle(
         sync=settle.sync,

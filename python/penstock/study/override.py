@@ -72,8 +72,8 @@ def _step(node: Any, step: str, text: str, path: tuple[str | int, ...]) -> str |
 
 def _moved(source: Source, path: tuple[str | int, ...], file: str) -> None:
     for table in (source.keys, source.values):
-        for known in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
-            del table[known]
+        for path_below in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
+            del table[path_below]
         table[path] = Position(file, 1, 1)
 
 

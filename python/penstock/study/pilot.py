@@ -1,4 +1,4 @@
-"""How runs of one treatment varied in an earlier study: what a plan's power rests on instead of a guess."""
+"""The variation of runs in an earlier study, on which the power of a plan is based."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def pilot_of(source: Source, path: Path, out: FilePath) -> dict[str, Any] | None
     except (OSError, ValueError, KeyError, TypeError) as error:
         source.mistake(path, f"{out}: {type(error).__name__} {error}", expected)
         return None
-    found = [_pooled(runs, treatments, name) for name in names if name in runs]
-    told = [(s, df) for s, df in found if df > 0 and math.isfinite(s)]
-    if not told:
+    pooled = [_pooled(runs, treatments, name) for name in names if name in runs]
+    usable = [(s, df) for s, df in pooled if df > 0 and math.isfinite(s)]
+    if not usable:
         source.mistake(path, f"{out} without replicates", expected)
         return None
-    largest, freedom = max(told)
+    largest, freedom = max(usable)
     return {"variation": f"{100 * largest:.6g}%", "runs": freedom + 1}
 
 

@@ -20,13 +20,13 @@ def include_platform(source: Source, base_dir: FilePath) -> bool:
     `platform: {file: FILE, set: {dotted path: value}}` sets values first, which may be templates. Notes what
     is wrong with the two keys in `source`; BadInput for a file that is no platform.
     """
-    said = source.value.get("platform")
-    if isinstance(said, str):
-        said = {"file": said}
-    if not isinstance(said, dict) or "file" not in said:
+    section = source.value.get("platform")
+    if isinstance(section, str):
+        section = {"file": section}
+    if not isinstance(section, dict) or "file" not in section:
         return False
-    file, changes = said["file"], said.get("set") or {}
-    for key in set(said) - {"file", "set"}:
+    file, changes = section["file"], section.get("set") or {}
+    for key in set(section) - {"file", "set"}:
         source.mistake((*_AT, key), f"'{key}' beside file", "file and set, or nodes", key=True)
     if not isinstance(file, str) or not file.strip():
         source.mistake((*_AT, "file"), f"{file!r}", "the path of a platform file")
@@ -55,7 +55,7 @@ def _nodes(
         except NoPath as error:
             source.mistake((*_AT, "set", name), error.found, error.expected, key=True)
     network = document.get("network") or {}
-    found: dict[str, Any] = {"nodes": []}
+    section: dict[str, Any] = {"nodes": []}
     for group in document["hosts"]:
         templated = not isinstance(group.get("count"), int)
         if templated and group.get("except"):
@@ -64,28 +64,28 @@ def _nodes(
         if templated or not group.get("except"):
             one = {**document, "hosts": [{**group, "count": 1}]}
             (_, _, part), *_ = parts(one)
-            found["nodes"].append({"name": group["group"], "count": group["count"], **_own(part)})
+            section["nodes"].append({"name": group["group"], "count": group["count"], **_own(part)})
         else:
             for _, index, part in parts({**document, "hosts": [group]}):
-                found["nodes"].append({"name": f"{group['group']}-{index}", **_own(part)})
+                section["nodes"].append({"name": f"{group['group']}-{index}", **_own(part)})
     main = {k: network[k] for k in _OF_NETWORK if network.get(k) is not None}
     if main:
-        found["network"] = main
+        section["network"] = main
     for key in EmulatedPart.model_fields:
         if document.get(key) is not None:
-            found[key] = document[key]
-    return found
+            section[key] = document[key]
+    return section
 
 
 def _own(part: dict[str, Any]) -> dict[str, Any]:
-    """What a host's part says of it as a node; its link is an interface in the network net."""
+    """The node that a host's part describes; its link is an interface in the network net."""
     names = {"in_": "in"}
     keys = [names.get(k, k) for k in MachineFile.model_fields]
-    found = {k: part[k] for k in keys if part.get(k) is not None}
+    node = {k: part[k] for k in keys if part.get(k) is not None}
     link = part.get("network") or {}
     own = {k: link[k] for k in _WIRE if link.get(k) is not None}
-    interfaces = found.get("interfaces") or [{"network": "net"}]
-    found["interfaces"] = [
+    interfaces = node.get("interfaces") or [{"network": "net"}]
+    node["interfaces"] = [
         {**own, **i} if i.get("network", "net") == "net" else i for i in interfaces
     ]
-    return found
+    return node

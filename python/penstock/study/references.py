@@ -1,4 +1,4 @@
-"""What the templates of a study refer to, and every text that they can become."""
+"""References in the templates of a study, and every text that they can become."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_FILLINGS = 4096
 
 @dataclass
 class Names:
-    """What templates may refer to."""
+    """Names that templates may refer to."""
 
     factors: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → level name → value
     disks: dict[str, list[str]] = field(default_factory=dict)  # disk → nodes that have it
@@ -33,7 +33,7 @@ class Names:
 
 
 def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
-    """Of a factor's `levels` as written: key or index, name, value of each level."""
+    """Key or index, name, and value of each level of a factor's `levels`."""
     if isinstance(levels, dict):
         for name, value in levels.items():
             yield name, name, _level_value(value)
@@ -42,10 +42,10 @@ def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
             yield i, level_name(value), _level_value(value)
 
 
-def level_names(said: Any) -> tuple[str, ...]:
+def level_names(raw: Any) -> tuple[str, ...]:
     """Names of levels as written: one, or a list."""
-    found = said if isinstance(said, list) else [said]
-    return tuple(level_name(value) for value in found)
+    levels = raw if isinstance(raw, list) else [raw]
+    return tuple(level_name(value) for value in levels)
 
 
 def _level_value(value: Any) -> Any:
@@ -86,12 +86,12 @@ def templates(
                 found_there = f"the factor '{name}', whose levels are mappings or lists"
                 source.mistake_in(path, f"{{{name}}}", found_there, "a factor of texts or numbers")
                 good = False
-        elif not _known(source, path, name, names, disks=disks, on=on):
+        elif not _names_for(source, path, name, names, disks=disks, on=on):
             good = False
     return [n for n in found if n in names.factors] if good else None
 
 
-def _known(
+def _names_for(
     source: Source, path: Path, name: str, names: Names, *, disks: bool, on: Sequence[str]
 ) -> bool:
     node, dot, disk = name.partition(".")
@@ -103,10 +103,10 @@ def _known(
         return True
     if disks and dot and node in names.nodes and node in names.disks.get(disk, []):
         return True
-    known = [*names.factors, "study_dir"]
-    names.used |= {f for f in names.factors if f"'{f}'" in suggestion(name, known)}
+    valid_names = [*names.factors, "study_dir"]
+    names.used |= {f for f in names.factors if f"'{f}'" in suggestion(name, valid_names)}
     if disks:
-        known += [*names.disks, *BUILT_IN]
+        valid_names += [*names.disks, *BUILT_IN]
     if name in names.disks and not disks:
         expected = "a factor; directories of disks are known to the workload only"
     elif name in names.disks:
@@ -119,8 +119,8 @@ def _known(
         nodes = sorted(names.nodes)
         expected = f"a node of the platform: {listed(nodes)}{suggestion(node, nodes)}"
     else:
-        shown = listed(list(dict.fromkeys(known)))
-        expected = f"{shown}{suggestion(name, known)}; a literal brace is doubled: {{{{ }}}}"
+        shown = listed(list(dict.fromkeys(valid_names)))
+        expected = f"{shown}{suggestion(name, valid_names)}; a literal brace is doubled: {{{{ }}}}"
     what = "unknown node or disk" if disks and dot else "unknown name"
     source.mistake_in(path, f"{{{name}}}", f"the {what} '{{{name}}}'", expected)
     return False
@@ -145,7 +145,7 @@ def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tupl
 
 
 def template_value(level: Any) -> Any:
-    """What a level gives to templates: its text, or its mapping or list."""
+    """The value of a level for templates: its text, or its mapping or list."""
     return level if isinstance(level, dict | list) else str(level)
 
 

@@ -48,7 +48,7 @@ class ResolvedDisk:
 
     @property
     def emulated(self) -> bool:
-        """Whether a profile makes its storage."""
+        """True if a profile emulates its storage."""
         return self.directory is None and bool(self.profile)
 
     @property
@@ -112,16 +112,16 @@ class ResolvedRun:
         run_dir: Path | str,
         node: str | None = None,
     ) -> Filling:
-        """What the texts still lack, as on `node` (default: the first).
+        """The values that the texts still need, as on `node` (default: the first).
 
         `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
         backing directories). To fill in a disk without one is a KeyError.
         """
         values = {name: str(path) for name, path in directories.items()}
         for disk in self.disks:
-            for known, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
-                if known in values:
-                    values.setdefault(other, values[known])
+            for alias, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
+                if alias in values:
+                    values.setdefault(other, values[alias])
         values |= {"run_dir": str(run_dir), "python": sys.executable}
         names = [n.name for n in self.nodes]
         of_store = {OF_STORE: self.store.spec.mount} if self.store is not None else {}
@@ -132,16 +132,16 @@ class ResolvedRun:
 def resolved_treatments(study: Study, rows: Iterable[PlannedRun]) -> dict[str, ResolvedRun]:
     """Every treatment of planned runs by its name, resolved once. BadInput for what cannot be run yet."""
     levels = {row.treatment_id: row.levels for row in rows}
-    return {treatment_id: resolve(study, mine) for treatment_id, mine in levels.items()}
+    return {treatment_id: resolve(study, own_levels) for treatment_id, own_levels in levels.items()}
 
 
 def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[ResolvedRun]:
-    """Those treatments that can be resolved; what is wrong with others is said when they are to be run."""
-    found = []
+    """The treatments that can be resolved; errors of others are reported when they are to be run."""
+    resolved = []
     for levels in treatments:
         with contextlib.suppress(BadInput, KeyError):
-            found.append(resolve(study, levels))
-    return found
+            resolved.append(resolve(study, levels))
+    return resolved
 
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
@@ -183,9 +183,9 @@ def _service(service: Service, values: Mapping[str, str]) -> Service:
     ready = service.ready
     if ready is not None and ready.command is not None:
         ready = ready.model_copy(update={"command": _partly_line(ready.command, values)})
-    said = {"command": _partly_line(service.command, values), "ready": ready}
+    filled = {"command": _partly_line(service.command, values), "ready": ready}
     on = tuple(_partly(p, values) or "" for p in service.on)
-    return service.model_copy(update={**said, "on": on})
+    return service.model_copy(update={**filled, "on": on})
 
 
 def prepare_factors(study: Study) -> tuple[str, ...]:
@@ -199,31 +199,31 @@ def prepare_factors(study: Study) -> tuple[str, ...]:
 
 def _partly(text: str | None, values: Mapping[str, str]) -> str | None:
     """Factors filled in; what is known only when the run is made stays a template, braces stay doubled."""
-    return None if text is None else fill(*_kept(text, values))
+    return None if text is None else fill(*_protected(text, values))
 
 
 def _partly_line(text: str | None, values: Mapping[str, str]) -> str | None:
     """As `_partly`, for a line that a shell reads: each value is quoted as its place asks for."""
     if text is None:
         return None
-    kept, known = _kept(text, values)
-    return fill_line(kept, known, frozenset(known) - frozenset(values))
+    protected, doubled_values = _protected(text, values)
+    return fill_line(protected, doubled_values, frozenset(doubled_values) - frozenset(values))
 
 
-def _kept(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def _protected(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """A template that gives a template again: names without a value give themselves, braces stay doubled."""
-    known = {k: doubled(v) for k, v in values.items()}
-    later = {n: f"{{{n}}}" for n in names_in(text) if n not in known}
-    return text.replace("{{", "{{{{").replace("}}", "}}}}"), known | later
+    doubled_values = {k: doubled(v) for k, v in values.items()}
+    later = {n: f"{{{n}}}" for n in names_in(text) if n not in doubled_values}
+    return text.replace("{{", "{{{{").replace("}}", "}}}}"), doubled_values | later
 
 
 def _platform(
     study: Study, treatment: Mapping[str, str], values: Mapping[str, Any]
 ) -> PlatformFile:
     """The study's platform with every factor filled in. BadInput where that makes no platform."""
-    said = filled_in(picked(study.document["platform"], treatment, values), values)
+    filled = filled_in(picked(study.document["platform"], treatment, values), values)
     try:
-        return PlatformFile.model_validate(said)
+        return PlatformFile.model_validate(filled)
     except ValidationError as error:
         detail = error.errors()[0]
         where = ".".join(map(str, ("platform", *detail["loc"])))
@@ -233,7 +233,7 @@ def _platform(
 
 
 def needs_cluster(platform: PlatformFile) -> bool:
-    """Whether nodes must be put up; one with memory and disks by profile alone runs on the host itself."""
+    """True if nodes must be started; one with memory and disks by profile alone runs on the host itself."""
     own = {"name", "memory", "disks"}
     plain = {"name", "profile", "directory", "time_scale", "size", "mount"}
     return (
@@ -265,8 +265,8 @@ def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
 
 def profile_of(study: Study, name: str) -> dict[str, Any]:
     """A profile that the study refers to, as it is. BadInput if there is none."""
-    known = study.profiles.get(name)
-    return known if known is not None else read_profile(name, study.base_dir)
+    profile = study.profiles.get(name)
+    return profile if profile is not None else read_profile(name, study.base_dir)
 
 
 def _node(study: Study, node: NodeFile, name: str) -> ResolvedNode:

@@ -21,8 +21,8 @@ def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
     store = platform.store
     assert store is not None
     if store.engine not in STORE_ENGINES:
-        known = list(STORE_ENGINES)
-        expected = listed(known) + suggestion(store.engine, known) if known else NOT_INSTALLED
+        engines = list(STORE_ENGINES)
+        expected = listed(engines) + suggestion(store.engine, engines) if engines else NOT_INSTALLED
         source.mistake((*path, "engine"), f"the engine '{store.engine}'", expected)
     names = _names(platform)
     for key, patterns in (
@@ -54,16 +54,16 @@ def deployment_of(platform: PlatformFile) -> Deployment | None:
 
 
 def _parameters(store: SharedStoreFile) -> dict[str, int | str]:
-    found: dict[str, int | str] = {}
+    parameters: dict[str, int | str] = {}
     for key in (*_COUNTS, *_SIZES, "placement"):
         value = getattr(store, key)
         if value is None:
             continue
         if key in _SIZES:
-            found[key] = parse_size(value)
+            parameters[key] = parse_size(value)
         else:
-            found[key] = int(value) if key in _COUNTS else value
-    return found
+            parameters[key] = int(value) if key in _COUNTS else value
+    return parameters
 
 
 def _names(platform: PlatformFile) -> list[str]:

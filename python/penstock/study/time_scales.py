@@ -30,7 +30,7 @@ class AutoScales:
 
     @property
     def nothing(self) -> bool:
-        """Whether no disk says it."""
+        """True if no disk declares it."""
         return not (self.together or self.own)
 
 
@@ -42,11 +42,11 @@ def possible(
     `factors`: name → level → value. Nothing of a template that is none.
     """
     try:
-        known = [f for f in names_in(str(profile)) if f in factors]
+        used_factors = [f for f in names_in(str(profile)) if f in factors]
         for chosen in itertools.islice(
-            itertools.product(*(factors[f].items() for f in known)), _MOST
+            itertools.product(*(factors[f].items() for f in used_factors)), _MOST
         ):
-            values = {f: str(value) for f, (_, value) in zip(known, chosen, strict=True)}
+            values = {f: str(value) for f, (_, value) in zip(used_factors, chosen, strict=True)}
             yield (
                 tuple(level for level, _ in chosen),
                 fill(str(profile), {**values, "study_dir": study_dir}),
@@ -55,9 +55,9 @@ def possible(
         return
 
 
-def entry(said: Mapping[str, Any], levels: tuple[str, ...], profile: str) -> str | None:
+def entry(by_profile: Mapping[str, Any], levels: tuple[str, ...], profile: str) -> str | None:
     """The key of `said` that holds for a profile: a level that it is so at, else the profile itself."""
-    return next((key for key in (*levels, profile) if key in said), None)
+    return next((key for key in (*levels, profile) if key in by_profile), None)
 
 
 def picked(
@@ -67,15 +67,15 @@ def picked(
 
     `values`: what templates get.
     """
-    found = copy.deepcopy(dict(platform))
-    for disk in _disks(found):
-        said = disk.get("time_scale")
-        if isinstance(said, dict) and disk.get("profile") is not None:
+    copied = copy.deepcopy(dict(platform))
+    for disk in _disks(copied):
+        declared = disk.get("time_scale")
+        if isinstance(declared, dict) and disk.get("profile") is not None:
             levels = tuple(treatment[f] for f in names_in(disk["profile"]) if f in treatment)
-            key = entry(said, levels, fill(disk["profile"], values))
+            key = entry(declared, levels, fill(disk["profile"], values))
             if key is not None:
-                disk["time_scale"] = said[key]
-    return found
+                disk["time_scale"] = declared[key]
+    return copied
 
 
 def auto_scales(study: Study) -> AutoScales:
@@ -83,11 +83,14 @@ def auto_scales(study: Study) -> AutoScales:
     together: dict[str, None] = {}
     own: dict[str, None] = {}
     for disk in _disks(study.document["platform"]):
-        said = disk.get("time_scale")
+        declared = disk.get("time_scale")
         for levels, profile in _profiles(study, disk):
-            if said == AUTO:
+            if declared == AUTO:
                 together.setdefault(profile)
-            elif isinstance(said, dict) and said.get(entry(said, levels, profile)) == AUTO:
+            elif (
+                isinstance(declared, dict)
+                and declared.get(entry(declared, levels, profile)) == AUTO
+            ):
                 own.setdefault(profile)
     return AutoScales(tuple(together), tuple(own))
 
@@ -98,16 +101,16 @@ def decided(study: Study, chosen: TimeScales) -> Study:
         return study
     document = copy.deepcopy(study.document)
     for disk in _disks(document["platform"]):
-        said = disk.get("time_scale")
-        if said == AUTO and chosen.together is not None and disk.get("profile") is not None:
+        declared = disk.get("time_scale")
+        if declared == AUTO and chosen.together is not None and disk.get("profile") is not None:
             disk["time_scale"] = _plain(chosen.together)
-        if isinstance(said, dict):
+        if isinstance(declared, dict):
             of_key: dict[str, float] = {}
             for levels, profile in _profiles(study, disk):
-                key = entry(said, levels, profile)
-                if key is not None and said[key] == AUTO and profile in chosen.own:
+                key = entry(declared, levels, profile)
+                if key is not None and declared[key] == AUTO and profile in chosen.own:
                     of_key[key] = max(chosen.own[profile], of_key.get(key, 0.0))
-            said.update({key: _plain(scale) for key, scale in of_key.items()})
+            declared.update({key: _plain(scale) for key, scale in of_key.items()})
     return study.model_copy(
         update={
             "document": document,

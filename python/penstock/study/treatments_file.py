@@ -17,7 +17,7 @@ _MOST_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 
 
 def include_treatments(source: Source, base_dir: FilePath) -> bool:
-    """Whether something was put in: `design.kind.table.file`, `design.kind.*.keep`, `design.pilot`."""
+    """Include files, True if any: `design.kind.table.file`, `design.kind.*.keep`, `design.pilot`."""
     document = source.value if isinstance(source.value, dict) else {}
     design = document.get("design")
     if not isinstance(design, dict):
@@ -28,18 +28,18 @@ def include_treatments(source: Source, base_dir: FilePath) -> bool:
         if not isinstance(options, dict):
             continue
         for key, to in (("file", "rows"), ("keep", "keep")):
-            said = options.get(key)
-            if isinstance(said, str) and (key, name) != ("file", "full"):
-                rows = _rows(source, ("design", "kind", name, key), base_dir / said)
+            option = options.get(key)
+            if isinstance(option, str) and (key, name) != ("file", "full"):
+                rows = _rows(source, ("design", "kind", name, key), base_dir / option)
                 if rows is None:
                     continue
                 del options[key]
                 options[to] = rows
                 changed = True
     if isinstance(design.get("pilot"), str):
-        found = pilot_of(source, ("design", "pilot"), base_dir / design["pilot"])
-        if found is not None:
-            design["pilot"] = found
+        pilot = pilot_of(source, ("design", "pilot"), base_dir / design["pilot"])
+        if pilot is not None:
+            design["pilot"] = pilot
             changed = True
     return changed
 
@@ -62,7 +62,7 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
         )
         return None
     head = [name.strip() for name in table[0]]
-    found: list[dict[str, str]] = []
+    read_rows: list[dict[str, str]] = []
     for line, row in enumerate(table[1:], start=2):
         if not any(cell.strip() for cell in row):
             continue
@@ -71,5 +71,5 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
                 path, f"{file}:{line}: {len(row)} values", f"{len(head)}, as the header has"
             )
             return None
-        found.append({n: cell.strip() for n, cell in zip(head, row, strict=True)})
-    return found
+        read_rows.append({n: cell.strip() for n, cell in zip(head, row, strict=True)})
+    return read_rows

@@ -31,22 +31,23 @@ def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit
     if recorded.axis != "time":
         raise PenstockError("found series that are not over time; expected some that are")
     expression = source.expression or ""
-    value, used = evaluated(expression, recorded.series)
+    chosen, used = evaluated(expression, recorded.series)
     for one in used:
         verdict = one.verdict or of_run
         if verdict not in TAKEN:
             raise IncompleteError(
                 f"found {printable(one.name)} to be {verdict}; expected it to be complete"
             )
-    if isinstance(value, float):
+    if isinstance(chosen, float):
         raise PenstockError(f"found a number, {expression}; expected a series")
-    if len(value) != 1:
-        named = ", ".join(printable(s.name or s.node) for s in value[:_MOST_NAMED])
+    if len(chosen) != 1:
+        named = ", ".join(printable(s.name or s.node) for s in chosen[:_MOST_NAMED])
+        rest = ", …" if len(chosen) > _MOST_NAMED else ""
         raise PenstockError(
-            f"found {len(value)} series ({named}{', …' if len(value) > _MOST_NAMED else ''}); expected one: "
+            f"found {len(chosen)} series ({named}{rest}); expected one: "
             f"sum({expression}), mean({expression}), or one of them by its name"
         )
-    (series,) = value
+    (series,) = chosen
     phase = recorded.phase(source.phase, "phase")
     there = np.isfinite(series.y)
     inside = there & (series.x >= phase.start_s) & (series.x <= phase.end_s)
