@@ -52,21 +52,22 @@ BUGS = ("constant_shuffle", "coarse_lock", "short_backlog")
 
 def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
     """The verdicts of a check, and the causes that it names."""
-    from penstock.parts.conformity.comparison import judge_all
-    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.comparison import evaluate_all
+    from penstock.parts.conformity.diagnosis import causes, diagnose
     from penstock.parts.conformity.expectation import load_expectation
     from penstock.parts.conformity.measured_rows import read_measured
 
-    asked, found = load_expectation(expected), read_measured(measured)
-    rows = judge_all(asked, found.trials(asked), found.keys)
-    return {row.verdict for row in rows}, [c.code for c in causes(blamed(asked, found, rows))]
+    expectation, table = load_expectation(expected), read_measured(measured)
+    results = evaluate_all(expectation, table.trials(expectation), table.keys)
+    steps = diagnose(expectation, table, results)
+    return {result.verdict for result in results}, [cause.code for cause in causes(steps)]
 
 
 def drawn(runs: int) -> list[record.Row]:
     """Runs of gamma-distributed trials."""
     import numpy as np
 
-    from penstock.parts.conformity.comparison import judge
+    from penstock.parts.conformity.comparison import evaluate
     from penstock.parts.conformity.expected import Expected
 
     random = np.random.default_rng(54)
@@ -75,7 +76,7 @@ def drawn(runs: int) -> list[record.Row]:
     for noise in NOISE:
         for slower, (verdict, least) in SLOWER.items():
             samples = random.gamma(1 / noise**2, slower * noise**2, (runs, TRIALS))
-            right = sum(judge(row, list(s), at_least=TRIALS).verdict == verdict for s in samples)
+            right = sum(evaluate(row, list(s), at_least=TRIALS).verdict == verdict for s in samples)
             case = f"drawn, spread {100 * noise:g} %, {_name(slower)}"
             made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
     return made

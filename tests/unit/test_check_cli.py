@@ -197,7 +197,7 @@ def test_other_bad_input(check: Run, expected: Path, tmp_path: Path) -> None:
         ((expected, tmp_path / "none.csv"), "found nothing; expected a table"),
         ((expected, tmp_path), "found a directory; expected a table"),
         ((tmp_path / "none.yaml", run), "No such file"),
-        ((expected, run, "--tolerance", "20%"), "--tolerance is for what"),
+        ((expected, run, "--tolerance", "20%"), "--tolerance is for the output of"),
         ((expected, run, "--tolerance", "lots"), "--tolerance: found 'lots'"),
         ((expected, run, "--junit", tmp_path / "no" / "j.xml"), "found no directory"),
     ):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.parts.conformity.comparison import OK, SLOW, TOO_FAST, judge, judge_all
+from penstock.parts.conformity.comparison import OK, SLOW, TOO_FAST, evaluate, evaluate_all
 from penstock.parts.conformity.expected import Expectation, Expected
-from penstock.parts.conformity.measured_rows import expected_of, read_measured
+from penstock.parts.conformity.measured_rows import measured_expectation, read_measured
 from penstock.parts.conformity.what_if import what_if
 from tests.unit.test_check_cli import EXPECTED, Run, check, table  # noqa: F401 - a fixture
 
@@ -23,7 +23,7 @@ def draws(mean: float, sd: float, n: int, seed: int) -> list[float]:
 
 def beside(base: list[float], values: list[float], tolerance: float = 0.1) -> str:
     row = Expected("c", "w", "t", sum(base) / len(base), tolerance=tolerance, base=tuple(base))
-    return judge(row, values).verdict
+    return evaluate(row, values).verdict
 
 
 def test_what_is_slower_than_what_was_measured_before() -> None:
@@ -38,7 +38,7 @@ def test_the_base_is_not_taken_for_certain() -> None:
     were certain, does."""
     base, values = [9.0, 10.0, 11.0], draws(11.7, 0.1, 15, 5)
     certain = Expected("c", "w", "t", 10.0)
-    assert judge(certain, values).verdict == SLOW
+    assert evaluate(certain, values).verdict == SLOW
     assert beside(base, values) != SLOW
 
 
@@ -55,7 +55,7 @@ def test_its_level_is_kept() -> None:
 def test_a_change_keeps_what_the_system_loses() -> None:
     """What takes 25 % longer than predicted does so with the change, whose share the model says."""
     now = Expected("client", "open", "client_time", 10.0)
-    rows = judge_all(Expectation("now", (now,)), {now.key: draws(12.5, 0.1, 15, 6)})
+    rows = evaluate_all(Expectation("now", (now,)), {now.key: draws(12.5, 0.1, 15, 6)})
     changed = Expectation("then", (Expected("client", "open", "client_time", 6.0),))
     (gain,) = what_if(changed, rows)
     assert gain.share == pytest.approx(0.4)
@@ -105,5 +105,5 @@ def test_what_if_on_the_command_line(check: Run, tmp_path: Path) -> None:  # noq
 
 
 def test_a_table_without_units_is_of_seconds(tmp_path: Path) -> None:
-    asked = expected_of(read_measured(table(tmp_path / "t.csv", write=[1.0, 2.0])), 0.1, 2)
+    asked = measured_expectation(read_measured(table(tmp_path / "t.csv", write=[1.0, 2.0])), 0.1, 2)
     assert [(r.unit, r.predicted, r.base) for r in asked.rows] == [("s", 1.5, (1.0, 2.0))]

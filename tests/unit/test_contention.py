@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.parts.conformity.comparison import judge_all
+from penstock.parts.conformity.comparison import evaluate_all
 from penstock.parts.conformity.contention import balanced, second_mode
-from penstock.parts.conformity.diagnosis import blamed, causes
+from penstock.parts.conformity.diagnosis import causes, diagnose
 from penstock.parts.conformity.expected import Expectation, Expected, Ideal
 from penstock.parts.conformity.measured_rows import Measured
 
@@ -46,8 +46,8 @@ def rows(expected: Expected, values: Iterable[float], trial: int, **more: Any) -
 def codes(made: list[Row], *expected: Expected, ideal: dict[Any, Ideal] | None = None) -> list[str]:
     asked = Expectation("suite", expected, ideal=ideal)
     measured = Measured(pd.DataFrame(made), "rows")
-    judged = judge_all(asked, measured.trials(asked))
-    steps = blamed(asked, measured, judged)
+    judged = evaluate_all(asked, measured.trials(asked))
+    steps = diagnose(asked, measured, judged)
     assert [step.name for step in steps] == [
         "homogeneity",
         "launch skew",

@@ -15,8 +15,8 @@ from penstock.parts.conformity.comparison import (
     SLOW,
     TOO_FAST,
     UNSTABLE,
-    judge,
-    judge_all,
+    evaluate,
+    evaluate_all,
 )
 from penstock.parts.conformity.expected import Expectation, Expected, read_expected
 
@@ -35,67 +35,67 @@ def sample(mean: float, sd: float, n: int = 15) -> list[float]:
     [(10.4, 0.3, OK), (12.5, 0.6, SLOW), (8.5, 0.2, TOO_FAST), (10.9, 2.5, NOISY)],
 )
 def test_the_check_vectors(mean: float, sd: float, verdict: str) -> None:
-    found = judge(ROW, sample(mean, sd))
+    found = evaluate(ROW, sample(mean, sd))
     assert found.verdict == verdict
     assert bool(found.note) == (verdict != OK)
 
 
 def test_gap_and_half_width_of_the_first_vector() -> None:
-    found = judge(ROW, sample(10.4, 0.3))
+    found = evaluate(ROW, sample(10.4, 0.3))
     assert found.gap == pytest.approx(0.04)
     assert found.half == pytest.approx(0.0166, abs=5e-5)
 
 
 def test_four_times_the_variance_is_stable_and_more_is_not() -> None:
     steady = Expected("client", "write", "client_time", 10.0, "s", 0.01)
-    assert judge(steady, sample(10.0, 0.199)).verdict == OK
-    found = judge(steady, sample(10.0, 0.201))
+    assert evaluate(steady, sample(10.0, 0.199)).verdict == OK
+    found = evaluate(steady, sample(10.0, 0.201))
     assert found.verdict == UNSTABLE
     assert found.variance_ratio == pytest.approx(4.04, abs=0.01)
 
 
 def test_a_variance_of_nothing_is_exceeded_by_any() -> None:
     exact = Expected("client", "write", "client_time", 10.0, "s", 0.0)
-    assert judge(exact, [10.0] * 15).verdict == OK
-    assert judge(exact, sample(10.0, 0.01)).verdict == UNSTABLE
+    assert evaluate(exact, [10.0] * 15).verdict == OK
+    assert evaluate(exact, sample(10.0, 0.01)).verdict == UNSTABLE
 
 
 def test_the_order_of_verdicts() -> None:
     steady = Expected("client", "write", "client_time", 10.0, "s", 1e-6)
-    assert judge(steady, sample(14.0, 3.0)).verdict == SLOW  # also noisy, also unstable
-    assert judge(steady, sample(11.0, 3.0)).verdict == NOISY  # also unstable
+    assert evaluate(steady, sample(14.0, 3.0)).verdict == SLOW  # also noisy, also unstable
+    assert evaluate(steady, sample(11.0, 3.0)).verdict == NOISY  # also unstable
 
 
 def test_where_more_is_better_slow_is_less() -> None:
     rate = Expected("t01", "run", "bandwidth", 10.0, "MiB/s", higher_is_better=True)
-    assert judge(rate, sample(8.5, 0.2)).verdict == SLOW
-    assert judge(rate, sample(12.5, 0.6)).verdict == TOO_FAST
+    assert evaluate(rate, sample(8.5, 0.2)).verdict == SLOW
+    assert evaluate(rate, sample(12.5, 0.6)).verdict == TOO_FAST
 
 
 def test_few_trials_are_not_ok_but_slow_is_slow() -> None:
-    assert judge(ROW, sample(10.0, 0.1, 5), at_least=15).verdict == NOISY
-    assert judge(ROW, sample(13.0, 0.1, 5), at_least=15).verdict == SLOW
+    assert evaluate(ROW, sample(10.0, 0.1, 5), at_least=15).verdict == NOISY
+    assert evaluate(ROW, sample(13.0, 0.1, 5), at_least=15).verdict == SLOW
     with pytest.raises(BadInput, match=r"found 1 trial; expected 15"):
-        judge(ROW, [10.0], at_least=15)
+        evaluate(ROW, [10.0], at_least=15)
 
 
 def test_what_more_trials_would_do_is_said() -> None:
     noisy = sample(10.9, 2.5)
-    assert "about 97 trials would do" in judge(ROW, noisy).note
-    assert "make 45 trials more of at most 60" in judge(ROW, noisy, at_most=60).note
-    assert "after 15 trials" in judge(ROW, noisy, at_most=15).note
+    assert "about 97 trials would do" in evaluate(ROW, noisy).note
+    assert "make 45 more trials, 60 at most" in evaluate(ROW, noisy, at_most=60).note
+    assert "after 15 trials" in evaluate(ROW, noisy, at_most=15).note
 
 
 def test_no_message_asks_for_thousands_of_trials() -> None:
-    note = judge(ROW, sample(10.9, 12.0)).note
+    note = evaluate(ROW, sample(10.9, 12.0)).note
     assert "trials would do" not in note
     assert re.search(r"; 200 trials would still leave 1\d %: make each trial longer", note)
 
 
 def test_a_tolerance_of_its_own() -> None:
-    assert judge(ROW, sample(12.0, 0.1)).verdict == SLOW
+    assert evaluate(ROW, sample(12.0, 0.1)).verdict == SLOW
     loose = Expected("client", "write", "client_time", 10.0, "s", None, 0.25)
-    assert judge(loose, sample(12.0, 0.1)).verdict == OK
+    assert evaluate(loose, sample(12.0, 0.1)).verdict == OK
 
 
 def test_a_row_that_was_not_measured() -> None:
@@ -104,11 +104,11 @@ def test_a_row_that_was_not_measured() -> None:
     with pytest.raises(
         BadInput, match=r"client_time of client/read.*not measured; found client_time"
     ):
-        judge_all(Expectation("e", (ROW, other)), measured)
+        evaluate_all(Expectation("e", (ROW, other)), measured)
     # a prediction speaks of more than a benchmark measures, but of something that it does
-    assert len(judge_all(Expectation("p", (ROW, other), every_row=False), measured)) == 1
+    assert len(evaluate_all(Expectation("p", (ROW, other), every_row=False), measured)) == 1
     with pytest.raises(BadInput):
-        judge_all(Expectation("p", (other,), every_row=False), measured)
+        evaluate_all(Expectation("p", (other,), every_row=False), measured)
 
 
 def test_planted_slowness_among_noisy_runs() -> None:
@@ -117,7 +117,7 @@ def test_planted_slowness_among_noisy_runs() -> None:
 
     def flagged(slower: float, cv: float) -> int:
         runs = [random.gamma(1 / cv**2, 10.0 * slower * cv**2, 15) for _ in range(20)]
-        return sum(judge(ROW, list(run), at_least=15).verdict != OK for run in runs)
+        return sum(evaluate(ROW, list(run), at_least=15).verdict != OK for run in runs)
 
     for cv in (0.01, 0.02, 0.035):
         assert flagged(1.15, cv) >= 19

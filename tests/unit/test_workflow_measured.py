@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive.schemas import TABLES
-from penstock.parts.conformity.contention import Look, uneven_nodes
+from penstock.parts.conformity.contention import Comparison, uneven_nodes
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.measured_rows import measured_of
 from penstock.parts.prediction.queue_network.predict import predict
@@ -88,7 +88,7 @@ def test_each_operation_has_its_client_and_what_a_mib_took_its_holder() -> None:
 def test_a_link_that_delivers_four_fifths_is_named(slower: float, named: bool) -> None:
     seconds = dict.fromkeys(NODES, 0.7) | {"node-2": 0.7 * slower}
     runs = [executed(seconds, noise) for noise in (-0.01, 0.0, 0.01)]
-    look = Look(Expectation("none", ()), measured_of(measured_rows(runs), "runs"), ())
+    look = Comparison(Expectation("none", ()), measured_of(measured_rows(runs), "runs"), ())
     found = uneven_nodes(look)
     assert found is not None
     assert [f.evidence["node"] for f in found] == (["node-2"] if named else [])

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import BadInput
-from penstock.parts.conformity.comparison import judge_all
-from penstock.parts.conformity.diagnosis import blamed
+from penstock.parts.conformity.comparison import evaluate_all
+from penstock.parts.conformity.diagnosis import diagnose
 from penstock.parts.conformity.expectation import expectation_of
 from penstock.parts.conformity.measured_rows import read_measured
 from penstock.parts.conformity.report import document
@@ -68,8 +68,8 @@ def _checked(place: Path) -> Iterator[Feed]:
     def feed(data: bytes) -> None:
         given.write_bytes(data)
         measured = read_measured(given)
-        rows = judge_all(asked, measured.trials(asked), measured.keys)
-        json.dumps(document(asked, "run", rows, blamed(asked, measured, rows)), allow_nan=False)
+        rows = evaluate_all(asked, measured.trials(asked), measured.keys)
+        json.dumps(document(asked, "run", rows, diagnose(asked, measured, rows)), allow_nan=False)
 
     yield feed
 

@@ -1,1 +1,1 @@
-"""Measured values beside expected ones."""
+"""Comparison of measured with expected values."""

@@ -1,16 +1,17 @@
-"""Whether what was measured is what was predicted: a verdict for each row, by an interval, not by eye.
+"""Compare measured with predicted values: a verdict for each row, from a confidence interval.
 
-With G the mean over the prediction less 1, h the Student-t 95 % half-width over the prediction, and tol the
-row's tolerance, in this order:
+G is mean / predicted − 1, h the half-width of the Student-t 95 % interval of the mean / predicted, and tol
+the tolerance of the row. The first condition that holds decides:
 
     G − h > tol                                    SLOW
-    G + h < −tol                                   TOO_FAST   (the model is wrong, or what it was fed)
+    G + h < −tol                                   TOO_FAST   (the model or its input is wrong)
     h · predicted / mean > 5 %, or too few trials  NOISY
-    variance over the predicted one > 4            UNSTABLE
+    variance / predicted variance > 4              UNSTABLE
     else                                           OK
 
-Of a row of which more is better SLOW and TOO_FAST change places. Where what is expected was measured itself,
-h is of the ratio of both means: Welch's interval, with the degrees of freedom of Satterthwaite.
+If higher values are better, SLOW and TOO_FAST are swapped. If the expected value is itself a mean of trials,
+h is the half-width of the interval of the ratio of both means (Welch's, with Satterthwaite's degrees of
+freedom).
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from penstock.text import duration, quantity
 OK, SLOW, TOO_FAST, NOISY, UNSTABLE = "OK", "SLOW", "TOO_FAST", "NOISY", "UNSTABLE"
 VERDICTS = (SLOW, TOO_FAST, NOISY, UNSTABLE, OK)
 CONFIDENCE = 0.95
-#: the widest half of an interval, as a share of the mean, that is no noise
-WIDEST = 0.05
-#: trials that a message asks for, at most
-_MOST_TRIALS = 200
-#: how many times the predicted variance is stable
-MOST_VARIANCE = 4.0
-#: measured rows that a message names
+#: largest half-width of an interval that is not NOISY, as a share of the mean
+MAX_HALF_WIDTH = 0.05
+#: largest number of trials that a message recommends
+_MAX_TRIALS = 200
+#: largest ratio of the measured to the predicted variance that is not UNSTABLE
+MAX_VARIANCE_RATIO = 4.0
+#: largest number of measured rows that a message names
 _NAMED = 8
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One row beside its trials, in the row's unit.
+class RowResult:
+    """The verdict on one expected row. `mean` and `sd` of its `n` trials are in the unit of the row.
 
-    `gap` is G, `half` is h, both shares of the prediction; `variance_ratio` is None where no variance was
-    predicted. `note` says in words why it is not OK, empty if it is.
+    `gap` is G and `half` is h, as shares of the prediction. `variance_ratio` is None if no variance was
+    predicted. `note` states the reason for a verdict other than OK, else it is empty.
     """
 
-    row: Expected
+    expected: Expected
     verdict: str
     n: int
     mean: float
@@ -59,119 +60,120 @@ class Judged:
 
 
 def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
-    """Half of the Student-t interval of the mean of two values or more."""
+    """Half-width of the Student-t interval of the mean of two or more values, in their unit."""
     n = len(values)
     return (
         float(stdtrit(n - 1, (1 + confidence) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(n)
     )
 
 
-def _beside(base: Sequence[float], values: Sequence[float]) -> float:
-    """Half of the interval of a mean whose expected value is the mean of other trials."""
+def _half_width_of_ratio(base: Sequence[float], values: Sequence[float]) -> float:
+    """Half-width of Welch's interval of a mean whose expected value is the mean of the trials `base`."""
     ratio = float(np.mean(values)) / float(np.mean(base))
     parts = [float(np.var(x, ddof=1)) * f / len(x) for x, f in ((values, 1.0), (base, ratio**2))]
-    whole = sum(parts)
-    if whole == 0:
+    total = sum(parts)
+    if total == 0:
         return 0.0
-    freedom = whole**2 / sum(
+    freedom = total**2 / sum(
         p**2 / (len(x) - 1) for p, x in zip(parts, (values, base), strict=True)
     )
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(whole)
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
 
 
-def judge(
+def evaluate(
     row: Expected, values: Sequence[float], *, at_least: int = 2, at_most: int | None = None
-) -> Judged:
-    """The verdict on one row from the values of its trials, in its unit.
+) -> RowResult:
+    """Compare the values of the trials with one expected row; `values` are in the unit of the row.
 
-    With fewer than `at_least` trials nothing is OK; with fewer than `at_most` the note says how many more
-    would narrow the interval. Raises BadInput for fewer than two trials.
+    With fewer than `at_least` trials the verdict is never OK. With fewer than `at_most` trials the note of a
+    NOISY row states how many more are needed. Raises BadInput for fewer than two trials.
     """
     n = len(values)
     if n < 2:
         raise BadInput(
-            f"{row.words}: found {n} trial{'s' * (n != 1)}; expected {max(2, at_least)} or more"
+            f"{row.label}: found {n} trial{'s' * (n != 1)}; expected {max(2, at_least)} or more"
         )
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
-    half_of_mean = _beside(row.base, values) if row.base else half_width(values)
+    half_of_mean = _half_width_of_ratio(row.base, values) if row.base else half_width(values)
     gap, half = mean / row.predicted - 1, half_of_mean / row.predicted
     spread = None
     if row.variance is not None:
         spread = sd**2 / row.variance if row.variance > 0 else math.inf if sd > 0 else 0.0
-    beyond, short = (SLOW, TOO_FAST) if not row.higher_is_better else (TOO_FAST, SLOW)
-    found = Judged(row, OK, n, mean, sd, gap, half, spread)
+    above, below = (SLOW, TOO_FAST) if not row.higher_is_better else (TOO_FAST, SLOW)
+    result = RowResult(row, OK, n, mean, sd, gap, half, spread)
     if gap - half > row.tolerance:
-        return replace(found, verdict=beyond, note=_off(found, beyond))
+        return replace(result, verdict=above, note=_deviation(result, above))
     if gap + half < -row.tolerance:
-        return replace(found, verdict=short, note=_off(found, short))
+        return replace(result, verdict=below, note=_deviation(result, below))
     if n < at_least:
         return replace(
-            found, verdict=NOISY, note=f"{n} trials are too few; expected {at_least} or more"
+            result, verdict=NOISY, note=f"{n} trials are too few; expected {at_least} or more"
         )
-    # written as a product: a mean of nothing is noise, and no division
-    if half_of_mean > WIDEST * abs(mean):
-        return replace(found, verdict=NOISY, note=_wide(found, at_most))
-    if spread is not None and spread > MOST_VARIANCE:
+    # a product instead of a quotient: a mean of 0 is NOISY and must not divide by 0
+    if half_of_mean > MAX_HALF_WIDTH * abs(mean):
+        return replace(result, verdict=NOISY, note=_noise(result, at_most))
+    if spread is not None and spread > MAX_VARIANCE_RATIO:
         return replace(
-            found, verdict=UNSTABLE, note=f"its variance is {_times(spread)} the predicted one"
+            result, verdict=UNSTABLE, note=f"its variance is {_times(spread)} the predicted one"
         )
-    return found
+    return result
 
 
-def judge_all(
-    expected: Expectation, measured: Mapping[Key, Sequence[float]], there: Sequence[Key] = ()
-) -> list[Judged]:
-    """A verdict for each row that was measured, in the order of the file.
+def evaluate_all(
+    expected: Expectation, measured: Mapping[Key, Sequence[float]], available: Sequence[Key] = ()
+) -> list[RowResult]:
+    """Compare each measured row with its expected value, in the order of the file.
 
-    `there` is all that was measured. Raises BadInput for a row that was not, where each must have been, and
-    where none was.
+    `measured` has the values of the trials in the unit of the expected row. `available` are the keys of all
+    measurements, for the message. Raises BadInput if `expected.every_row` is set and a row was not measured,
+    and if no row was.
     """
-    lacking = [row for row in expected.rows if row.key not in measured]
-    if lacking and (expected.every_row or len(lacking) == len(expected.rows)):
-        known = sorted(there or measured)
-        named = ", ".join(f"{m or 'rows'} of {a}/{o}" for a, o, m in known[:_NAMED])
-        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    missing = [row for row in expected.rows if row.key not in measured]
+    if missing and (expected.every_row or len(missing) == len(expected.rows)):
+        keys = sorted(available or measured)
+        named = ", ".join(f"{m or 'rows'} of {a}/{o}" for a, o, m in keys[:_NAMED])
+        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         raise BadInput(
-            f"{lacking[0].words}: expected by {expected.name}, and not measured; found "
+            f"{missing[0].label}: expected by {expected.name}, and not measured; found "
             f"{named or 'nothing'}{more}"
         )
     return [
-        judge(row, measured[row.key], at_least=expected.at_least, at_most=expected.at_most)
+        evaluate(row, measured[row.key], at_least=expected.at_least, at_most=expected.at_most)
         for row in expected.rows
         if row.key in measured
     ]
 
 
 def amount(value: float, unit: str) -> str:
-    """A value for people: seconds as what they are (`9.3 ms`), others in their own unit."""
+    """Format a value: seconds with a prefix (`9.3 ms`), other units as they are."""
     return duration(1e9 * value) if unit == "s" and value > 0 else quantity(value, unit)
 
 
-def _off(found: Judged, verdict: str) -> str:
-    row = found.row
-    said = f"{amount(found.mean, row.unit)} instead of {amount(row.predicted, row.unit)}"
+def _deviation(result: RowResult, verdict: str) -> str:
+    row = result.expected
+    message = f"{amount(result.mean, row.unit)} instead of {amount(row.predicted, row.unit)}"
     if verdict == TOO_FAST and not row.base:
-        said += ": not possible by the model, so look at its seed, platform and workload"
-    return said
+        message += ": not possible by the model, so look at its seed, platform and workload"
+    return message
 
 
-def _wide(found: Judged, at_most: int | None) -> str:
-    if found.mean == 0:
+def _noise(result: RowResult, at_most: int | None) -> str:
+    if result.mean == 0:
         return "its mean is 0"
-    share = found.half * found.row.predicted / abs(found.mean)
-    said = f"its mean is known to {100 * share:.1f} % only"
-    needed = math.ceil(found.n * (share / WIDEST) ** 2)
-    if at_most is None and needed > _MOST_TRIALS:
-        rest = 100 * share * math.sqrt(found.n / _MOST_TRIALS)
+    share = result.half * result.expected.predicted / abs(result.mean)
+    message = f"its mean is accurate to {100 * share:.1f} % only"
+    needed = math.ceil(result.n * (share / MAX_HALF_WIDTH) ** 2)
+    if at_most is None and needed > _MAX_TRIALS:
+        rest = 100 * share * math.sqrt(result.n / _MAX_TRIALS)
         return (
-            f"{said}; {_MOST_TRIALS} trials would still leave {rest:.2g} %: make each trial longer, or quiet "
-            "the host"
+            f"{message}; {_MAX_TRIALS} trials would still leave {rest:.2g} %: make each trial longer, or "
+            "reduce other load on the host"
         )
     if at_most is None:
-        return f"{said}; about {needed} trials would do"
-    if found.n >= at_most:
-        return f"{said} after {found.n} trials"
-    return f"{said}; make {min(needed, at_most) - found.n} trials more of at most {at_most}"
+        return f"{message}; about {needed} trials would do"
+    if result.n >= at_most:
+        return f"{message} after {result.n} trials"
+    return f"{message}; make {min(needed, at_most) - result.n} more trials, {at_most} at most"
 
 
 def _times(ratio: float) -> str:

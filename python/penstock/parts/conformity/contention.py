@@ -1,7 +1,7 @@
-"""Evidence of where the time of a distributed system went: uneven nodes, hot spots, locks, retried connects.
+"""Find causes of lost time in a distributed system: uneven nodes, hot spots, locks, retried connects.
 
-Each function looks at one kind of rows of the table `measured` and gives findings, an empty list where there
-is nothing, None where there are no rows to look at.
+Each function reads one kind of rows of the table `measured`. It returns its findings, an empty list if there
+are none, and None if the rows that it needs were not measured.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.parts.conformity.comparison import (
     OK,
     SLOW,
     UNSTABLE,
-    Judged,
+    RowResult,
+    evaluate,
     half_width,
-    judge,
 )
 from penstock.parts.conformity.expectation import ANY, CLIENT_TIME, MAKESPAN, SERVER_TIME
 from penstock.parts.conformity.expected import Expectation
@@ -32,209 +32,214 @@ from penstock.text import listed, percent
 CONNECT_TIME, LOCK_WAIT, IN_FLIGHT, BYTES = "connect_time", "lock_wait", "in_flight", "bytes"
 LAUNCH_TIME, TRANSFER_TIME = "launch_time", "transfer_time"
 
-#: what each step needs to look at
+#: message of each step whose rows were not measured
 NEEDS = {
     "homogeneity": f"no {SERVER_TIME} or {TRANSFER_TIME} by node",
     "launch skew": f"no {LAUNCH_TIME}",
     "modality": f"no {CLIENT_TIME} or {CONNECT_TIME} of single requests",
     "hot-spot timeline": f"no {IN_FLIGHT} by node and window",
-    "locks": f"no {LOCK_WAIT} beside a {SERVER_TIME}",
+    "locks": f"no {LOCK_WAIT} together with {SERVER_TIME}",
 }
 
-#: how far a node may be from the others (the rule by which nodes get service times of their own)
-_UNEVEN = 0.1
-#: how much fuller the busiest node may be than a model says, and how equal the bytes of nodes are
-_FULLER, _EQUAL_BYTES = 1.25, 1.1
-#: share of its time that a call may wait for a lock beyond the model
-_LOCKED = 0.2
+#: largest deviation of a node from the median node, as a share (also the rule for separate service times)
+_MAX_DEVIATION = 0.1
+#: requests at the busiest node / mean over nodes, relative to the model: largest value without a finding
+_MAX_IMBALANCE = 1.25
+#: bytes of the largest node / mean over nodes: largest value that counts as equal
+_EQUAL_BYTES = 1.1
+#: largest share of a call's time in waits for locks, above that of the model
+_MAX_LOCK_WAIT = 0.2
 #: first retransmission of a connection request, by RFC 6298 and Linux's TCP_TIMEOUT_INIT [s]
 RETRY_S = 1.0
-#: how near a multiple of it a delay is taken for retries; the kernel's timer and the way there and back
+#: largest distance of a delay by retries from a multiple of RETRY_S: kernel timer and round trip [s]
 _NEAR_S = 0.15
-#: of the delayed requests so many are near a multiple, where retries delayed them
-_MOST_NEAR = 0.8
-#: a node closed to the model is not computed exactly beyond so many requests or nodes
-_EXACT = 200
+#: least share of the delayed requests that must be near a multiple
+_MIN_NEAR = 0.8
+#: largest number of requests and of nodes for which `balanced` is exact
+_MAX_EXACT = 200
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is looked at: what was expected, measured, and judged of it."""
+class Comparison:
+    """Expected rows, measured rows, and the result of each expected row that was measured."""
 
     expected: Expectation
     measured: Measured
-    rows: tuple[Judged, ...]
+    results: tuple[RowResult, ...]
 
-    def suffers(self, operation: str, *verdicts: str) -> bool:
-        """Whether some row of the operation, of all operations or of a whole run has one of the verdicts."""
+    def has_verdict(self, operation: str, *verdicts: str) -> bool:
+        """True if a row of the operation, of all operations or of the makespan has one of the verdicts."""
         return any(
-            row.verdict in verdicts
-            for row in self.rows
-            if row.row.operation in (operation, ANY) or row.row.metric == MAKESPAN
+            result.verdict in verdicts
+            for result in self.results
+            if result.expected.operation in (operation, ANY) or result.expected.metric == MAKESPAN
         )
 
     def server_is_normal(self, operation: str) -> bool:
-        """True if a server's time for the operation (or for all) was judged, and is not SLOW or UNSTABLE."""
-        servers = [row for row in self.rows if row.row.metric == SERVER_TIME]
-        same = [row for row in servers if row.row.operation == operation] or servers
-        return bool(same) and not any(row.verdict in (SLOW, UNSTABLE) for row in same)
+        """True if the server time of the operation (else of any) was compared and is not SLOW or UNSTABLE."""
+        servers = [result for result in self.results if result.expected.metric == SERVER_TIME]
+        same = [result for result in servers if result.expected.operation == operation] or servers
+        return bool(same) and not any(result.verdict in (SLOW, UNSTABLE) for result in same)
 
-    def connects(self, operation: str) -> np.ndarray[Any, Any]:
-        """Times of connecting for the operation, else of all operations [s]; empty if not measured."""
+    def connect_times(self, operation: str) -> np.ndarray[Any, Any]:
+        """Connect times of the operation, else of all operations [s]; empty if not measured."""
         measured = self.measured.modules(CONNECT_TIME)
         same = [one for one in measured if one[1] == operation] or measured
         rows = [self.measured.of(*one, CONNECT_TIME)["value"].to_numpy(float) for one in same]
         return np.concatenate(rows) if rows else np.empty(0)
 
     def moves_bytes(self, operation: str) -> bool:
-        """True if the time of each byte was measured beside it: its requests are of several sizes."""
+        """True if transfer times were measured too: the requests of the operation differ in size."""
         return any(
             one == operation or one.endswith(f" {operation}")
             for _, one in self.measured.modules(TRANSFER_TIME)
         )
 
 
-def uneven_nodes(look: Look) -> list[Finding] | None:
-    """Nodes whose service, or the way there, takes 10 % more or less than the median node's, by its interval.
+def uneven_nodes(comparison: Comparison) -> list[Finding] | None:
+    """Find nodes whose server or transfer time differs from the median node's by more than 10 %.
 
-    What counts is the fastest request of each trial: others may have waited for one another, which makes a
-    node slow that all go to first.
+    The whole confidence interval of the node must be beyond 10 %. Only the fastest request of each trial
+    counts: others may have queued, which would make the node slow that all clients use first.
     """
     seen = False
-    found: list[Finding] = []
+    findings: list[Finding] = []
     modules = [
         (*one, metric)
         for metric in (SERVER_TIME, TRANSFER_TIME)
-        for one in look.measured.modules(metric)
+        for one in comparison.measured.modules(metric)
     ]
     for module, operation, metric in modules:
-        rows = look.measured.of(module, operation, metric)
+        rows = comparison.measured.of(module, operation, metric)
         rows = rows[rows["node"] != ""]
         nodes = {
-            str(node): [float(v) for v in mine.groupby("trial", observed=True)["value"].min()]
-            for node, mine in rows.groupby("node", observed=True)
+            str(node): [float(v) for v in subset.groupby("trial", observed=True)["value"].min()]
+            for node, subset in rows.groupby("node", observed=True)
         }
         if len(nodes) < 3 or min(map(len, nodes.values())) < 2:
             continue
         seen = True
         middle = float(np.median([np.mean(v) for v in nodes.values()]))
         for node, values in sorted(nodes.items()) if middle > 0 else ():
-            # all nodes together are called even with 95 %
+            # Bonferroni: 95 % confidence for all nodes together
             half = half_width(values, 1 - (1 - CONFIDENCE) / len(nodes)) / middle
             ratio = float(np.mean(values)) / middle
-            if abs(ratio - 1) - half > _UNEVEN:
-                way = "longer" if ratio > 1 else "shorter"
-                said = f"{node} takes {percent(abs(ratio - 1))} {way} for {module}/{operation} than others"
-                found.append(
+            if abs(ratio - 1) - half > _MAX_DEVIATION:
+                difference = f"{percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'shorter'}"
+                statement = f"{node} takes {difference} for {module}/{operation} than others"
+                findings.append(
                     Finding(
                         "uneven-nodes",
                         "warning",
-                        said,
+                        statement,
                         {"module": module, "operation": operation, "node": node, "ratio": ratio},
-                        "Give that node service times of its own, or leave it out.",
+                        "Model that node with separate service times, or exclude it.",
                     )
                 )
-    return found if seen else None
+    return findings if seen else None
 
 
-def late_launches(look: Look) -> list[Finding] | None:
-    """Whole runs that are SLOW by no more than the last of their programs was launched late."""
+def late_launches(comparison: Comparison) -> list[Finding] | None:
+    """Find SLOW makespans that are explained by the late launch of the last program."""
     launches: list[pd.DataFrame] = [
-        look.measured.of(module, operation, LAUNCH_TIME)
-        for module, operation in look.measured.modules(LAUNCH_TIME)
+        comparison.measured.of(module, operation, LAUNCH_TIME)
+        for module, operation in comparison.measured.modules(LAUNCH_TIME)
     ]
     if not launches:
         return None
     last = pd.concat(launches).groupby("trial", observed=True)["value"].max()
-    found: list[Finding] = []
-    for row in look.rows:
-        timed = parse_unit(row.row.unit).dimension == "time"
-        if row.row.metric != MAKESPAN or row.verdict != SLOW or not timed:
+    findings: list[Finding] = []
+    for result in comparison.results:
+        expected = result.expected
+        timed = parse_unit(expected.unit).dimension == "time"
+        if expected.metric != MAKESPAN or result.verdict != SLOW or not timed:
             continue
-        rows = look.measured.of(*row.row.key, row.row.unit)
+        rows = comparison.measured.of(*expected.key, expected.unit)
         took = rows.groupby("trial", observed=True)["value"].mean()
         if took.empty:
             continue
-        late = last.reindex(took.index).fillna(0.0) * convert(1.0, "s", row.row.unit)
-        if judge(row.row, list(took - late)).verdict != OK:
+        late = last.reindex(took.index).fillna(0.0) * convert(1.0, "s", expected.unit)
+        if evaluate(expected, list(took - late)).verdict != OK:
             continue
-        said = (
-            f"programs were launched up to {float(last.mean()):.2g} s late, which is all that "
-            f"{row.row.module} lost"
+        statement = (
+            f"programs were launched up to {float(last.mean()):.2g} s late, which explains the delay of "
+            f"{expected.module}"
         )
-        found.append(
+        findings.append(
             Finding(
                 "launch-skew",
                 "warning",
-                said,
-                {"module": row.row.module, "launch_s": float(last.mean())},
-                "Launch the programs before the time is taken, or give the model its launch time.",
+                statement,
+                {"module": expected.module, "launch_s": float(last.mean())},
+                "Start the measurement after the launch of the programs, or model the launch time.",
             )
         )
-    return found
+    return findings
 
 
-def second_modes(look: Look) -> list[Finding] | None:
-    """Requests that took whole multiples of a second longer than the others.
+def second_modes(comparison: Comparison) -> list[Finding] | None:
+    """Find requests that took a multiple of one second longer than the others.
 
-    Where the times of connecting show it, connection requests were dropped and sent again. Times of whole
-    requests count where the servers' own time was judged and is normal, and requests are of one size; they
-    speak of connects only while times of connecting that were measured do not speak against it.
+    In connect times this shows that connection requests were dropped and sent again. Client times count only
+    if the server time was compared and is normal and all requests have one size. They indicate retried
+    connects unless connect times were measured and show no such delay.
     """
     seen = False
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for metric in (CONNECT_TIME, CLIENT_TIME):
-        for module, operation in look.measured.modules(metric):
-            values = look.measured.of(module, operation, metric)["value"].to_numpy(float)
+        for module, operation in comparison.measured.modules(metric):
+            values = comparison.measured.of(module, operation, metric)["value"].to_numpy(float)
             if len(values) < 8:
                 continue
             seen = True
-            if not look.suffers(operation, SLOW, UNSTABLE):
+            if not comparison.has_verdict(operation, SLOW, UNSTABLE):
                 continue
-            whole = metric == CLIENT_TIME
-            if whole and (look.moves_bytes(operation) or not look.server_is_normal(operation)):
+            of_request = metric == CLIENT_TIME
+            if of_request and (
+                comparison.moves_bytes(operation) or not comparison.server_is_normal(operation)
+            ):
                 continue
             mode = second_mode(values)
-            if mode is None or any(f.evidence["operation"] == operation for f in found):
+            if mode is None or any(f.evidence["operation"] == operation for f in findings):
                 continue
-            connects = look.connects(operation)
-            normal = whole and len(connects) > 0 and second_mode(connects) is None
-            found.append(_delayed(module, operation, metric, mode, len(connects) > 0, normal))
-    return found if seen else None
+            connects = comparison.connect_times(operation)
+            normal = of_request and len(connects) > 0 and second_mode(connects) is None
+            findings.append(_delayed(module, operation, metric, mode, len(connects) > 0, normal))
+    return findings if seen else None
 
 
 def _delayed(
     module: str, operation: str, metric: str, mode: Mode, measured: bool, normal: bool
 ) -> Finding:
-    """The finding of a second mode; `measured`: so were the times of connecting, which may be `normal`."""
+    """Build the finding. `measured`: connect times were measured too; `normal`: they have no second mode."""
     what = "connects" if metric == CONNECT_TIME else "requests"
-    said = (
+    statement = (
         f"{mode.delayed} of {mode.of} {what} of {module}/{operation} took {_seconds(mode)} longer than the "
         "others"
     )
     if metric == CLIENT_TIME:
-        said += ", while the servers' own time is as it should be"
+        statement += ", while server times are normal"
     if normal:
-        code, said = (
+        code, statement = (
             "whole-second-delay",
-            f"{said}, and so are the connects: a time-out of another kind",
+            f"{statement}, and so are connect times: another kind of time-out",
         )
         advice = (
-            "Look for a time-out of so many seconds in the client, its libraries and name service."
+            "Look for a time-out of that length in the client, its libraries and the name service."
         )
     else:
         code = "connect-retry"
-        said += ": connects are tried again" if measured else ": connects may be tried again"
+        statement += ": connects are retried" if measured else ": connects may be retried"
         advice = (
             "A full listen backlog drops connection requests: accept sooner, give listen() a longer one "
             "(net.core.somaxconn), or keep connections open."
         )
         if not measured:
-            advice += f" Times of connecting ({CONNECT_TIME}) would show whether it is that."
+            advice += f" Measure connect times ({CONNECT_TIME}) to confirm this."
     return Finding(
         code,
         "error" if measured and not normal else "warning",
-        said,
+        statement,
         {
             "module": module,
             "operation": operation,
@@ -250,8 +255,11 @@ def _delayed(
 
 @dataclass(frozen=True)
 class Mode:
-    """Requests that are whole multiples of a second behind the fast ones: how many of how many, how many of
-    them near a multiple, and which multiples."""
+    """Requests that are delayed by multiples of one second.
+
+    `delayed` of `of` requests are later than the fastest by more than half a second, `near` of these are
+    close to one of the `multiples` [s].
+    """
 
     delayed: int
     of: int
@@ -260,18 +268,18 @@ class Mode:
 
 
 def second_mode(values_s: np.ndarray[Any, Any]) -> Mode | None:
-    """The second mode of times [s], None where there is none.
+    """Find the second mode of times [s]; None if there is none.
 
-    They are held against the fastest: with a short backlog most may be slow. What is delayed by more than
-    half a second must be near whole seconds, and at least two requests must be.
+    Delays are relative to the fastest request, because with a short backlog most requests may be slow. Of
+    those above half a second, at least two and a share of 0.8 must be close to whole seconds.
     """
     behind = values_s - values_s.min()
     delayed = behind[behind > RETRY_S / 2]
-    whole = np.round(delayed / RETRY_S)
-    near = np.abs(delayed - whole * RETRY_S) <= _NEAR_S
-    if len(delayed) < 2 or near.sum() < max(2, _MOST_NEAR * len(delayed)):
+    rounded = np.round(delayed / RETRY_S)
+    near = np.abs(delayed - rounded * RETRY_S) <= _NEAR_S
+    if len(delayed) < 2 or near.sum() < max(2, _MIN_NEAR * len(delayed)):
         return None
-    multiples = sorted({int(k) for k in whole[near]})
+    multiples = sorted({int(k) for k in rounded[near]})
     return Mode(len(delayed), len(values_s), int(near.sum()), multiples)
 
 
@@ -279,44 +287,47 @@ def _seconds(mode: Mode) -> str:
     return f"{listed([str(k) for k in mode.multiples[:4]], 'or')} s"
 
 
-def hot_spots(look: Look) -> list[Finding] | None:
-    """Operations whose requests meet at one node at a time, though each node gets the same bytes."""
+def hot_spots(comparison: Comparison) -> list[Finding] | None:
+    """Find operations whose requests are concentrated on one node at a time.
+
+    The code is `hot-spot` if all nodes get the same bytes, else `uneven-placement`.
+    """
     seen = False
-    found: list[Finding] = []
-    for module, operation in look.measured.modules(IN_FLIGHT):
-        rows = look.measured.of(module, operation, IN_FLIGHT, "1")
+    findings: list[Finding] = []
+    for module, operation in comparison.measured.modules(IN_FLIGHT):
+        rows = comparison.measured.of(module, operation, IN_FLIGHT, "1")
         heat = in_flight(rows)
         if heat is None:
             continue
         seen = True
-        told = look.expected.of(module, operation).in_flight_max_over_mean
-        # without a model the bound is that of service times that vary as much as exponential ones
-        model = balanced(heat.nodes, heat.requests) if told is None else told
-        most = model if told is None else _FULLER * model
-        if heat.ratio - heat.half <= most or not look.suffers(operation, SLOW):
+        declared = comparison.expected.of(module, operation).in_flight_max_over_mean
+        # without a declared ratio, assume exponential service times
+        model = balanced(heat.nodes, heat.requests) if declared is None else declared
+        most = model if declared is None else _MAX_IMBALANCE * model
+        if heat.ratio - heat.half <= most or not comparison.has_verdict(operation, SLOW):
             continue
-        shares = byte_share(look.measured.of(module, operation, BYTES, "B"), heat.nodes)
+        shares = byte_share(comparison.measured.of(module, operation, BYTES, "B"), heat.nodes)
         even = shares is None or shares <= _EQUAL_BYTES
         code = "hot-spot" if even else "uneven-placement"
-        bytes_said = (
-            "the bytes by node were not measured"
+        bytes_statement = (
+            "bytes by node were not measured"
             if shares is None
             else f"bytes by node are {'equal' if even else 'not equal'} (largest over mean {shares:.2f})"
         )
-        said = (
-            f"of the requests of {module}/{operation} under way, the busiest of {heat.nodes} nodes has "
-            f"{heat.ratio:.1f} times the mean (model: {model:.1f}), and {bytes_said}"
+        statement = (
+            f"the busiest of {heat.nodes} nodes has {heat.ratio:.1f} times the mean number of requests of "
+            f"{module}/{operation} in flight (model: {model:.1f}), and {bytes_statement}"
         )
         advice = (
-            "All clients go from node to node in one order: draw the order anew for each request."
+            "All clients visit the nodes in the same order: choose a random order for each request."
             if even
             else "Spread the chunks over the nodes."
         )
-        found.append(
+        findings.append(
             Finding(
                 code,
                 "error",
-                said,
+                statement,
                 {
                     "module": module,
                     "operation": operation,
@@ -328,13 +339,16 @@ def hot_spots(look: Look) -> list[Finding] | None:
                 advice,
             )
         )
-    return found if seen else None
+    return findings if seen else None
 
 
 @dataclass(frozen=True)
 class Heat:
-    """Requests under way at the busiest node over those at a node: the mean over trials with its half-width,
-    how many nodes and requests there were, and of how many windows that is."""
+    """Requests in flight at the busiest node / mean over nodes.
+
+    `ratio` is the mean over trials, `half` the half-width of its interval. `requests` is the mean number in
+    flight at all `nodes`, over `windows` windows.
+    """
 
     ratio: float
     half: float
@@ -344,10 +358,10 @@ class Heat:
 
 
 def in_flight(rows: pd.DataFrame) -> Heat | None:
-    """Of rows of `in_flight` by trial, window and node; None for fewer than two nodes, or none busy.
+    """Compute the imbalance from rows of `in_flight` by trial, window and node.
 
-    A node without a row in a window had nothing under way. Windows with less under way than half of the
-    trial's mean are its beginning and end, and left out.
+    None for fewer than two nodes, or if all are idle. A node without a row in a window was idle. Windows with
+    less than half of the trial's mean are its start and end, and are excluded.
     """
     rows = rows[(rows["node"] != "") & (rows["window"] >= 0)]
     if rows["node"].nunique() < 2:
@@ -357,32 +371,36 @@ def in_flight(rows: pd.DataFrame) -> Heat | None:
     )
     total = wide.sum(axis=1)
     full = total.groupby(level="trial", observed=True).transform("mean")
-    kept = (total > 0) & (total >= full / 2)
-    most = wide.max(axis=1)[kept].groupby(level="trial", observed=True).sum()
-    mean = wide.mean(axis=1)[kept].groupby(level="trial", observed=True).sum()
+    full_windows = (total > 0) & (total >= full / 2)
+    most = wide.max(axis=1)[full_windows].groupby(level="trial", observed=True).sum()
+    mean = wide.mean(axis=1)[full_windows].groupby(level="trial", observed=True).sum()
     ratios = (most / mean)[mean > 0].to_list()
     if not ratios:
         return None
     half = half_width(ratios) if len(ratios) > 1 else 0.0
     return Heat(
-        float(np.mean(ratios)), half, wide.shape[1], float(total[kept].mean()), int(kept.sum())
+        float(np.mean(ratios)),
+        half,
+        wide.shape[1],
+        float(total[full_windows].mean()),
+        int(full_windows.sum()),
     )
 
 
 def balanced(nodes: int, requests: float) -> float:
-    """Mean of the largest over the mean, of requests under way at alike nodes.
+    """Expected value of the largest number of requests at a node / mean over identical nodes.
 
-    In a closed network of alike exponential stations every way of distributing `requests` over `nodes` is
-    equally likely (Gordon and Newell 1967); requests that take less varying times meet less often. Beyond
-    some hundred requests the limit of large numbers of them, the harmonic number of the nodes.
+    In a closed network of identical exponential stations every distribution of `requests` over `nodes` is
+    equally likely (Gordon and Newell 1967). Less variable service times give a smaller ratio. Above 200
+    requests or nodes the limit for many requests is returned, the harmonic number of `nodes`.
     """
     m = max(1, round(requests))
-    if m > _EXACT or nodes > _EXACT:
+    if m > _MAX_EXACT or nodes > _MAX_EXACT:
         return min(float(nodes), float(np.sum(1 / np.arange(1, nodes + 1))))
     ways = comb(m + nodes - 1, nodes - 1)
 
     def at_most(k: int) -> int:
-        """Ways in which no node has more than k."""
+        """Number of distributions in which no node has more than k requests."""
         most = range(min(nodes, m // (k + 1)) + 1)
         return sum(
             (-1) ** j * comb(nodes, j) * comb(m - j * (k + 1) + nodes - 1, nodes - 1) for j in most
@@ -393,7 +411,7 @@ def balanced(nodes: int, requests: float) -> float:
 
 
 def byte_share(rows: pd.DataFrame, nodes: int) -> float | None:
-    """Bytes of the node with most over those of a node, in all trials together; None if not measured."""
+    """Bytes of the largest node / mean over `nodes`, over all trials; None if not measured."""
     rows = rows[rows["node"] != ""]
     total = float(rows["value"].sum())
     if total <= 0:
@@ -401,35 +419,37 @@ def byte_share(rows: pd.DataFrame, nodes: int) -> float | None:
     return float(rows.groupby("node", observed=True)["value"].sum().max()) * nodes / total
 
 
-def lock_waits(look: Look) -> list[Finding] | None:
-    """Modules whose operations are SLOW because their server waits for a lock."""
+def lock_waits(comparison: Comparison) -> list[Finding] | None:
+    """Find modules whose operations are SLOW because their server waits for a lock."""
     seen = False
-    held: dict[str, dict[str, dict[str, float]]] = {}
-    for module, operation in look.measured.modules(LOCK_WAIT):
-        waits = look.measured.of(module, operation, LOCK_WAIT)
-        took = look.measured.of(module, operation, SERVER_TIME)
+    by_module: dict[str, dict[str, dict[str, float]]] = {}
+    for module, operation in comparison.measured.modules(LOCK_WAIT):
+        waits = comparison.measured.of(module, operation, LOCK_WAIT)
+        took = comparison.measured.of(module, operation, SERVER_TIME)
         if took.empty or took["value"].sum() <= 0:
             continue
         seen = True
         share = float(waits["value"].sum() / took["value"].sum())
-        ideal = look.expected.of(module, operation)
-        if share - (ideal.lock_wait_share or 0.0) <= _LOCKED or not look.suffers(operation, SLOW):
+        ideal = comparison.expected.of(module, operation)
+        if share - (ideal.lock_wait_share or 0.0) <= _MAX_LOCK_WAIT or not comparison.has_verdict(
+            operation, SLOW
+        ):
             continue
         p50, p99 = (float(v) for v in np.quantile(took["value"], (0.5, 0.99)))
-        held.setdefault(module, {})[operation] = {
+        by_module.setdefault(module, {})[operation] = {
             "lock_wait_share": share,
             "model": ideal.lock_wait_share or 0.0,
             "p99_over_p50": p99 / p50 if p50 > 0 else 0.0,
         } | ({} if ideal.p99_over_p50 is None else {"p99_over_p50_of_model": ideal.p99_over_p50})
     if not seen:
         return None
-    return [_locked(module, operations) for module, operations in held.items()]
+    return [_locked(module, operations) for module, operations in by_module.items()]
 
 
 def _locked(module: str, operations: dict[str, dict[str, float]]) -> Finding:
     parts = [
         f"{percent(row['lock_wait_share'])} of {operation} (model: {percent(row['model'])}; "
-        f"p99 is {row['p99_over_p50']:.1f} times p50{_beside(row.get('p99_over_p50_of_model'))})"
+        f"p99 is {row['p99_over_p50']:.1f} times p50{_model_ratio(row.get('p99_over_p50_of_model'))})"
         for operation, row in operations.items()
     ]
     return Finding(
@@ -437,9 +457,9 @@ def _locked(module: str, operations: dict[str, dict[str, float]]) -> Finding:
         "error",
         f"{module} waits for a lock: {listed(parts)}",
         {"module": module, "operations": operations},
-        "Hold the lock for what must not change meanwhile, not for the whole call.",
+        "Hold the lock only in the critical section, not during the complete call.",
     )
 
 
-def _beside(model: float | None) -> str:
+def _model_ratio(model: float | None) -> str:
     return "" if model is None else f", model {model:.1f}"

@@ -1,7 +1,7 @@
-"""What made a run slow: places looked at in the order in which one would otherwise blame the wrong one.
+"""Diagnose why a run is slow, in an order that avoids wrong conclusions.
 
-Uneven nodes and late launches first, which are no fault of the program; then which row is off, on the
-server's side or the client's; then what the single requests, the servers' queues and the locks say.
+Uneven nodes and late launches come first, because they are not caused by the program. Then the rows that are
+not OK, by server and client. Then the times of single requests, the queues of the servers, and the locks.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from penstock.analyse.findings.finding import Finding
 from penstock.parts.conformity import contention
-from penstock.parts.conformity.comparison import OK, Judged
-from penstock.parts.conformity.contention import Look
+from penstock.parts.conformity.comparison import OK, RowResult
+from penstock.parts.conformity.contention import Comparison
 from penstock.parts.conformity.expectation import CLIENT, CLIENT_TIME, MAKESPAN, SERVER_TIME
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.measured_rows import Measured
@@ -23,7 +23,7 @@ FOUND, CLEAR, NO_EVIDENCE = "found", "clear", "no evidence"
 
 @dataclass(frozen=True)
 class Step:
-    """One place that was looked at: `found` with its findings, `clear`, or `no evidence` to look at."""
+    """One step of the diagnosis. `state`: `found`, with findings; `clear`; or `no evidence`, not measured."""
 
     name: str
     state: str
@@ -31,52 +31,56 @@ class Step:
     findings: tuple[Finding, ...] = ()
 
 
-def blamed(expected: Expectation, measured: Measured, rows: Sequence[Judged]) -> list[Step]:
-    """Every step in order. Causes are only named where a row is not OK."""
-    off = [row for row in rows if row.verdict != OK]
-    look = Look(expected, measured, tuple(rows))
-    made: list[Step] = [
-        _looked("homogeneity", contention.uneven_nodes(look), off),
-        _looked("launch skew", contention.late_launches(look), off),
+def diagnose(expected: Expectation, measured: Measured, results: Sequence[RowResult]) -> list[Step]:
+    """Run every step in order. Findings are reported as causes only if a row is not OK."""
+    off = [result for result in results if result.verdict != OK]
+    comparison = Comparison(expected, measured, tuple(results))
+    steps: list[Step] = [
+        _step("homogeneity", contention.uneven_nodes(comparison), off),
+        _step("launch skew", contention.late_launches(comparison), off),
         Step("model self-tests", NO_EVIDENCE, "not part of a run: `make test` of penstock"),
-        _rows("end to end", rows, lambda r: r.row.metric == MAKESPAN),
-        _rows("server per module", rows, lambda r: r.row.metric == SERVER_TIME),
-        _rows("client", rows, lambda r: r.row.metric == CLIENT_TIME or r.row.module == CLIENT),
+        _rows("end to end", results, lambda r: r.expected.metric == MAKESPAN),
+        _rows("server per module", results, lambda r: r.expected.metric == SERVER_TIME),
+        _rows(
+            "client",
+            results,
+            lambda r: r.expected.metric == CLIENT_TIME or r.expected.module == CLIENT,
+        ),
     ]
-    for name, found in (
-        ("modality", contention.second_modes(look)),
-        ("hot-spot timeline", contention.hot_spots(look)),
-        ("locks", contention.lock_waits(look)),
+    for name, findings in (
+        ("modality", contention.second_modes(comparison)),
+        ("hot-spot timeline", contention.hot_spots(comparison)),
+        ("locks", contention.lock_waits(comparison)),
     ):
-        made.append(_looked(name, found, off))
-    return made
+        steps.append(_step(name, findings, off))
+    return steps
 
 
 def causes(steps: Sequence[Step]) -> list[Finding]:
-    """What was found to blame, in order, without the rows themselves."""
+    """Findings of all steps, in order."""
     return [finding for step in steps for finding in step.findings]
 
 
-def _looked(name: str, found: list[Finding] | None, off: Sequence[Judged]) -> Step:
-    if found is None:
+def _step(name: str, findings: list[Finding] | None, off: Sequence[RowResult]) -> Step:
+    if findings is None:
         return Step(name, NO_EVIDENCE, contention.NEEDS[name])
-    if not found:
+    if not findings:
         return Step(name, CLEAR, "nothing")
+    statement = "; ".join(finding.statement for finding in findings)
     if not off:
-        said = "; ".join(finding.statement for finding in found)
-        return Step(name, CLEAR, f"{said} (nothing suffers from it)")
-    return Step(name, FOUND, "; ".join(finding.statement for finding in found), tuple(found))
+        return Step(name, CLEAR, f"{statement} (no row is affected)")
+    return Step(name, FOUND, statement, tuple(findings))
 
 
-def _rows(name: str, rows: Sequence[Judged], of: Callable[[Judged], bool]) -> Step:
-    mine = [row for row in rows if of(row)]
-    if not mine:
+def _rows(name: str, results: Sequence[RowResult], selects: Callable[[RowResult], bool]) -> Step:
+    subset = [result for result in results if selects(result)]
+    if not subset:
         return Step(name, NO_EVIDENCE, "no such row was expected and measured")
-    off = [row for row in mine if row.verdict != OK]
+    off = [result for result in subset if result.verdict != OK]
     if not off:
-        return Step(name, CLEAR, f"{counted(len(mine), 'row')} OK")
-    said = [
-        f"{row.row.module}/{row.row.operation} {row.verdict} ({100 * row.gap:+.0f} %)"
-        for row in off
+        return Step(name, CLEAR, f"{counted(len(subset), 'row')} OK")
+    statements = [
+        f"{r.expected.module}/{r.expected.operation} {r.verdict} ({100 * r.gap:+.0f} %)"
+        for r in off
     ]
-    return Step(name, FOUND, listed(said))
+    return Step(name, FOUND, listed(statements))

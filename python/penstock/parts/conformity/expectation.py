@@ -1,4 +1,4 @@
-"""What a run is held against: a file of expected values, or what `penstock predict --json` wrote."""
+"""Read the expected rows of a run: a file of expected values, or the output of `penstock predict --json`."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from penstock.parts.conformity.expected import (
     TRIALS,
     Expectation,
     Expected,
+    higher_is_better_of,
     read_expected,
-    rises,
 )
 from penstock.spec.source import read_input
 
-_WHAT = "expected values (docs/check.md), or what `penstock predict --json` wrote"
-#: schema of `penstock predict WORKFLOW`; rooms above this one write it
+_WHAT = "expected values (docs/check.md), or the output of `penstock predict --json`"
+#: schema of `penstock predict WORKFLOW`; defined by a layer that this one cannot import
 _PREDICTION = "penstock/prediction/1"
 _MOST_BYTES = 256 << 20
 
-#: modules and metrics that a prediction speaks of
+#: modules and metrics of predictions
 CLIENT, STORAGE, MANAGER, WORKFLOW, STAGE = "client", "storage", "manager", "workflow", "stage"
 CLIENT_TIME, SERVER_TIME, MAKESPAN = "client_time", "server_time", "makespan"
-#: the operation that stands for all requests of a module together
+#: operation name for all requests of a module
 ANY = "request"
-#: the operation that a response of a study is of
+#: operation name of the responses of a study
 RUN = "run"
 
 
 def load_expectation(
     path: Path, tolerance: float | None = None, at_least: int | None = None
 ) -> Expectation:
-    """The rows of `path`; `tolerance` and `at_least` are for a prediction, which says neither.
+    """Read the expected rows of `path`; `tolerance` and `at_least` apply to a prediction, which has neither.
 
-    Raises BadInput for what is no such file, and for a tolerance or trials given for one that says its own.
+    Raises BadInput for another kind of file, and if `tolerance` or `at_least` are set for a file of expected
+    values.
     """
     raw = read_input(path, _WHAT)
     if len(raw) > _MOST_BYTES:
@@ -51,27 +52,27 @@ def load_expectation(
 def expectation_of(
     raw: bytes, path: Path, tolerance: float | None = None, at_least: int | None = None
 ) -> Expectation:
-    """As `load_expectation`, of a text already read."""
-    found = _predicted(raw, path)
-    if found is None:
+    """Parse the content of a file; see `load_expectation`."""
+    prediction = _predicted(raw, path)
+    if prediction is None:
         if tolerance is not None or at_least is not None:
             option = "--tolerance" if tolerance is not None else "--trials"
             raise BadInput(
-                f"{option} is for what `penstock predict --json` wrote; {path} says it itself"
+                f"{option} is for the output of `penstock predict --json`; {path} has its own value"
             )
         return read_expected(raw, path)
-    rows = tuple(replace(row, tolerance=tolerance or TOLERANCE) for row in found.rows)
-    return replace(found, rows=rows, at_least=at_least or TRIALS)
+    rows = tuple(replace(row, tolerance=tolerance or TOLERANCE) for row in prediction.rows)
+    return replace(prediction, rows=rows, at_least=at_least or TRIALS)
 
 
 def _predicted(raw: bytes, path: Path) -> Expectation | None:
-    """Of a prediction, of a workflow or of a study; None for anything else."""
+    """Expected rows of a prediction of a workflow or of a study; None for other content."""
     if raw.lstrip()[:1] != b"{":
         return None
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
-        return None  # YAML too may begin so; its reader says what is wrong, and where
+        return None  # YAML may begin like this too; its reader reports errors with their positions
     if not isinstance(document, dict):
         return None
     if document.get("schema") == _PREDICTION:
@@ -94,7 +95,7 @@ def _of_study(rows: list[Any], path: Path) -> Iterable[Expected]:
             raise BadInput(f"{where}: found {type(row).__name__}; expected an object")
         response, unit = str(row.get("response") or ""), str(row.get("unit") or "1")
         try:
-            higher = rises(unit)
+            higher = higher_is_better_of(unit)
         except ValueError as error:
             raise BadInput(f"{where}: found {error}; expected a unit such as s") from None
         value = _number(row.get("predicted"), where)
@@ -104,8 +105,8 @@ def _of_study(rows: list[Any], path: Path) -> Iterable[Expected]:
 
 
 def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
-    """The run, its stages, each kind of operation as the client sees it, and each kind of server."""
-    found: list[tuple[str, str, str, Any]] = [
+    """Yield rows for the makespan, each stage, each operation at the client, and each kind of server."""
+    quantities: list[tuple[str, str, str, Any]] = [
         (WORKFLOW, RUN, MAKESPAN, document.get("makespan_s", 0)),
         *(
             (STAGE, str(stage["name"]), MAKESPAN, stage["end_s"] - stage["start_s"])
@@ -114,10 +115,10 @@ def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
     ]
     operations = document.get("operations") or {}
     if not isinstance(operations, dict):
-        raise BadInput(f"{path}: found operations that are no object; expected {_PREDICTION}")
+        raise BadInput(f"{path}: found operations that are not an object; expected {_PREDICTION}")
     for operation, row in operations.items():
         if isinstance(row, dict):
-            found.append((CLIENT, str(operation), CLIENT_TIME, row.get("mean_s", 0)))
+            quantities.append((CLIENT, str(operation), CLIENT_TIME, row.get("mean_s", 0)))
     needed = ("kind", "requests", "busy_s", "wait_mean_s")
     stations = _objects(document, "stations", needed, path)
     for kind in (STORAGE, MANAGER):
@@ -125,8 +126,8 @@ def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
         requests = sum(row["requests"] for row in rows)
         if requests > 0:
             spent_s = sum(row["busy_s"] + row["requests"] * row["wait_mean_s"] for row in rows)
-            found.append((kind, ANY, SERVER_TIME, spent_s / requests))
-    for module, operation, metric, value in found:
+            quantities.append((kind, ANY, SERVER_TIME, spent_s / requests))
+    for module, operation, metric, value in quantities:
         seconds = _number(value, f"{path}, {module}/{operation}")
         if seconds >= LEAST:
             yield Expected(module, operation, metric, seconds)
@@ -149,7 +150,7 @@ def _is_number(value: Any) -> bool:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and abs(value) <= MOST  # false of what is no number
+        and abs(value) <= MOST  # false for NaN
     )
 
 

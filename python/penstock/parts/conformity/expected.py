@@ -1,7 +1,4 @@
-"""What a system should take: the rows that `penstock check` holds a run against, as a file says them.
-
-`docs/check.md` is the page of the format.
-"""
+"""Files of expected values for `penstock check`; `docs/check.md` documents the format."""
 
 from __future__ import annotations
 
@@ -20,84 +17,92 @@ from penstock.spec.source import Source, read_source
 from penstock.spec.units import parse_share, parse_unit
 
 PAGE = "docs/check.md"
-#: how far a mean may be from what was predicted where nothing is said
+#: default tolerance of a mean, as a share of the predicted value
 TOLERANCE = 0.1
-#: trials that a verdict other than SLOW and TOO_FAST needs
+#: default of the least number of trials for a verdict other than SLOW, TOO_FAST and NOISY
 TRIALS = 15
-#: nothing that is measured is beyond, in whatever unit, and squares and ratios are numbers still
+#: bounds of predicted and measured values in any unit; their squares and ratios are finite
 LEAST, MOST = 1e-30, 1e30
 
 Key = tuple[str, str, str]
 
 
-def _above_nothing(text: str) -> str:
+def _above_zero(text: str) -> str:
     if parse_share(text) <= 0:
         raise expect("a share above 0 %, such as 10 %")
     return text
 
 
-Tolerance = Annotated[Share, AfterValidator(_above_nothing)]
+Tolerance = Annotated[Share, AfterValidator(_above_zero)]
 
 
 class RowFile(Part):
     """One quantity of one operation of one module."""
 
-    module: Text = Field(description="Which part of the system: client, storage, manager, …")
-    operation: Text = Field(description="What it does: open, read, write, …")
-    metric: Text = Field("client_time", description="What is measured of it.")
-    predicted: float = Field(ge=LEAST, le=MOST, description="Its mean, in `unit`.")
+    module: Text = Field(description="Part of the system: client, storage, manager, …")
+    operation: Text = Field(description="Operation of the module: open, read, write, …")
+    metric: Text = Field("client_time", description="Measured quantity.")
+    predicted: float = Field(ge=LEAST, le=MOST, description="Predicted mean, in `unit`.")
     unit: UnitText = Field("s", description="Unit of `predicted`.")
     variance: float | None = Field(
-        None, ge=0, le=MOST**2, description="Between trials, in the square of `unit`."
+        None,
+        ge=0,
+        le=MOST**2,
+        description="Predicted variance between trials, in the square of `unit`.",
     )
-    tolerance: Tolerance | None = Field(None, description="How far off the mean may be.")
+    tolerance: Tolerance | None = Field(
+        None, description="Largest deviation of the mean, as a share."
+    )
     better: Literal["lower", "higher"] | None = Field(
-        None, description="Which way is better; higher of what is per time, else lower."
+        None, description="Better direction [higher for units per time, else lower]."
     )
 
 
 class EvidenceFile(Part):
-    """What the model says of where the time of an operation goes."""
+    """Quantities of one operation in the model that explain where its time is spent."""
 
-    module: Text = Field(description="Which part of the system.")
-    operation: Text = Field(description="What it does.")
+    module: Text = Field(description="Part of the system.")
+    operation: Text = Field(description="Operation of the module.")
     in_flight_max_over_mean: float | None = Field(
-        None, ge=1, le=1e6, description="Requests at the busiest node over those at a node."
+        None, ge=1, le=1e6, description="Requests at the busiest node / mean over nodes."
     )
-    lock_wait_share: Share | None = Field(None, description="Share of its time spent on locks.")
+    lock_wait_share: Share | None = Field(None, description="Share of its time in waits for locks.")
     p99_over_p50: float | None = Field(
-        None, ge=1, le=1e9, description="Of the times of single requests."
+        None, ge=1, le=1e9, description="Quantile ratio of the times of single requests."
     )
 
 
 class TrialsFile(Part):
-    """How many trials there are to be."""
+    """Number of trials."""
 
-    at_least: int = Field(TRIALS, ge=2, le=1_000_000, description="Fewer are never OK.")
+    at_least: int = Field(TRIALS, ge=2, le=1_000_000, description="With fewer a row is never OK.")
     at_most: int | None = Field(
-        None, ge=2, le=1_000_000, description="With so many the interval is as it is."
+        None, ge=2, le=1_000_000, description="Most trials that a message recommends."
     )
 
 
 class ExpectedFile(Part):
-    """The file."""
+    """The top level of the file."""
 
     penstock_expected: int = Field(ge=1, le=1, description="Version of this format: 1.")
-    name: Text = Field("expected", description="Of the suite.")
-    description: str = Field("", description="What it is.")
-    tolerance: Tolerance = Field("10%", description="Of rows that say none.")
-    trials: TrialsFile = Field(
-        TrialsFile.model_validate({}), description="How many trials there are to be."
+    name: Text = Field("expected", description="Name of the suite.")
+    description: str = Field("", description="Free text.")
+    tolerance: Tolerance = Field("10%", description="Tolerance of rows without one.")
+    trials: TrialsFile = Field(TrialsFile.model_validate({}), description="Number of trials.")
+    rows: list[RowFile] = Field(min_length=1, description="Expected values.")
+    evidence: list[EvidenceFile] = Field(
+        [], description="Quantities of the model that explain times."
     )
-    rows: list[RowFile] = Field(min_length=1, description="What is expected.")
-    evidence: list[EvidenceFile] = Field([], description="Where the time should go.")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One row: `predicted` is a mean in `unit`, `variance` that between trials in its square, `tolerance` a
-    share of `predicted`. `higher_is_better` of rates. `base` are the trials that it is the mean of, where it
-    was measured (two or more)."""
+    """One expected value.
+
+    `predicted` is a mean in `unit`, `variance` the variance between trials in the square of `unit`,
+    `tolerance` a share of `predicted`. `base` are two or more measured trials whose mean is `predicted`;
+    empty for a value from a model.
+    """
 
     module: str
     operation: str
@@ -111,18 +116,17 @@ class Expected:
 
     @property
     def key(self) -> Key:
-        """What names the row."""
         return self.module, self.operation, self.metric
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """`client_time of client/write`."""
         return f"{self.metric} of {self.module}/{self.operation}"
 
 
 @dataclass(frozen=True)
 class Ideal:
-    """What the model says of one operation beside its time; None where it says nothing."""
+    """Quantities of one operation in the model besides its time; None where the model has none."""
 
     in_flight_max_over_mean: float | None = None
     lock_wait_share: float | None = None
@@ -131,10 +135,10 @@ class Ideal:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A whole file. `at_most` is None where the trials that there are decide.
+    """The content of a file. `at_most` is None without a limit on the recommended number of trials.
 
-    `every_row` says that each row must have been measured; of a prediction, which says more than any one
-    benchmark measures, it need not. `ideal` is keyed by module and operation.
+    With `every_row` each row must have been measured. A prediction does not require this, because it has more
+    rows than one benchmark measures. `ideal` is keyed by module and operation.
     """
 
     name: str
@@ -145,17 +149,17 @@ class Expectation:
     every_row: bool = True
 
     def of(self, module: str, operation: str) -> Ideal:
-        """What the model says of an operation beside its time."""
+        """Quantities of an operation in the model; all None for an operation that it does not have."""
         return (self.ideal or {}).get((module, operation), Ideal())
 
 
-def rises(unit: str) -> bool:
-    """Whether more of a quantity of this unit is better: of what is per time."""
+def higher_is_better_of(unit: str) -> bool:
+    """True for a unit per time, of which higher values are better."""
     return parse_unit(unit).dimension.endswith("/time")
 
 
 def read_expected(raw: bytes, path: FilePath) -> Expectation:
-    """The rows of a YAML or JSON text. BadInput holds every mistake with its line and column."""
+    """Parse YAML or JSON. Raises BadInput with every mistake, each with its line and column."""
     source = read_source(raw, str(path), f"a file of expected values; see {PAGE}")
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "keys such as penstock_expected and rows")
@@ -177,19 +181,19 @@ def read_expected(raw: bytes, path: FilePath) -> Expectation:
             )
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
-    return _lowered(file)
+    return _converted(file)
 
 
 def _once(source: Source, part: str, rows: list[Any], key: Callable[[Any], object]) -> None:
     seen = set()
     for i, row in enumerate(rows):
         if key(row) in seen:
-            found = f"{row.module}/{row.operation} a second time"
-            source.mistake((part, i), found, "each operation and metric once")
+            duplicate = f"{row.module}/{row.operation} a second time"
+            source.mistake((part, i), duplicate, "each operation and metric once")
         seen.add(key(row))
 
 
-def _lowered(file: ExpectedFile) -> Expectation:
+def _converted(file: ExpectedFile) -> Expectation:
     rows = tuple(
         Expected(
             r.module,
@@ -199,7 +203,7 @@ def _lowered(file: ExpectedFile) -> Expectation:
             r.unit,
             r.variance,
             parse_share(r.tolerance or file.tolerance),
-            rises(r.unit) if r.better is None else r.better == "higher",
+            higher_is_better_of(r.unit) if r.better is None else r.better == "higher",
         )
         for r in file.rows
     )

@@ -1,4 +1,4 @@
-"""A check as JUnit XML, for continuous integration: a test case for each row, causes in its failure."""
+"""Format a check as JUnit XML for continuous integration: a test case for each row."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from penstock.analyse.findings.finding import Finding
-from penstock.parts.conformity.comparison import OK, Judged
+from penstock.parts.conformity.comparison import OK, RowResult
 
 
-def junit_xml(suite: str, rows: Sequence[Judged], causes: Sequence[Finding]) -> str:
-    """The text of the file. A row that is not OK is a failure of the type of its verdict."""
-    failed = [row for row in rows if row.verdict != OK]
+def junit_xml(suite: str, results: Sequence[RowResult], causes: Sequence[Finding]) -> str:
+    """Format the results as JUnit XML; each row that is not OK is a failure with the causes in its text."""
+    failed = [result for result in results if result.verdict != OK]
     top = ElementTree.Element(
-        "testsuites", name="penstock check", tests=str(len(rows)), failures=str(len(failed))
+        "testsuites", name="penstock check", tests=str(len(results)), failures=str(len(failed))
     )
     group = ElementTree.SubElement(
         top,
         "testsuite",
         name=_plain(suite),
-        tests=str(len(rows)),
+        tests=str(len(results)),
         failures=str(len(failed)),
         errors="0",
         skipped="0",
     )
-    told = "".join(f"\n{f.code}: {f.statement}. {f.what_to_do}" for f in causes)
-    for judged in rows:
-        row = judged.row
+    cause_lines = "".join(f"\n{f.code}: {f.statement}. {f.what_to_do}" for f in causes)
+    for result in results:
+        row = result.expected
         case = ElementTree.SubElement(
             group,
             "testcase",
@@ -34,27 +34,27 @@ def junit_xml(suite: str, rows: Sequence[Judged], causes: Sequence[Finding]) -> 
             name=_plain(row.metric),
         )
         numbers = (
-            f"predicted {row.predicted:g} {row.unit}, measured {judged.mean:g} {row.unit} "
-            f"(n = {judged.n}, {100 * judged.gap:+.1f} %, ± {100 * judged.half:.1f} %, "
+            f"predicted {row.predicted:g} {row.unit}, measured {result.mean:g} {row.unit} "
+            f"(n = {result.n}, {100 * result.gap:+.1f} %, ± {100 * result.half:.1f} %, "
             f"allowed {100 * row.tolerance:g} %)"
         )
-        if judged.verdict == OK:
+        if result.verdict == OK:
             ElementTree.SubElement(case, "system-out").text = _plain(numbers)
         else:
             failure = ElementTree.SubElement(
                 case,
                 "failure",
-                type=judged.verdict,
-                message=_plain(f"{judged.verdict}: {judged.note}"),
+                type=result.verdict,
+                message=_plain(f"{result.verdict}: {result.note}"),
             )
-            failure.text = _plain(numbers + told)
+            failure.text = _plain(numbers + cause_lines)
     ElementTree.indent(top)
     body = ElementTree.tostring(top, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
 def _plain(text: str) -> str:
-    """The text without what XML 1.0 cannot hold."""
+    """Replace characters that XML 1.0 does not allow."""
     return "".join(
         c
         if c in "\n\t" or (c >= " " and not 0xD800 <= ord(c) <= 0xDFFF and c not in "\ufffe\uffff")

@@ -1,9 +1,9 @@
-"""What was measured, as rows of module, operation, metric, trial and value: from a table, or from a study.
+"""Read measured rows (module, operation, metric, trial, value) from a table or from the results of a study.
 
-A table has the columns `module`, `operation`, `trial` and `value`, and may have `metric`, `unit`, `node` and
-`window`. Several rows of one trial (its requests) count by their mean. Of a study each valid run is a trial:
-the module is the treatment; its responses are of the operation `run`, and of traced runs each file and kind
-of operation has `requests`, `bytes`, `time` and `mean_time`.
+A table has the columns `module`, `operation`, `trial` and `value`, and optionally `metric`, `unit`, `node`
+and `window`. Several rows of one trial (its requests) count by their mean. In a study each valid run is a
+trial and the module is the treatment. Responses have the operation `run`. Traced runs have `requests`,
+`bytes`, `time` and `mean_time` for each file and direction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from penstock.archive.schemas import TABLES
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
 from penstock.parts.conformity.expectation import CLIENT_TIME, RUN
-from penstock.parts.conformity.expected import LEAST, MOST, Expectation, Expected, Key, rises
+from penstock.parts.conformity.expected import (
+    LEAST,
+    MOST,
+    Expectation,
+    Expected,
+    Key,
+    higher_is_better_of,
+)
 from penstock.spec.units import convert
 
 _TABLE = "measured"
@@ -38,8 +45,10 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows of the table `measured` (see docs/formats.md); `metric`, `unit`, `node` are empty and `window` is
-    −1 where nothing was said."""
+    """Rows of the table `measured` (docs/formats.md).
+
+    Missing values of `metric`, `unit` and `node` are empty, those of `window` −1.
+    """
 
     rows: pd.DataFrame
     origin: str
@@ -50,32 +59,31 @@ class Measured:
         return {(str(a), str(b), str(c)): rows for (a, b, c), rows in groups}
 
     def of(self, module: str, operation: str, metric: str, unit: str = "s") -> pd.DataFrame:
-        """The rows of one quantity with `value` in `unit`; empty if nothing was measured of it."""
-        found = self._groups.get((module, operation, metric))
-        if found is None:
+        """Rows of one quantity with `value` in `unit`; empty if it was not measured."""
+        rows = self._groups.get((module, operation, metric))
+        if rows is None:
             return self.rows.iloc[:0]
-        return found.assign(value=self._values(found, unit, f"{metric} of {module}/{operation}"))
+        return rows.assign(value=self._values(rows, unit, f"{metric} of {module}/{operation}"))
 
     def unit(self, key: Key) -> str:
-        """The first unit given of one quantity; seconds if none is."""
+        """First unit of the rows of one quantity; seconds if none has one."""
         return next((str(u) for u in self._groups[key]["unit"].unique() if u), "s")
 
     @property
     def keys(self) -> list[Key]:
-        """What was measured."""
         return list(self._groups)
 
     def modules(self, metric: str) -> list[tuple[str, str]]:
-        """The modules and operations of which `metric` was measured."""
+        """Modules and operations with measurements of `metric`."""
         return [(a, b) for a, b, c in self._groups if c == metric]
 
     def trials(self, expected: Expectation) -> dict[Key, list[float]]:
-        """The value of each trial of each row that was measured, in the row's unit, by the row's key.
+        """Values of the trials of each expected row that was measured, in its unit, by its key.
 
-        Rows of a table without metrics are of the one metric expected of their module and operation; BadInput
-        where several are.
+        In a table without metrics, rows belong to the one expected metric of their module and operation.
+        Raises BadInput if several are expected.
         """
-        found: dict[Key, list[float]] = {}
+        values: dict[Key, list[float]] = {}
         by_operation: dict[tuple[str, str], list[str]] = {}
         for row in expected.rows:
             by_operation.setdefault((row.module, row.operation), []).append(row.metric)
@@ -90,36 +98,37 @@ class Measured:
                         f"expected the column metric: {', '.join(metrics)}"
                     )
             if len(rows):
-                found[row.key] = trial_means(rows)
-        return found
+                values[row.key] = trial_means(rows)
+        return values
 
     def _values(self, rows: pd.DataFrame, unit: str, what: str) -> Any:
         values = rows["value"].to_numpy(float)
         factors = np.ones(len(values))
-        for said in rows["unit"].unique():
-            if said in ("", unit):
+        for declared in rows["unit"].unique():
+            if declared in ("", unit):
                 continue
             try:
-                factor = convert(1.0, str(said), unit)
+                factor = convert(1.0, str(declared), unit)
             except ValueError as error:
                 raise BadInput(f"{self.origin}, {what}: found {error}; expected {unit}") from None
-            factors[(rows["unit"] == said).to_numpy()] = factor
+            factors[(rows["unit"] == declared).to_numpy()] = factor
         return values * factors
 
 
 def trial_means(rows: pd.DataFrame) -> list[float]:
-    """The mean of each trial's rows."""
+    """Mean of the rows of each trial, in the order of trials."""
     return [float(v) for v in rows.groupby("trial", sort=True, observed=True)["value"].mean()]
 
 
-def expected_of(
+def measured_expectation(
     measured: Measured, tolerance: float, at_least: int, *, every_row: bool = True
 ) -> Expectation:
-    """What was measured elsewhere as what is expected: each row's mean, with its trials.
+    """Use measurements as expected values: the mean of each row, with its trials as `base`.
 
-    The first phase of the published method: all components on one machine are compared with the local file
-    system. Raises BadInput for a row of one trial, or whose mean is not above 0, and if there is no other
-    row; without `every_row` such rows are left out, as files of one run and flushes, which have no bytes.
+    This is the first phase of the published method, which compares all components on one machine with the
+    local file system. A row is unusable with fewer than two trials or a mean of 0 or less, such as files of
+    one run and flushes, which have no bytes. Raises BadInput for an unusable row; without `every_row` it
+    omits these rows and raises only if no other is there.
     """
 
     def unusable(key: Key, values: list[float]) -> str:
@@ -147,7 +156,7 @@ def expected_of(
                 mean,
                 unit,
                 tolerance=tolerance,
-                higher_is_better=rises(unit),
+                higher_is_better=higher_is_better_of(unit),
                 base=tuple(values),
             )
         )
@@ -157,20 +166,20 @@ def expected_of(
 
 
 def read_measured(named: Path, *, files: bool = True) -> Measured:
-    """The rows of a table or of a study's results (OUT, OUT:t01). Raises BadInput where it is neither.
+    """Read a table or the results of a study (OUT, OUT:t01). Raises BadInput for anything else.
 
-    Without `files` a study's traces are not read.
+    Without `files` the traces of a study are not read.
     """
     if named.is_file():
         return measured_of(_table(named), str(named))
     if is_study(named) or ":" in named.name:
         return Measured(_of_study(named, files), str(named))
-    found = "a directory" if named.is_dir() else "nothing"
-    raise BadInput(f"{named}: found {found}; expected {EXPECTED}")
+    actual = "a directory" if named.is_dir() else "nothing"
+    raise BadInput(f"{named}: found {actual}; expected {EXPECTED}")
 
 
 def measured_of(table: pa.Table, origin: str) -> Measured:
-    """The rows of a table in memory. Raises BadInput where it is no such table."""
+    """Check a table in memory. Raises BadInput for missing or duplicate columns and invalid values."""
     return Measured(_checked(table, origin), origin)
 
 
@@ -185,8 +194,8 @@ def _table(path: Path) -> pa.Table:
             return pyarrow.csv.read_csv(path, convert_options=options)
         return pq.read_table(path, partitioning=None)
     except (OSError, ValueError, pa.ArrowException) as error:
-        said = " ".join(str(error).split())[:160]
-        raise BadInput(f"{path}: found no readable table ({said}); expected {EXPECTED}") from None
+        reason = " ".join(str(error).split())[:160]
+        raise BadInput(f"{path}: found no readable table ({reason}); expected {EXPECTED}") from None
 
 
 def _checked(table: pa.Table, origin: str) -> pd.DataFrame:
@@ -194,28 +203,28 @@ def _checked(table: pa.Table, origin: str) -> pd.DataFrame:
         names = table.column_names
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{origin}: found names of columns that are no text ({error.reason})"
+            f"{origin}: found column names that are not UTF-8 ({error.reason})"
         ) from None
-    known = [c.name for c in TABLES[_TABLE].columns]
+    columns = [c.name for c in TABLES[_TABLE].columns]
     for name in _NEEDED:
         if name not in names:
             listed = ", ".join(names[:12]) or "none"
             raise BadInput(f"{origin}: found columns {listed}; expected {name} among them")
-    if twice := next((n for n in known if names.count(n) > 1), None):
+    if twice := next((n for n in columns if names.count(n) > 1), None):
         raise BadInput(f"{origin}: found the column {twice} twice; expected it once")
-    kept = table.select([n for n in known if n in names])
+    selected = table.select([n for n in columns if n in names])
     try:
         frame = pd.DataFrame(
             {
-                name: kept[name]
+                name: selected[name]
                 .cast(pa.string() if name in _TEXTS else TABLES[_TABLE].arrow.field(name).type)
                 .to_pandas()
-                for name in kept.column_names
+                for name in selected.column_names
             }
         )
     except (pa.ArrowException, ValueError) as error:
-        said = " ".join(str(error).split())[:160]
-        raise BadInput(f"{origin}: found {said}; expected {EXPECTED}") from None
+        reason = " ".join(str(error).split())[:160]
+        raise BadInput(f"{origin}: found {reason}; expected {EXPECTED}") from None
     for name in _TEXTS:
         frame[name] = frame[name].fillna("").astype(str) if name in frame else ""
     frame["window"] = frame["window"].fillna(-1) if "window" in frame else -1
@@ -226,9 +235,9 @@ def _checked(table: pa.Table, origin: str) -> pd.DataFrame:
             place = int(np.flatnonzero((frame[name] == "").to_numpy())[0]) + 1
             raise BadInput(f"{origin}, row {place}: found no {name}; expected one")
     values = frame["value"].to_numpy(float)
-    sound = np.abs(values) <= MOST  # false of what is no number
-    if not sound.all():
-        place = int(np.flatnonzero(~sound)[0])
+    valid = np.abs(values) <= MOST  # false for NaN
+    if not valid.all():
+        place = int(np.flatnonzero(~valid)[0])
         raise BadInput(
             f"{origin}, row {place + 1}: found {values[place]}; expected a number up to {MOST:g}"
         )
@@ -250,10 +259,10 @@ def _rows_of_study(named: Path, files: bool) -> Iterator[tuple[str, str, str, st
     for path in select(named).runs:
         manifest = check_manifest(path / "manifest.json")
         treatment, run = str(manifest.get("treatment_id") or RUN), str(manifest.get("run_id") or "")
-        for name, said in (manifest.get("responses") or {}).items():
-            value = said.get("value") if isinstance(said, dict) else None
+        for name, response in (manifest.get("responses") or {}).items():
+            value = response.get("value") if isinstance(response, dict) else None
             if isinstance(value, int | float) and abs(value) <= MOST:
-                yield treatment, RUN, str(name), run, float(value), str(said.get("unit") or "")
+                yield treatment, RUN, str(name), run, float(value), str(response.get("unit") or "")
         if not files or not (path / "files.parquet").is_file():
             continue
         with reading(path):

@@ -1,4 +1,4 @@
-"""A check as a table, as lines below it, and as the document `penstock/check/1`."""
+"""Format a check as table rows, as lines below the table, and as the document `penstock/check/1`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from penstock.parts.conformity.comparison import OK, VERDICTS, Judged, amount
+from penstock.parts.conformity.comparison import OK, VERDICTS, RowResult, amount
 from penstock.parts.conformity.diagnosis import FOUND, Step, causes
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.what_if import Gain
@@ -18,7 +18,7 @@ from penstock.text import counted
 SCHEMA = "penstock/check/1"
 _WIDTH = 100
 
-#: heading, and whether it is a number
+#: headings; True for columns of numbers
 COLUMNS = (
     ("operation", False),
     ("metric", False),
@@ -32,80 +32,80 @@ COLUMNS = (
 )
 
 
-def cells(judged: Judged) -> list[str]:
-    """One row of the table."""
-    row = judged.row
+def cells(result: RowResult) -> list[str]:
+    """Format one row of the table."""
+    row = result.expected
     return [
         f"{row.module}/{row.operation}",
         row.metric,
-        f"{judged.n:,}",
+        f"{result.n:,}",
         amount(row.predicted, row.unit),
-        amount(judged.mean, row.unit),
-        _signed(100 * judged.gap),
-        f"{100 * judged.half:.1f} %",
+        amount(result.mean, row.unit),
+        _signed(100 * result.gap),
+        f"{100 * result.half:.1f} %",
         f"{100 * row.tolerance:g} %",
-        judged.verdict,
+        result.verdict,
     ]
 
 
 def _signed(percent: float) -> str:
-    # a sum with 0 has no sign of its own
+    # adding 0.0 turns −0.0 into 0.0
     return f"{round(percent, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
-def lines(rows: Sequence[Judged], steps: Sequence[Step], *, all_steps: bool) -> list[str]:
-    """What stands below the table: why rows are not OK, what is to blame, how many are what."""
-    off = [row for row in rows if row.verdict != OK]
-    said = [""] if off else []
-    said += [f"{judged.row.words} is {judged.verdict}: {judged.note}." for judged in off]
+def lines(results: Sequence[RowResult], steps: Sequence[Step], *, all_steps: bool) -> list[str]:
+    """Lines below the table: reasons of rows that are not OK, causes, and the count of each verdict."""
+    off = [result for result in results if result.verdict != OK]
+    paragraphs = [""] if off else []
+    paragraphs += [f"{result.expected.label} is {result.verdict}: {result.note}." for result in off]
     if all_steps:
-        said += ["", "Looked at, in this order:"]
-        said += [f"  {step.name}: {step.state}: {step.statement}." for step in steps]
+        paragraphs += ["", "Steps, in this order:"]
+        paragraphs += [f"  {step.name}: {step.state}: {step.statement}." for step in steps]
     for finding in causes(steps):
-        said += ["", f"{finding.code}: {finding.statement}.", f"    {finding.what_to_do}"]
+        paragraphs += ["", f"{finding.code}: {finding.statement}.", f"    {finding.what_to_do}"]
     if off and not causes(steps):
-        said += [
+        paragraphs += [
             "",
-            "No cause is named: the rows say where, the evidence measured does not say why.",
+            "No cause was identified: the measured rows show where time is lost, but not why.",
         ]
-    count = Counter(row.verdict for row in rows)
+    count = Counter(result.verdict for result in results)
     parts = ", ".join(f"{count[v]} {v}" for v in VERDICTS if count[v])
-    said += ["", f"{counted(len(rows), 'row')}: {parts}."]
-    return [line for text in said for line in _wrapped(text)]
+    paragraphs += ["", f"{counted(len(results), 'row')}: {parts}."]
+    return [line for text in paragraphs for line in _wrapped(text)]
 
 
 def gain_lines(gains: Sequence[Gain]) -> list[str]:
-    """What the rows would be with a change that is not made yet."""
-    said = ["", "With the change:"]
-    for one in gains:
-        unit = one.row.unit
-        ends = f"{amount(one.low, unit)} to {amount(one.high, unit)}"
-        said.append(
-            f"  {one.row.words}: {amount(one.mean, unit)} ({ends}) instead of "
-            f"{amount(one.measured, unit)}, {_signed(-100 * one.share)}."
+    """Lines with the predicted effect of a change on each row."""
+    paragraphs = ["", "With the change:"]
+    for gain in gains:
+        unit = gain.expected.unit
+        ends = f"{amount(gain.low, unit)} to {amount(gain.high, unit)}"
+        paragraphs.append(
+            f"  {gain.expected.label}: {amount(gain.mean, unit)} ({ends}) instead of "
+            f"{amount(gain.measured, unit)}, {_signed(-100 * gain.share)}."
         )
-    return [line for text in said for line in _wrapped(text)]
+    return [line for text in paragraphs for line in _wrapped(text)]
 
 
 def document(
     expected: Expectation,
     origin: str,
-    rows: Sequence[Judged],
+    results: Sequence[RowResult],
     steps: Sequence[Step],
     gains: Sequence[Gain] = (),
 ) -> dict[str, Any]:
-    """The document `penstock/check/1`, plain values only."""
+    """Build the document `penstock/check/1` of JSON types."""
     return {
         "schema": SCHEMA,
         "expected": expected.name,
         "run": origin,
-        "ok": all(row.verdict == OK for row in rows),
-        "counts": {v: sum(row.verdict == v for row in rows) for v in VERDICTS},
+        "ok": all(result.verdict == OK for result in results),
+        "counts": {v: sum(result.verdict == v for result in results) for v in VERDICTS},
         "rows": [
             {
-                **{k: getattr(r.row, k) for k in ("module", "operation", "metric", "unit")},
-                "predicted": r.row.predicted,
-                "tolerance": r.row.tolerance,
+                **{k: getattr(r.expected, k) for k in ("module", "operation", "metric", "unit")},
+                "predicted": r.expected.predicted,
+                "tolerance": r.expected.tolerance,
                 "n": r.n,
                 "mean": r.mean,
                 "sd": r.sd,
@@ -115,11 +115,11 @@ def document(
                 "verdict": r.verdict,
                 "note": r.note,
             }
-            for r in rows
+            for r in results
         ],
         "what_if": [
             {
-                **{k: getattr(g.row, k) for k in ("module", "operation", "metric")},
+                **{k: getattr(g.expected, k) for k in ("module", "operation", "metric")},
                 "mean": g.mean,
                 "low": g.low,
                 "high": g.high,

@@ -1,7 +1,7 @@
-"""What a change that is not made yet would bring: the model's ratio, on what was measured.
+"""Estimate the effect of a planned change from the model's ratio and the measured mean.
 
-A system that takes longer than its model says will do so after the change too. So what is predicted of the
-change is not its time but its share: measured × predicted with it / predicted as it is.
+A system that is slower than its model is assumed to stay so after the change. The estimate is therefore
+measured × predicted with the change / predicted without it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.errors import BadInput
-from penstock.parts.conformity.comparison import Judged
+from penstock.parts.conformity.comparison import RowResult
 from penstock.parts.conformity.expected import Expectation, Expected
 
 
 @dataclass(frozen=True)
 class Gain:
-    """One measured row, and its mean with the change, with the measured interval; in the row's unit.
+    """The measured mean of one row and the estimated mean with the change, in the unit of the row.
 
-    `share` is what the change takes away of the mean: positive where there is less of it.
+    `low` and `high` scale the measured interval. `share` is the relative reduction of the mean, negative for
+    an increase.
     """
 
-    row: Expected
+    expected: Expected
     measured: float
     mean: float
     low: float
@@ -29,24 +30,29 @@ class Gain:
     share: float
 
 
-def what_if(changed: Expectation, rows: Sequence[Judged]) -> list[Gain]:
-    """The rows that the changed prediction has too. BadInput where there is none, or a unit is another."""
-    known = {row.key: row for row in changed.rows}
-    found = []
-    for judged in rows:
-        row = known.get(judged.row.key)
+def what_if(changed: Expectation, results: Sequence[RowResult]) -> list[Gain]:
+    """Estimate the rows that the changed prediction has too.
+
+    Raises BadInput if it has none of them, or has another unit for one.
+    """
+    by_key = {row.key: row for row in changed.rows}
+    gains = []
+    for result in results:
+        expected = result.expected
+        row = by_key.get(expected.key)
         if row is None:
             continue
-        if row.unit != judged.row.unit:
+        if row.unit != expected.unit:
             raise BadInput(
-                f"{row.words}: found {row.unit} in {changed.name}; expected {judged.row.unit}"
+                f"{row.label}: found {row.unit} in {changed.name}; expected {expected.unit}"
             )
-        ratio = row.predicted / judged.row.predicted
-        half = judged.half * judged.row.predicted
-        ends = ((judged.mean - half) * ratio, (judged.mean + half) * ratio)
-        found.append(Gain(judged.row, judged.mean, judged.mean * ratio, *ends, 1 - ratio))
-    if not found:
+        ratio = row.predicted / expected.predicted
+        half = result.half * expected.predicted
+        ends = ((result.mean - half) * ratio, (result.mean + half) * ratio)
+        gains.append(Gain(expected, result.mean, result.mean * ratio, *ends, 1 - ratio))
+    if not gains:
         raise BadInput(
-            f"{changed.name}: found none of the measured rows; expected such as {rows[0].row.words}"
+            f"{changed.name}: found none of the measured rows; expected such as "
+            f"{results[0].expected.label}"
         )
-    return found
+    return gains

@@ -1,4 +1,4 @@
-"""penstock check: whether what was measured is what was expected; where it is not, whose fault that is."""
+"""penstock check: compare measured with expected values and name the causes of deviations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.parts.conformity.comparison import Judged
+    from penstock.parts.conformity.comparison import RowResult
     from penstock.parts.conformity.expected import Expectation
 
 _WIDTH = 100
@@ -20,8 +20,8 @@ _WIDTH = 100
 def command(
     expected: Path = typer.Argument(
         metavar="EXPECTED",
-        help="A file of expected values (YAML or JSON), what `penstock predict --json` wrote, or what was "
-        "measured elsewhere (as RUN): the local file system, the release before.",
+        help="A file of expected values (YAML or JSON), the output of `penstock predict --json`, or other "
+        "measurements (in the form of RUN): of the local file system, of the previous release.",
     ),
     run: Path = typer.Argument(
         metavar="RUN",
@@ -29,29 +29,29 @@ def command(
         "OUT, OUT:t01.",
     ),
     tolerance: str | None = typer.Option(
-        None, "--tolerance", help="How far off a mean may be from a prediction (default: 10%)."
+        None, "--tolerance", help="Largest deviation of a mean from a prediction [10%]."
     ),
     trials: int | None = typer.Option(
-        None, "--trials", min=2, help="Trials that a prediction is held against (default: 15)."
+        None, "--trials", min=2, help="Least number of trials for OK, with a prediction [15]."
     ),
     changed: Path | None = typer.Option(
         None,
         "--what-if",
         metavar="EXPECTED",
-        help="A prediction with a change that is not made yet: what the run would take with it.",
+        help="A prediction with a planned change: estimate the measured means with it.",
     ),
     blame: bool = typer.Option(
-        False, "--blame", help="Every place that was looked at, in order, also where nothing is."
+        False, "--blame", help="Show every step of the diagnosis, also those without a finding."
     ),
     junit: Path | None = typer.Option(None, "--junit", help="Write JUnit XML to this file."),
-    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as one JSON object."),
 ) -> None:
-    """Judge each measured operation: SLOW, TOO_FAST, NOISY, UNSTABLE or OK; name what made it slow.
+    """Rate each measured operation SLOW, TOO_FAST, NOISY, UNSTABLE or OK; name the cause of lost time.
 
-    Exit status 3 unless every row is OK.
+    The exit status is 3 unless every row is OK.
     """
-    from penstock.parts.conformity.comparison import OK, judge_all
-    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.comparison import OK, evaluate_all
+    from penstock.parts.conformity.diagnosis import causes, diagnose
     from penstock.parts.conformity.expectation import RUN
     from penstock.parts.conformity.junit import junit_xml
     from penstock.parts.conformity.measured_rows import read_measured
@@ -61,35 +61,41 @@ def command(
 
     if junit is not None:
         check_target(junit)
-    asked = _expectation(expected, _share(tolerance), trials)
-    measured = read_measured(run, files=any(row.operation != RUN for row in asked.rows))
-    rows = judge_all(asked, measured.trials(asked), measured.keys)
-    steps = blamed(asked, measured, rows)
-    gains = [] if changed is None else what_if(_expectation(changed, None, None), rows)
+    expectation = _expectation(expected, _share(tolerance), trials)
+    measured = read_measured(run, files=any(row.operation != RUN for row in expectation.rows))
+    results = evaluate_all(expectation, measured.trials(expectation), measured.keys)
+    steps = diagnose(expectation, measured, results)
+    gains = [] if changed is None else what_if(_expectation(changed, None, None), results)
     if junit is not None:
-        write_whole(junit, junit_xml(asked.name, rows, causes(steps)))
+        write_whole(junit, junit_xml(expectation.name, results, causes(steps)))
     if as_json:
-        print(json.dumps(document(asked, measured.origin, rows, steps, gains), allow_nan=False))
+        print(
+            json.dumps(
+                document(expectation, measured.origin, results, steps, gains), allow_nan=False
+            )
+        )
     else:
-        _show(rows)
-        print("\n".join(lines(rows, steps, all_steps=blame)))
+        _show(results)
+        print("\n".join(lines(results, steps, all_steps=blame)))
         if gains:
             print("\n".join(gain_lines(gains)))
-    raise typer.Exit(0 if all(row.verdict == OK for row in rows) else 3)
+    raise typer.Exit(0 if all(row.verdict == OK for row in results) else 3)
 
 
 def _expectation(path: Path, tolerance: float | None, trials: int | None) -> Expectation:
-    """Of a table or a study's results what was measured there, else what the file says."""
+    """Read expected values from a table, the results of a study, a prediction, or a file of them."""
     from penstock.archive.selection import is_study
     from penstock.parts.conformity.expectation import load_expectation
     from penstock.parts.conformity.expected import TOLERANCE, TRIALS
-    from penstock.parts.conformity.measured_rows import expected_of, read_measured
+    from penstock.parts.conformity.measured_rows import measured_expectation, read_measured
 
     table = path.suffix in (".csv", ".parquet")
     study, colon, _ = str(path).rpartition(":")
     if table or is_study(path) or (colon and is_study(Path(study))):
         measured = read_measured(path)
-        return expected_of(measured, tolerance or TOLERANCE, trials or TRIALS, every_row=table)
+        return measured_expectation(
+            measured, tolerance or TOLERANCE, trials or TRIALS, every_row=table
+        )
     return load_expectation(path, tolerance, trials)
 
 
@@ -107,7 +113,7 @@ def _share(text: str | None) -> float | None:
     return share
 
 
-def _show(rows: list[Judged]) -> None:
+def _show(results: list[RowResult]) -> None:
     from rich.table import Table
 
     from penstock.console import Console
@@ -117,6 +123,6 @@ def _show(rows: list[Judged]) -> None:
     for name, number in COLUMNS:
         justify = "right" if number else "left"
         table.add_column(name, justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*cells(row))
+    for result in results:
+        table.add_row(*cells(result))
     Console(width=_WIDTH).print(table)

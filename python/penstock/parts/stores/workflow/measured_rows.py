@@ -74,25 +74,28 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
 
     Sentences; none where nothing differs. Two runs at least.
     """
-    from penstock.parts.conformity.comparison import SLOW, TOO_FAST, amount, judge_all
-    from penstock.parts.conformity.diagnosis import blamed, causes
+    from penstock.parts.conformity.comparison import SLOW, TOO_FAST, amount, evaluate_all
+    from penstock.parts.conformity.diagnosis import causes, diagnose
     from penstock.parts.conformity.expectation import MAKESPAN, expectation_of
     from penstock.parts.conformity.measured_rows import measured_of
 
     raw = json.dumps(prediction.to_dict()).encode()
     expected = expectation_of(raw, Path("the prediction"), None, 2)
     measured = measured_of(measured_rows(runs), "the runs")
-    rows = judge_all(expected, measured.trials(expected), measured.keys)
-    off = [row for row in rows if row.verdict in (SLOW, TOO_FAST)]
+    results = evaluate_all(expected, measured.trials(expected), measured.keys)
+    off = [result for result in results if result.verdict in (SLOW, TOO_FAST)]
     said = [
-        f"{row.row.module} {row.row.operation}: {amount(row.mean, row.row.unit)}, predicted "
-        f"{amount(row.row.predicted, row.row.unit)}"
-        for row in off
-        if row.row.metric != MAKESPAN or row.row.module == "stage"
+        f"{result.expected.module} {result.expected.operation}: "
+        f"{amount(result.mean, result.expected.unit)}, predicted "
+        f"{amount(result.expected.predicted, result.expected.unit)}"
+        for result in off
+        if result.expected.metric != MAKESPAN or result.expected.module == "stage"
     ]
     sentences = (
         [f"It differs by more than 10 %, beyond the spread of the runs, at {'; '.join(said)}."]
         if said
         else []
     )
-    return sentences + [f"{one.statement}." for one in causes(blamed(expected, measured, rows))]
+    return sentences + [
+        f"{one.statement}." for one in causes(diagnose(expected, measured, results))
+    ]
