@@ -1,9 +1,9 @@
-"""Runs on other hosts: one Dask worker on each, everything over TLS, each block of a study on one host.
+"""Runs on other hosts: one Dask worker per host, TLS for all connections, one host for each block of a study.
 
-| file | what |
+| file | content |
 |---|---|
 | `tls.py` | certificates of one campaign |
-| `worker.py` | the process on a host |
-| `assignment.py` | its tasks: one run each |
-| `conductor.py` | the runs of each host, and what becomes of them |
+| `worker.py` | the worker process of a host |
+| `assignment.py` | the tasks of a worker, one run each |
+| `conductor.py` | assignment of runs to hosts, and their results |
 """

@@ -1,4 +1,4 @@
-"""What a worker is asked to do: make one run of a study on its host and give the bundle."""
+"""Tasks of a worker: execute one run of a study on its host and return the bundle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.study.resolve import resolved_treatments
 
 @dataclass(frozen=True)
 class Assignment:
-    """A study as a host needs it: its text as it is run, where its files lie, and which runs may come."""
+    """A study for a host: the text of its file, the directory of its files, and the runs that may follow."""
 
     study_id: str
     text: str
@@ -40,33 +40,37 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class _HostAtWork:
-    """The executor of one study on this host, kept between its runs."""
+    """The executor of one study on this host; it persists between runs."""
 
-    def __init__(self, said: Assignment) -> None:
-        base = Path(said.base_dir)
+    def __init__(self, assignment: Assignment) -> None:
+        base = Path(assignment.base_dir)
         if not base.is_dir():
-            raise BadInput(f"{said.host}: no directory {base}; the study's files must be there")
-        path = base / f"{said.study_id}.study.yaml"
-        study = read_study(said.text.encode(), path, base_dir=base)
-        self.place = state_dir() / "hosts" / f"{said.study_id}-{said.host}"
+            raise BadInput(
+                f"{assignment.host}: no directory {base}; the study's files must be there"
+            )
+        path = base / f"{assignment.study_id}.study.yaml"
+        study = read_study(assignment.text.encode(), path, base_dir=base)
+        self.place = state_dir() / "hosts" / f"{assignment.study_id}-{assignment.host}"
         journal = Journal()
         undo(journal)
         shutil.rmtree(self.place, ignore_errors=True)
         (self.place / "runs").mkdir(parents=True)
         (self.place / "work").mkdir()
-        self.said: list[str] = []
-        self.live = Announcement("study", study.name, study_id=said.study_id, host=said.host)
+        self.messages: list[str] = []
+        self.live = Announcement(
+            "study", study.name, study_id=assignment.study_id, host=assignment.host
+        )
         self.executor = HostExecutor(
             study,
-            said.study_id,
+            assignment.study_id,
             self.place,
             self.place / "work",
             journal,
-            resolved_treatments(study, said.runs),
-            list(said.runs),
+            resolved_treatments(study, assignment.runs),
+            list(assignment.runs),
             [],
-            self.said.append,
-            host_name=said.host,
+            self.messages.append,
+            host_name=assignment.host,
             said=self.live,
         )
         self.executor.open()
@@ -77,16 +81,18 @@ class _HostAtWork:
         shutil.rmtree(self.place, ignore_errors=True)
 
 
-def make_run(said: Assignment, run_id: str, number: int) -> tuple[dict[str, Any], bytes, list[str]]:
-    """Makes attempt `number` of a run here; gives its outcome, its bundle (tar) and what was said.
+def make_run(
+    assignment: Assignment, run_id: str, number: int
+) -> tuple[dict[str, Any], bytes, list[str]]:
+    """Execute attempt `number` of a run on this host; return its outcome, its bundle (tar) and messages.
 
-    Raises PenstockError as the executor does.
+    Raises the PenstockError of the executor.
     """
     with _ONE_AT_A_TIME:
-        if said.study_id not in _AT_WORK:
-            _AT_WORK[said.study_id] = _HostAtWork(said)
-        at_work = _AT_WORK[said.study_id]
-        run = next(r for r in said.runs if r.run_id == run_id)
+        if assignment.study_id not in _AT_WORK:
+            _AT_WORK[assignment.study_id] = _HostAtWork(assignment)
+        at_work = _AT_WORK[assignment.study_id]
+        run = next(r for r in assignment.runs if r.run_id == run_id)
         attempt = Attempt(run, number)
         now = {"run_id": run_id, "attempt": number, "levels": run.levels}
         now["began_utc_ns"] = time.time_ns()
@@ -104,12 +110,12 @@ def make_run(said: Assignment, run_id: str, number: int) -> tuple[dict[str, Any]
         with tarfile.open(fileobj=packed, mode="w") as tar:
             tar.add(path, arcname=run_id)
         shutil.rmtree(path)
-        words, at_work.said[:] = list(at_work.said), []
-        return asdict(outcome), packed.getvalue(), words
+        messages, at_work.messages[:] = list(at_work.messages), []
+        return asdict(outcome), packed.getvalue(), messages
 
 
 def end_study(study_id: str) -> None:
-    """Puts this host back."""
+    """Restore this host after the study."""
     with _ONE_AT_A_TIME:
         at_work = _AT_WORK.pop(study_id, None)
         if at_work is not None:
@@ -117,12 +123,12 @@ def end_study(study_id: str) -> None:
 
 
 def read_clock() -> dict[str, int | str]:
-    """The clocks of this host, now."""
+    """Read the clocks of this host."""
     return clock_row("host")
 
 
 def unpack(packed: bytes, runs: Path, run_id: str) -> None:
-    """Puts a bundle among the campaign's own. Raises PenstockError if it holds anything else."""
+    """Add a bundle to the runs of the campaign. Raises PenstockError if it has files of anything else."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         for member in tar.getmembers():
             if member.name.split("/")[0] != run_id or not (member.isdir() or member.isfile()):

@@ -1,7 +1,7 @@
-"""Who makes which run: each block of the plan on one host, so that a difference of hosts is one of blocks.
+"""Assign runs to hosts: one host for each block, so that differences between hosts are block effects.
 
-A run whose host dies is set aside and made again on another one, with the rest of its block; that this mixes
-the hosts of a block is said.
+If a host fails, its run and the rest of its block are executed on another host. A message reports that the
+block then has two hosts.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from penstock.host.processes.launch import last_line
 from penstock.parts.remote.assignment import Assignment, end_study, make_run, read_clock, unpack
 from penstock.parts.remote.tls import Authority, security
 from penstock.spec.study import Hosts, Study, Worker
+from penstock.text import counted
 
 _UP_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.2
@@ -53,7 +54,7 @@ class _Host:
     process: subprocess.Popen[bytes]
     log: IO[bytes]
     address: str = ""
-    #: its monotonic clock minus ours, as it was last measured
+    #: monotonic clock of the host − that of this process, from the last measurement
     clock: Offset = field(default_factory=lambda: Offset(0, 0, 0))
     waiting: list[tuple[PlannedRun, int]] = field(default_factory=list)
     repeat: list[tuple[PlannedRun, int]] = field(default_factory=list)
@@ -62,7 +63,7 @@ class _Host:
 
 
 class HostConductor:
-    """Makes the runs of a study on its hosts."""
+    """Executes the runs of a study on its hosts."""
 
     def __init__(
         self,
@@ -83,29 +84,29 @@ class HostConductor:
     def conduct(
         self,
         runs: Sequence[PlannedRun],
-        made: Mapping[str, PriorAttempts],
+        completed: Mapping[str, PriorAttempts],
         interrupted: Mapping[str, int],
     ) -> list[Outcome]:
-        """Makes what is still to be made; gives the outcomes of this call. Raises PenstockError."""
-        left = still_to_make(runs, made)
-        if not left:
+        """Execute the runs that are not completed; return their outcomes. Raises PenstockError."""
+        remaining = still_to_make(runs, completed)
+        if not remaining:
             return []
-        self._attempts = {i: m.outcome.attempt for i, m in made.items()}
+        self._attempts = {i: prior.outcome.attempt for i, prior in completed.items()}
         for run_id, number in interrupted.items():
             self._attempts[run_id] = max(number, self._attempts.get(run_id, 0))
         with self._started() as client:
-            self._share_out(left, made)
+            self._assign(remaining, completed)
             return self._make_all(client)
 
-    def _share_out(self, left: list[PlannedRun], made: Mapping[str, PriorAttempts]) -> None:
+    def _assign(self, remaining: list[PlannedRun], completed: Mapping[str, PriorAttempts]) -> None:
         hosts = list(self._up.values())
-        wanted = {r.run_id for r in left}
-        for one_round in rounds(left):
+        run_ids = {r.run_id for r in remaining}
+        for one_round in rounds(remaining):
             block = one_round[0].block
             host = hosts[block % len(hosts)]
-            host.waiting += [(r, self._next(r.run_id)) for r in one_round if r.run_id in wanted]
+            host.waiting += [(r, self._next(r.run_id)) for r in one_round if r.run_id in run_ids]
         idle = [h.worker.name for h in hosts if not h.waiting]
-        if idle and not made:
+        if idle and not completed:
             self._say(f"no block for {', '.join(idle)}: there are fewer replicates than hosts")
 
     def _next(self, run_id: str) -> int:
@@ -126,7 +127,7 @@ class HostConductor:
         return outcomes
 
     def _begin(self, client: Any) -> bool:
-        """Gives every idle host its next run; whether anything is under way."""
+        """Start the next run on every idle host; return True if any host is busy."""
         for host in self._up.values():
             if host.now is not None:
                 continue
@@ -153,19 +154,19 @@ class HostConductor:
         assert host.now is not None
         run, number = host.now
         host.now = None
-        said, packed, words = host.task.result()
+        outcome_fields, packed, messages = host.task.result()
         host.task = None
-        for word in words:
-            self._say(f"{host.worker.name}: {word}")
+        for message in messages:
+            self._say(f"{host.worker.name}: {message}")
         if (self._out / "runs" / run.run_id).exists():
             set_aside(self._out, run.run_id)
         unpack(packed, self._out / "runs", run.run_id)
         before, host.clock = host.clock, clock_offset(client, host.address)
         if drift := before.drift(host.clock):
-            told = f"its clock went {drift / 1e6:.3f} ms astray from ours in {run.run_id}"
-            self._say(f"{host.worker.name}: {told}; both offsets are in `clocks`")
+            change = f"its clock drifted {drift / 1e6:.3f} ms from this host's in {run.run_id}"
+            self._say(f"{host.worker.name}: {change}; both offsets are in `clocks`")
         _clocks(self._out / "runs" / run.run_id / "clocks.parquet", before, host.clock)
-        outcome = Outcome(**said)
+        outcome = Outcome(**outcome_fields)
         self._attempts[run.run_id] = number
         self._listener.ended(run, outcome)
         if must_repeat(PriorAttempts(outcome, number)):
@@ -173,7 +174,7 @@ class HostConductor:
         return [outcome]
 
     def _lost(self, host: _Host) -> None:
-        """A host is gone: its run is set aside, and what is left of its block goes to another."""
+        """Set aside the run of a failed host and assign its remaining runs to another host."""
         assert host.now is not None
         run, number = host.now
         note_interrupted(self._out, run.run_id, number)
@@ -182,22 +183,22 @@ class HostConductor:
             host.task.cancel(force=True)
         name = host.worker.name
         self._end(self._up.pop(name))
-        left = [(run, number + 1), *host.waiting, *host.repeat]
+        remaining = [(run, number + 1), *host.waiting, *host.repeat]
         if not self._up:
             raise PenstockError(
-                f"host {name} was lost during {run.run_id}, and there is no other; what is finished is kept "
-                f"(--resume goes on). Its last words: {self._last_words(name)}"
+                f"host {name} failed during {run.run_id}, and there is no other host; --resume continues "
+                f"after the finished runs. Its last message: {self._last_message(name)}"
             )
         other = min(self._up.values(), key=lambda h: len(h.waiting) + len(h.repeat))
-        other.waiting += left
+        other.waiting += remaining
         self._say(
-            f"host {name} was lost during {run.run_id}: its {len(left)} runs are made on "
-            f"{other.worker.name}, so block {run.block} is of two hosts"
+            f"host {name} failed during {run.run_id}: {counted(len(remaining), 'remaining run')} moved to "
+            f"{other.worker.name}, so block {run.block} has two hosts"
         )
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[Any]:
-        """A scheduler here and a worker on every host, and a client to them."""
+        """Start a scheduler here and a worker on every host; yield a client; stop them at the end."""
         import dask
         from distributed import Client, LocalCluster
 
@@ -213,10 +214,10 @@ class HostConductor:
                     protocol="tls://",
                     security=secure,
                     dashboard_address=None,
-                    silence_logs=logging.CRITICAL,  # True would be the level 1: all
+                    silence_logs=logging.CRITICAL,  # True means level 1: all messages
                 )
-            asking = Client(cluster, security=secure, set_as_default=False)  # type: ignore[no-untyped-call]
-            with cluster, asking as client:
+            connection = Client(cluster, security=secure, set_as_default=False)  # type: ignore[no-untyped-call]
+            with cluster, connection as client:
                 try:
                     for worker in self._hosts.workers:
                         self._start(worker, cluster.scheduler_address, authority)
@@ -234,8 +235,8 @@ class HostConductor:
     def _log(self, name: str) -> Path:
         return self._out / f"host-{name}.log"
 
-    def _last_words(self, name: str) -> str:
-        return last_line(self._log(name)) or "it said nothing"
+    def _last_message(self, name: str) -> str:
+        return last_line(self._log(name)) or "none"
 
     def _start(self, worker: Worker, scheduler: str, authority: Authority) -> None:
         identity = authority.identity(worker.name)
@@ -248,7 +249,7 @@ class HostConductor:
             start_new_session=True,
         )
         self._up[worker.name] = _Host(worker, process, log)
-        said = {
+        settings = {
             "scheduler": scheduler,
             "name": worker.name,
             "authority": identity.authority,
@@ -257,22 +258,26 @@ class HostConductor:
         }
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(said).encode() + b"\n")
+            process.stdin.write(json.dumps(settings).encode() + b"\n")
             process.stdin.flush()
 
     def _await(self, client: Any) -> None:
-        """Waits for every worker and compares the clocks. Raises PenstockError with a worker's last words."""
+        """Wait for every worker and measure its clock offset.
+
+        Raises PenstockError with the last message of a worker that does not start.
+        """
         until = time.monotonic() + _UP_WITHIN_S
         while True:
-            found = client.scheduler_info(n_workers=-1)["workers"]
-            by_name = {w["name"]: address for address, w in found.items()}
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            by_name = {w["name"]: address for address, w in workers.items()}
             missing = [n for n in self._up if n not in by_name]
             if not missing:
                 break
             for name in missing:
                 if self._up[name].process.poll() is not None or time.monotonic() > until:
-                    words = self._last_words(name)
-                    raise PenstockError(f"host {name} did not come up: {words}")
+                    raise PenstockError(
+                        f"host {name} did not start; its last message: {self._last_message(name)}"
+                    )
             time.sleep(_LOOK_EVERY_S / 4)
         for name, host in self._up.items():
             host.address = by_name[name]
@@ -280,7 +285,7 @@ class HostConductor:
 
     @staticmethod
     def _end(host: _Host) -> None:
-        """Ends a worker by the end of its input, and by its pid if that does not do."""
+        """Stop a worker by closing its input; kill it after 15 s."""
         if host.process.stdin is not None:
             with contextlib.suppress(OSError):
                 host.process.stdin.close()
@@ -301,33 +306,33 @@ def conductor_of(
     listener: Listener[PlannedRun],
     say: Callable[[str], None],
 ) -> HostConductor:
-    """The conductor of a study with `hosts`; `text`: its file as it is run."""
+    """The conductor of a study with `hosts`; `text` is the content of its file after expansion."""
     assert study.hosts is not None
     assignment = Assignment(study_id, text, str(study.base_dir), "", tuple(runs))
     return HostConductor(study.hosts, assignment, out, listener, say)
 
 
 def start_argv(worker: Worker) -> list[str]:
-    """The words that start the worker's process on its host."""
+    """The command that starts the worker process on its host."""
     python = worker.python or sys.executable
-    words = [python, "-m", "penstock.parts.remote.worker"]
+    argv = [python, "-m", "penstock.parts.remote.worker"]
     if worker.netns is not None:
         path = worker.netns if "/" in worker.netns else f"/run/netns/{worker.netns}"
-        return ["nsenter", f"--net={path}", "--", *words]
+        return ["nsenter", f"--net={path}", "--", *argv]
     if worker.ssh is not None:
-        return ["ssh", "-o", "BatchMode=yes", *worker.ssh_options, "--", worker.ssh, *words]
-    return words
+        return ["ssh", "-o", "BatchMode=yes", *worker.ssh_options, "--", worker.ssh, *argv]
+    return argv
 
 
 def _clocks(path: Path, start: Offset, end: Offset) -> None:
-    """How the host's clock lay to ours before and after a run, into the bundle's table of clocks."""
+    """Add the clock offsets of the host before and after a run to the bundle's table of clocks."""
     table = pq.read_table(path)
     points = [str(point) for point in table["point"].to_pylist()]
-    lay = [end if point == "end" else start for point in points]
+    offsets = [end if point == "end" else start for point in points]
     bounds = table["offset_bound_ns"].to_pylist()
     for name, values in (
-        ("offset_ns", [offset.offset_ns for offset in lay]),
-        ("offset_bound_ns", [b + o.bound_ns for b, o in zip(bounds, lay, strict=True)]),
+        ("offset_ns", [offset.offset_ns for offset in offsets]),
+        ("offset_bound_ns", [b + o.bound_ns for b, o in zip(bounds, offsets, strict=True)]),
     ):
         at = table.schema.get_field_index(name)
         kind = table.schema.field(at)
@@ -336,12 +341,12 @@ def _clocks(path: Path, start: Offset, end: Offset) -> None:
 
 
 def clock_offset(client: Any, address: str) -> Offset:
-    """How far a host's monotonic clock is ahead of ours."""
+    """Measure the monotonic clock of a host − that of this process."""
     exchanges = []
     for _ in range(_CLOCK_TRIES):
         before = time.monotonic_ns()
-        there = client.run(read_clock, workers=[address])[address]
+        clocks = client.run(read_clock, workers=[address])[address]
         after = time.monotonic_ns()
-        read = int(there["monotonic_ns"]), after, int(there["offset_bound_ns"])
+        read = int(clocks["monotonic_ns"]), after, int(clocks["offset_bound_ns"])
         exchanges.append(Exchange(before, *read))
     return offset_of(exchanges)

@@ -1,4 +1,4 @@
-"""Certificates of one campaign: an authority of its own, and one key for whoever takes part."""
+"""Certificates of one campaign: its own authority, and one key for the conductor and for each host."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-#: longer than any campaign, shorter than a forgotten key should be of use
+#: longer than any campaign, short enough to limit the use of a leaked key
 _VALID = datetime.timedelta(days=30)
 _SKEW = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A key and its certificate, and the authority that vouches for all of the campaign; PEM texts."""
+    """A key, its certificate, and the certificate of the campaign's authority; PEM texts."""
 
     authority: str
     certificate: str
     key: str
 
     def write(self, directory: Path) -> dict[str, str]:
-        """Writes them into a directory that only we can read; gives the paths by `ca`, `cert`, `key`."""
+        """Write the files to a directory with mode 0700; return their paths by `ca`, `cert` and `key`."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
         paths = {}
@@ -40,7 +40,7 @@ class Identity:
 
 
 def security(paths: dict[str, str]) -> Any:
-    """What Dask needs to speak TLS and nothing else, with both sides showing a certificate."""
+    """Settings of Dask that require TLS with certificates of both sides."""
     from distributed.security import Security
 
     own = {
@@ -54,7 +54,7 @@ def security(paths: dict[str, str]) -> Any:
 
 
 class Authority:
-    """Signs the identities of one campaign; its own key is never written."""
+    """Certificate authority of one campaign; its key is never written to a file."""
 
     def __init__(self, campaign: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -73,7 +73,7 @@ class Authority:
         )
 
     def identity(self, name: str) -> Identity:
-        """A key and certificate for the conductor or one host."""
+        """Create a key and certificate for the conductor or one host."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         certificate = (

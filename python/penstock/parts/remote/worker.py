@@ -1,6 +1,7 @@
-"""The process on a host, `python -m penstock.parts.remote.worker`; one JSON line on stdin says what it is.
+"""The worker process of a host, `python -m penstock.parts.remote.worker`.
 
-It ends when its standard input does (the conductor, or the connection to it, is gone) or the scheduler is.
+It reads its settings as one line of JSON from standard input. It exits when standard input ends (the
+conductor or the connection to it has ended) or when the scheduler has.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Any
 from penstock.host.processes.dask_cluster import NO_PAGES
 from penstock.parts.remote.tls import Identity, security
 
-#: gives up when there is no scheduler for so long [s]
+#: exit after this time without a scheduler [s]
 _DEATH_TIMEOUT_S = 20
 
 
-async def serve(said: dict[str, Any]) -> None:
-    """One Dask worker that makes one run at a time, until the scheduler or our input ends."""
+async def serve(settings: dict[str, Any]) -> None:
+    """Run a Dask worker, with one run at a time, until the scheduler or standard input ends."""
     from distributed import Worker
 
-    identity = Identity(said["authority"], said["certificate"], said["key"])
+    identity = Identity(settings["authority"], settings["certificate"], settings["key"])
     with tempfile.TemporaryDirectory(prefix="penstock-worker-") as place:
         paths = identity.write(Path(place) / "tls")
         worker = Worker(
-            said["scheduler"],
-            name=said["name"],
+            settings["scheduler"],
+            name=settings["name"],
             nthreads=1,
             resources={"run": 1},
             security=security(paths),
@@ -51,7 +52,7 @@ def _until_input_ends(loop: asyncio.AbstractEventLoop, worker: Any) -> None:
 
 
 def main() -> None:
-    """Reads what it is, and serves."""
+    """Read the settings and serve."""
     import dask
 
     dask.config.set({"distributed.scheduler.work-stealing": False, **NO_PAGES})
