@@ -1,11 +1,11 @@
-"""A virtual machine for what this host's kernel lacks: booted once, then told commands over a serial channel.
+"""A virtual machine for kernel features that this host lacks; it runs commands from a serial channel.
 
-The processor is software (QEMU's TCG) where the host has no KVM that works: its times are those of a slow
-machine, and a link's latency or a disk's limit is what it is. Nothing is shared with the host but the channel
-and the files that are handed in; there is no network between the two.
+QEMU emulates the processor in software (TCG). Processor times are therefore those of a slow machine, but
+latencies of links and limits of disks are correct. The guest shares only the channel and the files of its
+specification with the host; there is no network between them.
 
-Protocol of the channel, a line each way: `ID SECONDS BASE64(command)`, answered by
-`ID STATUS BASE64(stdout) BASE64(stderr)`; the guest begins with `ready`.
+Protocol of the channel, one line each way: the request `ID SECONDS BASE64(command)` and the response
+`ID STATUS BASE64(stdout) BASE64(stderr)`. The guest starts with the line `ready`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from penstock.parts.guests.guest_image import BASE_INIT, PATH, kernel, missing, 
 from penstock.spec.guest import GuestSpec
 from penstock.state import runtime_dir
 
-#: how much of a command's stdout, and of its stderr, comes back [bytes]
+#: limit of the returned stdout, and of the returned stderr, of a command [bytes]
 MOST_OUTPUT_BYTES = 1 << 20
 _BOOT_WITHIN_S = 300.0
-#: what the guest may take beyond a command's own time-out before it is taken to hang
+#: time after the time-out of a command until the guest counts as hung
 _GRACE_S = 60.0
-#: programs of the channel's other end, where busybox has none
+#: programs that the agent in the guest needs and busybox lacks
 _AGENT_PROGRAMS = ("bash",)
 
 _INIT = f"""{BASE_INIT}
@@ -48,7 +48,7 @@ ip link set lo up
 exec bash /job/.agent
 """
 
-#: reads commands and answers; one that takes too long is ended with all of its session, which daemons leave
+#: reads commands and writes responses; at a time-out it kills the session of the command, not its daemons
 _AGENT = f"""cd /job
 end() {{
   for process in /proc/[0-9]*; do
@@ -74,7 +74,7 @@ done
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command in the guest ended. `timed_out`: it was ended there, its time being over."""
+    """Result of a command in the guest; times are CLOCK_MONOTONIC of the host. `timed_out`: killed."""
 
     status: int
     stdout: bytes
@@ -85,23 +85,23 @@ class Answer:
 
 
 class Guest:
-    """A guest that is up, until `stop`; it ends with this process, and `undo` ends it after a crash."""
+    """A running guest, until `stop`. It is killed with this process; `undo` cleans up after a crash."""
 
     def __init__(self, spec: GuestSpec, journal: Journal) -> None:
-        """Boots it. PenstockError where this host lacks what that needs, or the guest does not come up."""
-        if lacking := missing():
+        """Boot the guest. Raises PenstockError if this host lacks a program or the guest does not start."""
+        if programs := missing():
             raise PenstockError(
-                f"a guest needs {', '.join(lacking)}, which this host lacks "
+                f"a guest needs {', '.join(programs)}, which this host lacks "
                 "(Debian: qemu-system-x86 busybox-static cpio zstd kmod)"
             )
         try:
-            found = kernel(spec.suite)
-            programs = tuple(dict.fromkeys((*_AGENT_PROGRAMS, *spec.programs)))
+            kernel_package = kernel(spec.suite)
+            in_guest = tuple(dict.fromkeys((*_AGENT_PROGRAMS, *spec.programs)))
             modules = ("virtio_console", *spec.modules)
-            image = ram_disk(found, programs, modules, _INIT)
+            image = ram_disk(kernel_package, in_guest, modules, _INIT)
         except (LookupError, FileNotFoundError) as error:
-            raise PenstockError(f"the guest cannot be made: {error}") from None
-        self.release = found.release
+            raise PenstockError(f"the guest cannot be created: {error}") from None
+        self.release = kernel_package.release
         self._journal = journal
         self._channel: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -110,7 +110,7 @@ class Guest:
         self._home: Entry | None = None
         self.cgroup: RunCgroup | None = None
         try:
-            self._boot(spec, found.image, image)
+            self._boot(spec, kernel_package.image, image)
         except BaseException:
             self.stop()
             raise
@@ -126,14 +126,14 @@ class Guest:
             path = home / f"disk{number}"
             with path.open("wb") as file:
                 file.truncate(disk.size_bytes)
-            told = f"file={path},if=virtio,format=raw,cache=none,aio=threads"
+            drive = f"file={path},if=virtio,format=raw,cache=none,aio=threads"
             if disk.rate_bps is not None:
-                told += f",throttling.bps-total={disk.rate_bps}"
+                drive += f",throttling.bps-total={disk.rate_bps}"
             if disk.iops is not None:
-                told += f",throttling.iops-total={disk.iops}"
-            drives += ["-drive", told]
+                drive += f",throttling.iops-total={disk.iops}"
+            drives += ["-drive", drive]
         channel = home / "channel"
-        words = [
+        argv = [
             shutil.which("qemu-system-x86_64", path=PATH) or "qemu-system-x86_64",
             "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
             "-m", str(spec.memory_bytes >> 20), "-smp", str(spec.cpus), "-nographic", "-no-reboot",
@@ -144,9 +144,9 @@ class Guest:
             "-chardev", f"socket,id=channel,path={channel},server=on,wait=off",
             "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,nr=1",
         ]  # fmt: skip
-        # it ends with this process, and enters the group before it begins
+        # QEMU is killed with this process, and joins the cgroup before it starts
         enter = "".join(f'echo $$ > "{path}"; ' for path in self.cgroup.enter_args())
-        line = ["setpriv", "--pdeathsig", "KILL", *words]
+        line = ["setpriv", "--pdeathsig", "KILL", *argv]
         with (home / "log").open("wb") as log:
             self._child = subprocess.Popen(
                 ["/bin/sh", "-c", enter + 'exec "$@"', "penstock", *line],
@@ -155,17 +155,17 @@ class Guest:
             )  # fmt: skip
         until = time.monotonic() + _BOOT_WITHIN_S
         self._channel = self._connected(channel, until)
-        said = self._line(until)
-        if said != b"ready":
-            raise PenstockError(f"the guest began with {said[:80]!r}; expected ready")
+        greeting = self._line(until)
+        if greeting != b"ready":
+            raise PenstockError(f"the guest sent {greeting[:80]!r} first; expected ready")
 
     def run(self, command: str, timeout_s: float, env: Mapping[str, str] | None = None) -> Answer:
-        """Runs a line for bash in the guest, in /job; gives how it ended.
+        """Run a line of bash in the guest, in the directory /job.
 
-        PenstockError, with the end of the console, if the guest has died or hangs.
+        Raises PenstockError with the end of the console if the guest has died or hangs.
         """
         if self._channel is None:
-            raise PenstockError("the guest is not up")
+            raise PenstockError("the guest is not running")
         self._count += 1
         named = "".join(f"export {k}={_quoted(v)}\n" for k, v in (env or {}).items())
         text = base64.b64encode((named + command).encode()).decode()
@@ -178,19 +178,17 @@ class Guest:
             number, status, out, err = fields
             end_ns = time.monotonic_ns()
             if int(number) != self._count:
-                raise ValueError(f"the answer to command {int(number)}")
+                raise ValueError(f"it has the number {int(number)} instead of {self._count}")
             out, err = (base64.b64decode(part.rstrip(b"."), validate=True) for part in (out, err))
             return Answer(
                 int(status), out, err, start_ns, end_ns,
                 timed_out=int(status) == 137 and end_ns - start_ns >= 0.9e9 * seconds,
             )  # fmt: skip
         except (OSError, ValueError, binascii.Error) as error:
-            raise PenstockError(
-                f"the guest answered with nonsense: {error}. {self._tail()}"
-            ) from None
+            raise PenstockError(f"invalid response of the guest: {error}. {self._tail()}") from None
 
     def stop(self) -> None:
-        """Ends it at once; what was in it is gone."""
+        """Kill the guest; its files are lost."""
         with contextlib.ExitStack() as stack:
             if self._home is not None:
                 stack.callback(remove_directory, self._home, self._journal)
@@ -208,7 +206,7 @@ class Guest:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True if QEMU is running."""
         return self._child is not None and self._child.poll() is None
 
     def _connected(self, path: Path, until: float) -> socket.socket:
@@ -224,32 +222,34 @@ class Guest:
             time.sleep(0.02)
 
     def _line(self, until: float) -> bytes:
-        """The next line of the guest's; bounded in size and time."""
+        """Receive the next line. Raises PenstockError at a time-out, for a line too long, or at the end."""
         assert self._channel is not None
         while b"\n" not in self._received:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining_s = until - time.monotonic()
+            if remaining_s <= 0:
                 raise PenstockError(f"the guest does not answer. {self._tail()}")
-            self._channel.settimeout(min(left, 1.0))
+            self._channel.settimeout(min(remaining_s, 1.0))
             with contextlib.suppress(TimeoutError):
                 more = self._channel.recv(1 << 16)
                 if not more:
                     raise PenstockError(f"the guest has died. {self._tail()}")
                 self._received += more
             if len(self._received) > 4 * MOST_OUTPUT_BYTES:
-                raise PenstockError(f"the guest says {len(self._received)} bytes without an end")
+                raise PenstockError(
+                    f"the guest sent {len(self._received)} bytes without the end of a line"
+                )
         line, _, self._received = self._received.partition(b"\n")
         return line
 
     def _tail(self) -> str:
-        """The end of its console and of QEMU's own words."""
-        said: list[str] = []
+        """The last lines of QEMU's log and of the console."""
+        lines: list[str] = []
         for name in ("log", "console"):
             if self._home is not None:
                 with contextlib.suppress(OSError):
                     text = (Path(self._home.target) / name).read_text(errors="replace")
-                    said += [line.strip() for line in text.splitlines() if line.strip()][-3:]
-        return f"It said last: {' | '.join(said)}"[:600] if said else "It said nothing."
+                    lines += [line.strip() for line in text.splitlines() if line.strip()][-3:]
+        return f"Its last output: {' | '.join(lines)}"[:600] if lines else "It printed nothing."
 
 
 def _quoted(text: str) -> str:
@@ -257,7 +257,7 @@ def _quoted(text: str) -> str:
 
 
 def _pack(path: Path, spec: GuestSpec) -> None:
-    """The files of the guest and its agent, as a tar that is a disk."""
+    """Write the files of the guest and its agent as a tar file, which the guest reads as a disk."""
     agent = path.with_name("agent")
     agent.write_text(_AGENT)
     with tarfile.open(path, "w") as tar:
@@ -267,7 +267,7 @@ def _pack(path: Path, spec: GuestSpec) -> None:
 
 
 def _with_modules(home: Path, initrd: Path, modules: Sequence[str]) -> Path:
-    """The RAM disk with the list of modules to load: another archive after the first (initramfs buffers)."""
+    """Prepend an archive with the list of modules to the RAM disk (initramfs is a sequence of archives)."""
     place = home / "more"
     place.mkdir()
     (place / "modules").write_text("\n".join(modules) + "\n")
@@ -275,8 +275,8 @@ def _with_modules(home: Path, initrd: Path, modules: Sequence[str]) -> Path:
         ["cpio", "-o", "-H", "newc", "--quiet"], cwd=place, input=b"modules\n", check=True,
         capture_output=True,
     ).stdout  # fmt: skip
-    whole = home / "initrd"
-    with whole.open("wb") as sink, initrd.open("rb") as source:
+    combined = home / "initrd"
+    with combined.open("wb") as sink, initrd.open("rb") as source:
         sink.write(packed + bytes(-len(packed) % 512))
         shutil.copyfileobj(source, sink)
-    return whole
+    return combined

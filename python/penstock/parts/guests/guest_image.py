@@ -1,7 +1,7 @@
-"""Kernels and initial RAM disks of virtual machines: a Debian kernel, busybox, and programs of this machine.
+"""Kernels and initial RAM disks of virtual machines: a Debian kernel, busybox, and programs of this host.
 
-The kernel is the newest of its Debian release, downloaded once with apt-get and unpacked outside the tree;
-nothing of it is installed. A RAM disk is built once per content.
+The kernel is the newest of its Debian release. It is downloaded once with apt-get and unpacked to a cache,
+not installed. A RAM disk is built once for each content.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 
 NEEDED_PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "zstd", "depmod", "modprobe")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
-#: what Debian signs its archives with, of every release that it still serves
+#: keys of the archives of all Debian releases that are still served
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-#: where programs are looked for
+#: search path of programs
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-#: what every guest has
+#: kernel modules of every guest
 BASE_MODULES = ("virtio_pci", "virtio_blk")
 
-#: how every init begins
+#: first lines of every init script
 BASE_INIT = """#!/bin/sh
 export PATH=/bin HOME=/root
 mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev 2>/dev/null
@@ -39,19 +39,19 @@ modprobe virtio_pci; modprobe virtio_blk
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel package, unpacked: its release and where it lies."""
+    """An unpacked kernel package: its release and directory."""
 
     release: str
     tree: Path
 
     @property
     def image(self) -> Path:
-        """The compressed kernel."""
+        """Path of the compressed kernel."""
         return self.tree / "boot" / f"vmlinuz-{self.release}"
 
 
 def cache_dir() -> Path:
-    """Where kernels and RAM disks are kept between runs, outside the tree."""
+    """The cache directory of kernels and RAM disks, created if missing."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     path = Path(base) / "penstock" / "guest"
     path.mkdir(parents=True, exist_ok=True)
@@ -59,15 +59,15 @@ def cache_dir() -> Path:
 
 
 def missing() -> list[str]:
-    """Programs that the guest needs and this machine lacks."""
+    """Programs that a guest needs and this host lacks."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     return [p for p in NEEDED_PROGRAMS if shutil.which(p, path=path) is None]
 
 
 def kernel(suite: str = "") -> Kernel:
-    """The newest cloud kernel of this machine's Debian, or of another `suite`; downloaded once.
+    """The newest cloud kernel of this host's Debian release, or of another `suite`; downloaded once.
 
-    LookupError: the archive that this machine uses does not give it.
+    Raises LookupError if apt cannot download it.
     """
     options = _apt_of(suite) if suite else []
     package = _newest(options)
@@ -77,7 +77,7 @@ def kernel(suite: str = "") -> Kernel:
                 if suite:
                     subprocess.run(["apt-get", *options, "-qq", "update"], check=True)
                     package = _newest(options)
-                # another process may have unpacked it meanwhile, and read from it now
+                # another process may have unpacked it in the meantime and be reading it
                 missing_here = package is None or not _unpacked(package)
                 if missing_here:
                     subprocess.run(
@@ -95,23 +95,23 @@ def kernel(suite: str = "") -> Kernel:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Wait until no other process fills the cache."""
+    """Hold the lock of the cache."""
     with open(cache_dir() / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _apt_of(suite: str) -> list[str]:
-    """Options by which apt knows `suite` alone, from where this machine's own packages come.
+    """Options that restrict apt to `suite`, from the archives that this host uses.
 
-    Only its lists are kept, in a place of their own; what is installed here is neither asked nor changed.
+    The package lists go to the cache. The installed packages are neither read nor changed.
     """
     own = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    told = subprocess.run(
+    targets = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    archives = sorted({(uri, of) for uri, of in map(str.split, told.splitlines())})
+    archives = sorted({(uri, of) for uri, of in map(str.split, targets.splitlines())})
     lines = [
         f"deb [signed-by={KEYRING}] {uri} {of.replace(own, suite)} main\n"
         for uri, of in archives
@@ -129,11 +129,11 @@ def _apt_of(suite: str) -> list[str]:
         "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
     }
-    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    return [option for name, value in settings.items() for option in ("-o", f"{name}={value}")]
 
 
 def _newest(options: list[str]) -> str | None:
-    """The package that the kernel's own name stands for; None if the lists do not know it."""
+    """The package that the kernel's metapackage depends on; None if the lists do not have it."""
     depends = subprocess.run(
         ["apt-cache", *options, "depends", KERNEL_PACKAGE], capture_output=True, text=True
     ).stdout
@@ -147,13 +147,13 @@ def _unpacked(package: str) -> bool:
 
 
 def _unpack(archive: Path, tree: Path) -> None:
-    made = archive.parent / "x"
-    subprocess.run(["dpkg", "-x", archive, made], check=True)
-    if not (made / "lib").exists():
-        (made / "lib").symlink_to("usr/lib")
-    _run_admin(["depmod", "-b", str(made), tree.name.removeprefix("linux-image-")])
+    unpacked = archive.parent / "x"
+    subprocess.run(["dpkg", "-x", archive, unpacked], check=True)
+    if not (unpacked / "lib").exists():
+        (unpacked / "lib").symlink_to("usr/lib")
+    _run_admin(["depmod", "-b", str(unpacked), tree.name.removeprefix("linux-image-")])
     shutil.rmtree(tree, ignore_errors=True)
-    made.rename(tree)
+    unpacked.rename(tree)
 
 
 def _run_admin(argv: list[str]) -> str:
@@ -164,9 +164,9 @@ def _run_admin(argv: list[str]) -> str:
 def ram_disk(
     machine_kernel: Kernel, programs: Sequence[str], modules: Sequence[str], init: str
 ) -> Path:
-    """The initial RAM disk with `programs` (names on PATH), their libraries, kernel `modules` and an init.
+    """Build the initial RAM disk of `programs` (names on PATH), their libraries, `modules` and `init`.
 
-    FileNotFoundError names a program that is not on this machine.
+    Raises FileNotFoundError with the name of a program that this host lacks.
     """
     key = hashlib.sha256(
         "\n".join([machine_kernel.release, init, *modules, *programs]).encode()
@@ -220,25 +220,25 @@ def _fill(
 
 
 def _carry(root: Path, program: Path, target: Path) -> None:
-    """Copies one program and the shared libraries it names."""
+    """Copy one program and its shared libraries."""
     target.unlink(missing_ok=True)
     shutil.copy(program, target)
-    for word in libraries(program):
-        library = root / word[1:]
+    for path in libraries(program):
+        library = root / path[1:]
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(Path(word).resolve(), library)
+            shutil.copy(Path(path).resolve(), library)
 
 
 def libraries(binary: Path) -> list[str]:
-    """Paths of the shared libraries that a program or library names."""
+    """Paths of the shared libraries of a program or library, from ldd."""
     listed = subprocess.run(["ldd", binary], capture_output=True, text=True).stdout
     return [word for word in listed.split() if word.startswith("/")]
 
 
 def _carry_modules(root: Path, machine_kernel: Kernel, modules: Sequence[str]) -> None:
     release, tree = machine_kernel.release, machine_kernel.tree
-    wanted: set[str] = set()
+    sources: set[str] = set()
     for module in (*BASE_MODULES, *modules):
         try:
             lines = _run_admin(
@@ -246,9 +246,9 @@ def _carry_modules(root: Path, machine_kernel: Kernel, modules: Sequence[str]) -
             )
         except subprocess.CalledProcessError:
             continue  # this kernel has no such module
-        wanted |= {line.split()[1] for line in lines.splitlines() if line.startswith("insmod")}
+        sources |= {line.split()[1] for line in lines.splitlines() if line.startswith("insmod")}
     base = Path("lib") / "modules" / release
-    for source in wanted:
+    for source in sources:
         inside = source.split(f"/{base}/", 1)[1]
         target = root / base / inside
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs in a virtual machine: one guest for all of them, booted anew where that is asked for."""
+"""Runs in a virtual machine: one guest for all runs, rebooted when a factor requires it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.parts.guests.guest import Answer, Guest
 from penstock.spec.guest import GuestSpec
 from penstock.study.resolve import ResolvedRun
 
-#: exit status of a command whose guest died under it
+#: exit status of a command whose guest died
 _DIED = 125
-#: where a run's texts find {run_dir}: a directory of the guest's own, which does not come back
+#: value of {run_dir}: a directory in the guest, which is not copied back
 _RUN_DIR = "/job"
 
 
 class GuestStage(Stage):
-    """The guest's commands come by its channel."""
+    """Runs the commands of a study in a guest."""
 
     by_node = False
 
@@ -45,14 +45,14 @@ class GuestStage(Stage):
 
     @property
     def up(self) -> bool:
-        """Whether a guest is up."""
+        """True if a guest is running."""
         return self._guest is not None and self._guest.alive
 
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
-        """Boots it, where it is not up as it is to be or everything is to be made anew."""
+        """Reboot the guest if its specification differs or `redeploy` is among the actions."""
         if self.up and self._spec == resolved.guest and "redeploy" not in actions:
             return
-        self._take_down()
+        self._stop_guest()
         assert resolved.guest is not None
         for name, place in resolved.guest.files:
             if not place.exists():
@@ -62,7 +62,7 @@ class GuestStage(Stage):
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:
-        """The guest is up already."""
+        """Prepare the accounting of a run; `change` has started the guest."""
         self._resolved = resolved
         self._faults = []
         guest = self._running()
@@ -71,43 +71,47 @@ class GuestStage(Stage):
         self.about = {"guest": {"kernel": guest.release, "processors": "software (QEMU TCG)"}}
 
     def watched(self) -> Watched:
-        """The host alone: what a guest's emulated processor takes says nothing of the program inside."""
+        """No scope or cgroup: the times of the emulated processor are not those of the program."""
         return Watched(scope=None, group=None)
 
     def begin(self, spool: Path) -> dict[str, State]:
-        """Nothing: its disks are not emulated here, and empty when it boots."""
+        """No devices: the disks of a guest are not emulated by this host, and are empty when it boots."""
         return {}
 
     def run(
-        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self,
+        command_line: CommandLine,
+        phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
-        """The command in the guest; one whose guest died is a failed one."""
+        """Run the command in the guest; if the guest dies, the command fails with status 125."""
         with phase("workload"):
-            return self._told(words)
+            return self._run(command_line)
 
-    def after(self, words: CommandLine) -> Finished:
-        """The same, not measured."""
-        return self._told(words)
+    def after(self, command_line: CommandLine) -> Finished:
+        """Run the command after the measurement."""
+        return self._run(command_line)
 
-    def _told(self, words: CommandLine) -> Finished:
+    def _run(self, command_line: CommandLine) -> Finished:
         assert self._resolved is not None
         filling = self._resolved.filling({}, _RUN_DIR)
         try:
             answer = self._running().run(
-                filling.line(words.command), words.timeout_s, filling.texts(words.env)
+                filling.line(command_line.command),
+                command_line.timeout_s,
+                filling.texts(command_line.env),
             )
         except PenstockError as error:
-            self._take_down()
+            self._stop_guest()
             self._faults.append(str(error))
-            words.stdout.write_bytes(b"")
-            words.stderr.write_text(f"{error}\n")
+            command_line.stdout.write_bytes(b"")
+            command_line.stderr.write_text(f"{error}\n")
             return _finished(Answer(_DIED, b"", b"", 0, 0))
-        words.stdout.write_bytes(answer.stdout)
-        words.stderr.write_bytes(answer.stderr)
+        command_line.stdout.write_bytes(answer.stdout)
+        command_line.stderr.write_bytes(answer.stderr)
         return _finished(answer)
 
     def used(self) -> Used:
-        """Why it died, if it did; what the guest as a whole took of this host goes into `about`."""
+        """Report the death of the guest as a fault; add the processor time of the guest to `about`."""
         group = self._guest.cgroup if self._guest is not None else None
         now_ns = group.cpu_ns() if group is not None else None
         if now_ns is not None:
@@ -115,22 +119,22 @@ class GuestStage(Stage):
         return Used(faults=tuple(self._faults))
 
     def end(self, utilisation: Any, run_cpu_ns: int | None) -> DiskObservation:
-        """No disks of ours."""
+        """An empty observation: no disk is emulated by this host."""
         return DiskObservation()
 
     def detach(self) -> None:
-        """The guest stays for the next run."""
+        """Keep the guest for the next run."""
 
     def stop(self) -> None:
-        """Ends the guest."""
-        self._take_down()
+        """Stop the guest."""
+        self._stop_guest()
 
     def _running(self) -> Guest:
         if self._guest is None:
-            raise PenstockError("the guest is not up")
+            raise PenstockError("the guest is not running")
         return self._guest
 
-    def _take_down(self) -> None:
+    def _stop_guest(self) -> None:
         if self._guest is not None:
             guest, self._guest = self._guest, None
             guest.stop()
