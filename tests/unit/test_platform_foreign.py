@@ -106,7 +106,7 @@ def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
             '<link id="w" bandwidth="1MBps" latency="0" bandwidth_file="x"/>',
             "link w: bandwidth_file",
         ),
-        ('<host id="d" speed="1Gf,500Mf"/>', "host d: frequencies beside the first"),
+        ('<host id="d" speed="1Gf,500Mf"/>', "host d: frequencies other than the first"),
         ('<cluster id="k" radical="0-3" speed="1f" bw="1MBps" lat="0" topology="TORUS"/>', "TORUS"),
         (
             '<route src="a.x.org" dst="c"><link_ctn id="ab"/></route>',

@@ -1,1 +1,1 @@
-"""Formats of other programs: traces, platforms, and runs as one file."""
+"""Traces and platforms in formats of other programs, and runs as one archive file."""

@@ -1,4 +1,4 @@
-"""What an exported run is, for machines: RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), JSON-LD."""
+"""Metadata of exported runs as RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), JSON-LD."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SOFTWARE = "#penstock"
 
 @dataclass(frozen=True)
 class Part:
-    """One file of it."""
+    """One file of the archive; `path` is relative to its top directory."""
 
     path: str
     size_bytes: int
@@ -44,7 +44,7 @@ class Part:
 def crate(
     name: str, parts: Sequence[Part], manifests: Sequence[Mapping[str, Any]], license: str
 ) -> bytes:
-    """The document. Equal runs give equal bytes: it is dated as the last run's end."""
+    """Build the document. It is dated with the end of the last run, so that equal runs give equal bytes."""
     ends = [t for m in manifests if (t := (m.get("times") or {}).get("end_realtime_ns"))]
     runs = [_action(n, m) for n, m in enumerate(manifests)]
     root: dict[str, Any] = {
@@ -95,11 +95,11 @@ def _file(part: Part) -> dict[str, Any]:
 
 
 def _action(number: int, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What was run: RO-Crate's CreateAction."""
+    """The CreateAction of one run."""
     times = manifest.get("times") or {}
     about = manifest.get("experiment")
     name = about["name"] if isinstance(about, dict) else manifest.get("run_id") or "run"
-    said: dict[str, Any] = {
+    action: dict[str, Any] = {
         "@id": f"#run-{number + 1}",
         "@type": "CreateAction",
         "name": f"{name}, attempt {manifest.get('attempt', 1)}",
@@ -111,13 +111,13 @@ def _action(number: int, manifest: Mapping[str, Any]) -> dict[str, Any]:
         },
     }
     if line := command_line(dict(manifest)):
-        said["description"] = line
+        action["description"] = line
     if manifest.get("reason"):
-        said["error"] = str(manifest["reason"])
-    for key, told in (("startTime", "start_realtime_ns"), ("endTime", "end_realtime_ns")):
-        if times.get(told):
-            said[key] = _iso(int(times[told]))
-    return said
+        action["error"] = str(manifest["reason"])
+    for key, source in (("startTime", "start_realtime_ns"), ("endTime", "end_realtime_ns")):
+        if times.get(source):
+            action[key] = _iso(int(times[source]))
+    return action
 
 
 def _iso(utc_ns: int) -> str:
@@ -125,5 +125,5 @@ def _iso(utc_ns: int) -> str:
 
 
 def _id(path: str) -> str:
-    """A path as a relative reference of RFC 3986."""
+    """Encode a path as a relative reference of RFC 3986."""
     return quote(path, safe="/")

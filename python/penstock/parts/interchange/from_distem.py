@@ -1,8 +1,7 @@
-"""Distem's JSON description of a virtual platform as a platform file.
+"""Convert Distem's JSON description of a virtual platform to a platform file.
 
-Written after Distem's own output (`GET /` of its coordinator, `distem --get-vplatform`) and what its
-`vplatform_create` takes. Rates are as tc(8) reads them: `mbit` is a million bits, `mbps` a million bytes per
-second.
+The format is that of Distem's output (`GET /` of its coordinator, `distem --get-vplatform`) and of the input
+of `vplatform_create`. Units of rates are those of tc(8): `mbit` is 10⁶ bit/s, `mbps` is 10⁶ bytes/s.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ _LIMITS = {
     "read_iops": "read_iops",
     "write_iops": "write_iops",
 }
-#: keys of each object: those that are read, and those that make no difference to nodes of another host (names
-#: that Distem gives, paths on its machines, states). Any other key is named as left out.
+#: keys of each object: those that are read, and those that do not matter on another host (generated names,
+#: paths, states). Any other key is reported as omitted.
 _KEYS = {
     "vplatform": ("vnodes vnetworks", "pnodes"),
     "vnode": (
@@ -72,13 +71,13 @@ _KEYS = {
 
 
 def read_distem(path: Path, raw: bytes) -> Foreign:
-    """Reads a description. Raises BadInput where it is none, or where a value makes no sense."""
+    """Read a description. Raises BadInput for another kind of document and for invalid values."""
     try:
-        whole = json.loads(raw)
+        document = json.loads(raw)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise mistake(path, line, f"no JSON ({error})", "a Distem platform") from None
-    described = whole.get("vplatform") if isinstance(whole, dict) else None
+    described = document.get("vplatform") if isinstance(document, dict) else None
     if not isinstance(described, dict):
         raise mistake(path, 1, "no object called vplatform", "Distem's JSON description of one")
     return _Reader(path, described).read()
@@ -88,20 +87,20 @@ class _Reader:
     def __init__(self, path: Path, described: dict[str, Any]) -> None:
         self.path = path
         self.described = described
-        self.left_out: list[str] = []
+        self.omitted: list[str] = []
         self.names = Names()
-        #: per network: the nodes on it
+        #: nodes of each network
         self.members: dict[str, list[str]] = {}
-        #: per network: what delays what leaves a node, and what arrives there [s]
+        #: delays of each network by node: of outgoing and of incoming packets [s]
         self.delays: dict[str, dict[str, tuple[float, float]]] = {}
 
-    def keys(self, kind: str, made: Mapping[str, Any], where: str) -> None:
-        """Name each key with a value that is not read and may make a difference."""
-        read, indifferent = _KEYS[kind]
-        known = {*read.split(), *indifferent.split()}
-        for key, value in made.items():
-            if str(key).lower() not in known and value not in (None, "", [], {}):
-                self.left_out.append(f"{where}: unknown key {key} ({json.dumps(value)[:60]})")
+    def keys(self, kind: str, raw: Mapping[str, Any], where: str) -> None:
+        """Report each key with a value that is not read and may matter."""
+        read, ignored = _KEYS[kind]
+        supported = {*read.split(), *ignored.split()}
+        for key, value in raw.items():
+            if str(key).lower() not in supported and value not in (None, "", [], {}):
+                self.omitted.append(f"{where}: unknown key {key} ({json.dumps(value)[:60]})")
 
     def wrong(self, where: str, value: object, expected: str) -> Exception:
         return mistake(self.path, 1, f"{where} {value!r}", expected)
@@ -109,25 +108,23 @@ class _Reader:
     def read(self) -> Foreign:
         networks = {}
         self.keys("vplatform", self.described, "vplatform")
-        for made in self.each(self.described.get("vnetworks"), "vnetworks"):
-            name = self.text(made, "name", "a network")
-            subnet = self.text(made, "address", f"network {name}")
-            self.keys("vnetwork", made, f"network {name}")
+        for raw in self.each(self.described.get("vnetworks"), "vnetworks"):
+            name = self.text(raw, "name", "a network")
+            subnet = self.text(raw, "address", f"network {name}")
+            self.keys("vnetwork", raw, f"network {name}")
             try:
                 networks[name] = str(ipaddress.IPv4Network(subnet, strict=False))
             except ValueError:
                 raise self.wrong(f"network {name}: address", subnet, "IPv4/length") from None
-            if any(True for _ in self.each(made.get("vroutes"), "vroutes")):
-                self.left_out.append(
-                    f"network {name}: vroutes; networks are not joined by gateways"
-                )
+            if any(True for _ in self.each(raw.get("vroutes"), "vroutes")):
+                self.omitted.append(f"network {name}: vroutes; networks are not joined by gateways")
         hosts = []
-        for made in self.each(self.described.get("vnodes"), "vnodes"):
-            hosts.append(self.node(made, networks))
+        for raw in self.each(self.described.get("vnodes"), "vnodes"):
+            hosts.append(self.node(raw, networks))
         if not hosts:
             raise mistake(self.path, 1, "no vnodes", "at least one")
         if any(True for _ in self.each(self.described.get("pnodes"), "pnodes")):
-            self.left_out.append("pnodes: nodes are put up on the host that reads the file")
+            self.omitted.append("pnodes: nodes are started on the host that reads the file")
         document: dict[str, Any] = {
             "penstock_platform": 1,
             "name": "distem",
@@ -138,10 +135,10 @@ class _Reader:
         }
         if self.names.original:
             document["facts"] = {"names": self.names.original}
-        return Foreign(document, self.left_out)
+        return Foreign(document, self.omitted)
 
     def each(self, many: Any, what: str) -> Iterator[dict[str, Any]]:
-        """The members of what Distem writes as an object, a list, or a list of pairs."""
+        """Yield the members of an object, a list, or a list of pairs; Distem writes all three forms."""
         if many is None:
             return
         values = list(many.values()) if isinstance(many, dict) else many
@@ -154,65 +151,63 @@ class _Reader:
                 raise self.wrong(what, value, "an object")
             yield value
 
-    def within(self, made: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-        """The object of that key; an empty one where Distem wrote nothing there."""
-        value = made.get(key) or {}
+    def within(self, raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+        """The object of a key; empty if it is missing or null."""
+        value = raw.get(key) or {}
         if not isinstance(value, dict):
             raise self.wrong(f"{where}: {key}", value, "an object")
         return value
 
-    def text(self, made: Mapping[str, Any], key: str, where: str) -> str:
-        value = made.get(key)
+    def text(self, raw: Mapping[str, Any], key: str, where: str) -> str:
+        value = raw.get(key)
         if not isinstance(value, str) or not value.strip():
             raise self.wrong(f"{where}: {key}", value, "text")
         return value.strip()
 
-    def node(self, made: dict[str, Any], networks: dict[str, str]) -> dict[str, Any]:
-        original = self.text(made, "name", "a vnode")
+    def node(self, raw: dict[str, Any], networks: dict[str, str]) -> dict[str, Any]:
+        original = self.text(raw, "name", "a vnode")
         name = self.names.of(original)
         where = f"vnode {original}"
-        self.keys("vnode", made, where)
+        self.keys("vnode", raw, where)
         host: dict[str, Any] = {"group": name, "count": 1}
-        if made.get("mode") == "gateway":
-            self.left_out.append(f"{where}: mode gateway; networks are not joined by gateways")
-        self.processors(host, self.within(made, "vcpu", where), where)
-        self.memory(host, self.within(made, "vmem", where), where)
-        system = self.within(made, "vfilesystem", where)
+        if raw.get("mode") == "gateway":
+            self.omitted.append(f"{where}: mode gateway; networks are not joined by gateways")
+        self.processors(host, self.within(raw, "vcpu", where), where)
+        self.memory(host, self.within(raw, "vmem", where), where)
+        system = self.within(raw, "vfilesystem", where)
         self.keys("vfilesystem", system, f"{where}: vfilesystem")
         if system.get("image"):
             image = Path(str(system["image"]).removeprefix("file://"))
             if os.path.isdir(image):
                 host["image"] = str(image)
             else:
-                self.left_out.append(
+                self.omitted.append(
                     f"{where}: image {system['image']}; expected a directory that is there already"
                 )
-        if made.get("ssh_key"):
+        if raw.get("ssh_key"):
             host["ssh"] = True
         host["disks"] = self.disks(self.within(system, "disk_throttling", where), where)
         host["interfaces"] = [
             self.interface(viface, f"{name}-0", networks, where)
-            for viface in self.each(made.get("vifaces"), "vifaces")
+            for viface in self.each(raw.get("vifaces"), "vifaces")
             if self.joined(viface, where)
         ]
         if not host["interfaces"]:
-            self.left_out.append(
-                f"{where}: on no network; it gets one interface in the network net"
-            )
+            self.omitted.append(f"{where}: on no network; it gets one interface in the network net")
         return {k: v for k, v in host.items() if v != []}
 
     def joined(self, viface: dict[str, Any], where: str) -> bool:
         if viface.get("vnetwork"):
             return True
-        self.left_out.append(f"{where}: interface {viface.get('name')} without a network")
+        self.omitted.append(f"{where}: interface {viface.get('name')} without a network")
         return False
 
     def processors(self, host: dict[str, Any], vcpu: dict[str, Any], where: str) -> None:
         cores = list(self.each(vcpu.get("vcores"), "vcores"))
-        said_count = str(vcpu.get("corenb") or "0")
-        if not said_count.isdecimal() or len(said_count) > 6:
+        declared_count = str(vcpu.get("corenb") or "0")
+        if not declared_count.isdecimal() or len(declared_count) > 6:
             raise self.wrong(f"{where}: corenb", vcpu["corenb"], "a number of cores")
-        count = len(cores) or int(said_count)
+        count = len(cores) or int(declared_count)
         if count:
             host["cpus"] = count
         self.keys("vcpu", vcpu, f"{where}: vcpu")
@@ -221,23 +216,24 @@ class _Reader:
         unit = str(vcpu.get("unit") or "").lower()
         if unit not in ("", "mhz", "ratio"):
             raise self.wrong(f"{where}: vcpu: unit", vcpu["unit"], "mhz or ratio")
-        said = {str(c.get("frequency", "0")) for c in cores}
-        said |= {str(vcpu.get(key, "0")) for key in ("frequency", "val")}
-        said -= {"0", "None", ""}
-        values = {number_with_unit(s, {"MHz": 1.0, "": 1.0}, 1.0) for s in said}
+        declared = {str(c.get("frequency", "0")) for c in cores}
+        declared |= {str(vcpu.get(key, "0")) for key in ("frequency", "val")}
+        declared -= {"0", "None", ""}
+        values = {number_with_unit(s, {"MHz": 1.0, "": 1.0}, 1.0) for s in declared}
         value = next(iter(values)) if len(values) == 1 else None
         if value is not None and 0 < value <= 1 and unit != "mhz":
             host["cpu_ratio"] = value
-        elif said:
-            self.left_out.append(
-                f"{where}: frequency {', '.join(sorted(said))} MHz; expected a ratio in ]0, 1] of the host's"
+        elif declared:
+            self.omitted.append(
+                f"{where}: frequency {', '.join(sorted(declared))} MHz; expected a ratio in ]0, 1] of that "
+                "of the host"
             )
 
     def memory(self, host: dict[str, Any], vmem: dict[str, Any], where: str) -> None:
-        """Limits of a node; Distem appends `M` to each number before it writes it to a control group.
+        """Read the memory limits of a node. Their unit is MiB: Distem appends `M` for the cgroup files.
 
-        Of the unified hierarchy it sets `hard_limit` and `soft_limit` (memory.max and memory.high), and
-        derives `mem` for its own bookkeeping; of version 1 it sets `mem`.
+        In the unified hierarchy Distem sets `hard_limit` and `soft_limit` (memory.max and memory.high) and
+        derives `mem` from them. In version 1 it sets `mem`.
         """
         self.keys("vmem", vmem, f"{where}: vmem")
         hierarchy = str(vmem.get("hierarchy") or "").lower()
@@ -257,16 +253,16 @@ class _Reader:
                 raise self.wrong(f"{where}: {key}", text, "a number of megabytes, or max")
             host["memory_soft" if key == "soft_limit" else "memory"] = f"{round(size)} B"
         if str(vmem.get("swap") or "0") not in ("0", ""):
-            self.left_out.append(f"{where}: swap; nodes have none of their own")
+            self.omitted.append(f"{where}: swap; nodes have none of their own")
 
     def disks(self, throttling: dict[str, Any], where: str) -> list[dict[str, Any]]:
-        found = []
+        disks = []
         self.keys("disk_throttling", throttling, f"{where}: disk_throttling")
         for limit in self.each(throttling.get("limits"), "limits"):
             device = self.text(limit, "device", f"{where}: disk_throttling")
             self.keys("limit", limit, f"{where}: {device}")
             limits: dict[str, Any] = {}
-            for key, mine in _LIMITS.items():
+            for key, name_here in _LIMITS.items():
                 value = limit.get(key)
                 if value in (None, "", "max", 0, "0"):
                     continue
@@ -275,12 +271,13 @@ class _Reader:
                     raise self.wrong(
                         f"{where}: {device}: {key}", value, "bytes per second, above 0"
                     )
-                limits[mine] = f"{number:.12g} IOPS" if mine.endswith("iops") else byte_rate(number)
+                is_iops = name_here.endswith("iops")
+                limits[name_here] = f"{number:.12g} IOPS" if is_iops else byte_rate(number)
             name = (
                 re.sub(r"[^A-Za-z0-9_-]+", "-", device.removeprefix("/dev/")).strip("-") or "disk"
             )
-            found.append({"name": name[:32], **({"limits": limits} if limits else {})})
-        return found
+            disks.append({"name": name[:32], **({"limits": limits} if limits else {})})
+        return disks
 
     def interface(
         self, viface: dict[str, Any], node: str, networks: dict[str, str], where: str
@@ -290,48 +287,50 @@ class _Reader:
             raise self.wrong(
                 f"{where}: vnetwork", network, f"one of {', '.join(networks) or 'none'}"
             )
-        made: dict[str, Any] = {"network": network}
+        interface: dict[str, Any] = {"network": network}
         self.keys("viface", viface, f"{where}, {network}")
         self.members.setdefault(network, []).append(node)
         address = str(viface.get("address") or "").split("/")[0]
         if address not in ("", "0.0.0.0"):
-            made["address"] = address
-        out, come_in = (
-            {key.lower(): said for key, said in self.within(viface, way, where).items()}
+            interface["address"] = address
+        out, incoming = (
+            {key.lower(): value for key, value in self.within(viface, way, where).items()}
             for way in ("output", "input")
         )
-        for way, said in (("out", out), ("in", come_in)):
-            self.traffic(said, f"{where}, {network}: {way}put")
-            rate = self.within(said, "bandwidth", where).get("rate")
+        for way, traffic in (("out", out), ("in", incoming)):
+            self.traffic(traffic, f"{where}, {network}: {way}put")
+            rate = self.within(traffic, "bandwidth", where).get("rate")
             if rate is not None:
                 bits = number_with_unit(str(rate).lower(), _RATES, 1.0)
                 if not bits:
                     raise self.wrong(
                         f"{where}: rate", rate, "a rate as tc reads it, such as 20mbps"
                     )
-                made[way] = bit_rate(bits)
-        self.latency(made, out, come_in, node, f"{where}, {network}")
-        for key, mine in _SHARES.items():
-            shares = [self.share(self.within(s, key, where), where, key) for s in (out, come_in)]
+                interface[way] = bit_rate(bits)
+        self.latency(interface, out, incoming, node, f"{where}, {network}")
+        for key, name_here in _SHARES.items():
+            shares = [self.share(self.within(s, key, where), where, key) for s in (out, incoming)]
             if shares[0] != shares[1]:
-                self.left_out.append(
+                self.omitted.append(
                     f"{where}, {network}: {key} of input and output differ; an interface has one for both"
                 )
             elif shares[0]:
-                made[mine] = f"{shares[0]:.12g}%"
-        return made
+                interface[name_here] = f"{shares[0]:.12g}%"
+        return interface
 
-    def traffic(self, said: dict[str, Any], where: str) -> None:
-        """Names what a direction of an interface has beside what is read."""
-        self.keys("traffic", said, where)
+    def traffic(self, raw: dict[str, Any], where: str) -> None:
+        """Report the keys of one direction of an interface that are not read."""
+        self.keys("traffic", raw, where)
         for key in ("bandwidth", "latency", *_SHARES):
             kind = "share" if key in _SHARES else key
-            self.keys(kind, self.within(said, key, where), f"{where}: {key}")
+            self.keys(kind, self.within(raw, key, where), f"{where}: {key}")
 
-    def latency(self, made: dict[str, Any], out: Any, come_in: Any, node: str, where: str) -> None:
+    def latency(
+        self, interface: dict[str, Any], out: Any, incoming: Any, node: str, where: str
+    ) -> None:
         times = []
-        for said in (out, come_in):
-            latency = self.within(said, "latency", where)
+        for traffic in (out, incoming):
+            latency = self.within(traffic, "latency", where)
             for key in ("delay", "jitter"):
                 value = latency.get(key)
                 read = 0.0 if value in (None, "") else number_with_unit(str(value), _TIMES, 1e-6)
@@ -343,19 +342,17 @@ class _Reader:
         delay_out, jitter_out, delay_in, jitter_in = times
         if (delay_out, jitter_out) == (delay_in, jitter_in):
             if delay_out:
-                made["latency"] = seconds(delay_out)
+                interface["latency"] = seconds(delay_out)
             if jitter_out:
-                # what netem draws from where no distribution is named
-                made |= {"jitter": seconds(jitter_out), "distribution": "uniform"}
+                # netem's default distribution
+                interface |= {"jitter": seconds(jitter_out), "distribution": "uniform"}
         elif jitter_out or jitter_in:
-            self.left_out.append(
-                f"{where}: jitter of input and output differ; an interface has one"
-            )
+            self.omitted.append(f"{where}: jitter of input and output differ; an interface has one")
         else:
-            self.delays.setdefault(made["network"], {})[node] = (delay_out, delay_in)
+            self.delays.setdefault(interface["network"], {})[node] = (delay_out, delay_in)
 
-    def share(self, said: dict[str, Any], where: str, key: str) -> float:
-        value = said.get("percent")
+    def share(self, raw: dict[str, Any], where: str, key: str) -> float:
+        value = raw.get("percent")
         if value in (None, ""):
             return 0.0
         share = number_with_unit(str(value).removesuffix("%"), {}, 1.0)
@@ -364,8 +361,8 @@ class _Reader:
         return share
 
     def network(self, name: str, subnet: str) -> dict[str, Any]:
-        """A network; latencies that differ by direction become its matrix, each way said."""
-        made: dict[str, Any] = {"name": name, "subnet": subnet}
+        """Describe a network; latencies that differ by direction become its matrix of delays."""
+        network: dict[str, Any] = {"name": name, "subnet": subnet}
         delays = self.delays.get(name, {})
         nodes = (
             self.members.get(name, []) if any(out or into for out, into in delays.values()) else []
@@ -378,5 +375,5 @@ class _Reader:
             for a in nodes
         }
         if len(nodes) > 1:
-            made["matrix"] = matrix
-        return made
+            network["matrix"] = matrix
+        return network

@@ -1,9 +1,8 @@
-"""SimGrid's platform description (XML, versions 3 to 4.1) as a platform file.
+"""Convert SimGrid's platform description (XML, versions 3 to 4.1) to a platform file.
 
-SimGrid has links that routes share; here every node has a link of its own, and pairs of nodes have a delay.
-So a node's bandwidth is that of its widest route, the delay of a pair is the sum over its route. What that
-loses (links that several routes share, routes narrower than both their ends) is named, not dropped in
-silence.
+In SimGrid routes share links. In a platform file every node has its own link, and pairs of nodes have a
+delay. The bandwidth of a node is that of its widest route, and the delay of a pair is the sum over its route.
+Links that several routes share, and routes that are narrower than both their ends, are reported as omitted.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from penstock.parts.interchange.platform_values import (
 from penstock.parts.interchange.xml_places import Element, read_xml
 from penstock.platform.foreign import Foreign
 
-#: prefixes and units as SimGrid's own parser knows them (src/xbt/parse_units.cpp): case matters, and the long
-#: prefixes belong to `flops` alone
+#: prefixes and units of SimGrid's parser (src/xbt/parse_units.cpp); they are case-sensitive, and the long
+#: prefixes apply to `flops` only
 _SHORT = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _LONG = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zeta", "yotta")
 _DECIMAL = {p: 1000.0**n for n, p in enumerate(_SHORT)}
@@ -45,11 +44,11 @@ _TIMES = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0} | {
     "ns": 1e-9,
     "ps": 1e-12,
 }
-#: elements that say what happens in a simulation, not what there is
+#: elements that describe a simulation, not a platform
 _IGNORED = {"config", "prop", "include", "random"}
-#: elements that are read by themselves
-_ELSEWHERE = {"zone", "AS", "link", "backbone", "router", "route", "zoneRoute", "ASroute"}
-_UNKNOWN = {
+#: elements that separate passes read
+_OTHER_PASSES = {"zone", "AS", "link", "backbone", "router", "route", "zoneRoute", "ASroute"}
+_UNSUPPORTED = {
     "peer": "coordinates of peers",
     "cabinet": "cabinets",
     "storage": "storages of SimGrid 3; disks are read",
@@ -77,7 +76,7 @@ class _Link:
 
 
 def read_simgrid(path: Path, raw: bytes) -> Foreign:
-    """Reads a platform. Raises BadInput where it is none, or where a value makes no sense."""
+    """Read a platform. Raises BadInput for another kind of document and for invalid values."""
     top = read_xml(path, raw)
     if top.tag != "platform":
         raise mistake(path, top.line, f"<{top.tag}>", "<platform>, SimGrid's description")
@@ -90,10 +89,10 @@ def read_simgrid(path: Path, raw: bytes) -> Foreign:
 class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.left_out: list[str] = []
+        self.omitted: list[str] = []
         self.names = Names()
         self.groups: dict[str, dict[str, Any]] = {}
-        #: SimGrid's name of a host or zone → the pattern of its nodes here
+        #: pattern of the nodes of each host or zone, by its name in SimGrid
         self.nodes: dict[str, str] = {}
         self.speeds: dict[str, float] = {}
         self.links: dict[str, _Link] = {}
@@ -111,13 +110,13 @@ class _Reader:
         text = element.attributes.get(key)
         read = None if text is None else number_with_unit(text, units, bare)
         if read is None:
-            found = f"<{element.tag}> without {key}" if text is None else f"{key} {text!r}"
-            raise mistake(self.path, element.line, found, "a number with its unit")
+            actual = f"<{element.tag}> without {key}" if text is None else f"{key} {text!r}"
+            raise mistake(self.path, element.line, actual, "a number with its unit")
         return read
 
     def read(self, top: Element) -> Foreign:
         zones = self.zones(top)
-        for zone in zones:  # links first: routes of one zone may use another's
+        for zone in zones:  # links first: routes may use links of other zones
             for link in zone.all("link", "backbone"):
                 self.link(link)
         for zone in zones:
@@ -126,15 +125,15 @@ class _Reader:
             self.zone_routes(zone)
         if not self.groups:
             actors = any(zone.all("actor", "process") for zone in zones)
-            found = "no host but actors: a deployment" if actors else "no host"
-            raise mistake(self.path, top.line, found, "a platform with at least one host")
+            actual = "no host but actors: a deployment" if actors else "no host"
+            raise mistake(self.path, top.line, actual, "a platform with at least one host")
         return self.result()
 
     def zones(self, top: Element) -> list[Element]:
-        found = [top]
+        zones = [top]
         for inner in top.all("zone", "AS"):
-            found += self.zones(inner)
-        return found
+            zones += self.zones(inner)
+        return zones
 
     def zone(self, zone: Element) -> None:
         routing = zone.attributes.get("routing", "Full")
@@ -143,26 +142,28 @@ class _Reader:
                 self.host(element)
             elif element.tag == "cluster":
                 self.cluster(element)
-            elif element.tag in _ELSEWHERE | _IGNORED:
+            elif element.tag in _OTHER_PASSES | _IGNORED:
                 continue
             elif element.tag == "host_link":
                 self.host_link(element)
             else:
-                why = _UNKNOWN.get(element.tag, "nothing here is like it")
-                self.leave_out(element, f"<{element.tag}>: {why}")
+                reason = _UNSUPPORTED.get(element.tag, "no equivalent in a platform file")
+                self.omit(element, f"<{element.tag}>: {reason}")
         if zone.tag != "platform" and routing in ("Vivaldi", "Wifi", "WIFI"):
-            self.leave_out(zone, f"routing {routing}: delays by coordinates or radio")
+            self.omit(zone, f"routing {routing}: delays by coordinates or radio")
         if routing in ("Floyd", "Dijkstra", "DijkstraCache"):
-            self.leave_out(zone, f"routing {routing}: only routes that are written down are read")
+            self.omit(zone, f"routing {routing}: only explicit routes are read")
 
-    def leave_out(self, element: Element, text: str) -> None:
-        self.left_out.append(f"{self.path.name}:{element.line}: {text}")
+    def omit(self, element: Element, text: str) -> None:
+        self.omitted.append(f"{self.path.name}:{element.line}: {text}")
 
     def link(self, element: Element) -> None:
         name = element.attributes.get("id", "")
         policy = element.attributes.get("sharing_policy", "SHARED").upper()
         if policy == "WIFI" or "," in element.attributes.get("bandwidth", ""):
-            self.leave_out(element, f"link {name}: radio; it is taken for a wire of its first rate")
+            self.omit(
+                element, f"link {name}: radio; it is read as a wired link with its first rate"
+            )
             first = element.attributes.get("bandwidth", "").split(",")[0]
             element.attributes["bandwidth"] = first
         latency = (
@@ -177,7 +178,7 @@ class _Reader:
         changing = [p for p in _PROFILES if p in element.attributes]
         if changing:
             names = ", ".join(changing)
-            self.leave_out(element, f"{what}: {names}; a schedule can be written by hand")
+            self.omit(element, f"{what}: {names}; a schedule can be written by hand")
 
     def host(self, element: Element) -> None:
         original = element.attributes.get("id", "")
@@ -187,7 +188,7 @@ class _Reader:
         if not speed:
             raise mistake(self.path, element.line, f"host {original}: speed {speeds!r}", "flop/s")
         if "," in speeds:
-            self.leave_out(element, f"host {original}: frequencies beside the first")
+            self.omit(element, f"host {original}: frequencies other than the first")
         self.profiles(element, f"host {original}")
         name = self.names.of(original)
         group: dict[str, Any] = {"group": name, "count": 1, "roles": ["client"]}
@@ -199,29 +200,31 @@ class _Reader:
         self.disks(group, element)
 
     def cores(self, element: Element) -> int:
-        said = element.attributes.get("core", "1")
-        if not re.fullmatch(r"[1-9][0-9]{0,5}", said):
-            raise mistake(self.path, element.line, f"core {said!r}", "a number of cores")
-        return int(said)
+        text = element.attributes.get("core", "1")
+        if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            raise mistake(self.path, element.line, f"core {text!r}", "a number of cores")
+        return int(text)
 
     def disks(self, group: dict[str, Any], element: Element) -> None:
         disks: list[dict[str, Any]] = []
         for disk in element.all("disk"):
             read, write = (self.value(disk, key, _BITS, 8.0) / 8 for key in ("read_bw", "write_bw"))
-            said = {p.attributes.get("id"): p.attributes.get("value", "") for p in disk.all("prop")}
+            properties = {
+                p.attributes.get("id"): p.attributes.get("value", "") for p in disk.all("prop")
+            }
             name = re.sub(r"[^A-Za-z0-9_-]+", "-", disk.attributes.get("id", "")).strip("-")[:32]
-            made: dict[str, Any] = {"name": name or f"disk{len(disks)}"}
-            size = number_with_unit(said.get("size", ""), _BYTES, None)
+            entry: dict[str, Any] = {"name": name or f"disk{len(disks)}"}
+            size = number_with_unit(properties.get("size", ""), _BYTES, None)
             if size:
-                made["size"] = f"{round(size)} B"
-            made["limits"] = {"read": byte_rate(read), "write": byte_rate(write)}
+                entry["size"] = f"{round(size)} B"
+            entry["limits"] = {"read": byte_rate(read), "write": byte_rate(write)}
             if not disks:
                 group["storage"] = {
                     "read": {"rate": byte_rate(read)},
                     "write": {"rate": byte_rate(write)},
-                    **({"capacity": made["size"]} if size else {}),
+                    **({"capacity": entry["size"]} if size else {}),
                 }
-            disks.append(made)
+            disks.append(entry)
         if disks:
             group["disks"] = disks
             group["roles"] = ["client", "storage"]
@@ -229,9 +232,9 @@ class _Reader:
     def cluster(self, element: Element) -> None:
         original = element.attributes.get("id", "")
         if element.attributes.get("topology", "FLAT").upper() != "FLAT":
-            self.leave_out(
+            self.omit(
                 element,
-                f"cluster {original}: topology {element.attributes['topology']}; taken for flat",
+                f"cluster {original}: topology {element.attributes['topology']}; it is read as FLAT",
             )
         count = self.radical(element)
         bits, latency = (
@@ -254,7 +257,7 @@ class _Reader:
         }
         self.speeds[name] = speed
         self.nodes[original] = f"{name}-*"
-        # from a node to another: its own link, the backbone, the other's link
+        # path between two nodes: link of the first, backbone, link of the second
         across = 2 * latency
         if "bb_lat" in element.attributes:
             across += self.value(element, "bb_lat", _TIMES, 1.0)
@@ -300,15 +303,15 @@ class _Reader:
                 links.append(self.named(at, name))
                 if self.links[name].shared and ends[0] != ends[1]:
                     self.used[at.attributes.get("id", "")] += 1
-            here = [self.nodes.get(end) for end in ends]
-            if None in here:
+            patterns = [self.nodes.get(end) for end in ends]
+            if None in patterns:
                 if route.tag == "route" and not all(
                     e in self.nodes or e.startswith("$") for e in ends
                 ):
-                    continue  # by way of a router: the routes of zones say the rest
-                self.leave_out(route, f"route {ends[0]} to {ends[1]}: zones within zones")
+                    continue  # through a router: covered by the routes of zones
+                self.omit(route, f"route {ends[0]} to {ends[1]}: zones within zones")
                 continue
-            self.route(route, str(here[0]), str(here[1]), links)
+            self.route(route, str(patterns[0]), str(patterns[1]), links)
 
     def route(self, element: Element, a: str, b: str, links: list[_Link]) -> None:
         if a == b and links:
@@ -316,8 +319,8 @@ class _Reader:
         if a == b or not links:
             return
         latency = sum(link.latency_s for link in links)
-        for end in (a, b):  # beyond a zone: the link of the node itself
-            zone = next((n for n, here in self.nodes.items() if here == end), "")
+        for end in (a, b):  # routes of zones exclude the links of the nodes
+            zone = next((n for n, pattern in self.nodes.items() if pattern == end), "")
             latency += self.links[f"{zone} "].latency_s if f"{zone} " in self.links else 0.0
         bits = min(link.bits for link in links)
         both = element.attributes.get("symmetrical", "YES").upper() in ("YES", "TRUE", "1")
@@ -343,13 +346,13 @@ class _Reader:
         loopback = bit_rate(min(self.loops)) if self.loops else "2 GB/s"
         network: dict[str, Any] = {"bandwidth": self.most(), "loopback": loopback}
         if len(set(self.loops)) > 1:
-            self.left_out.append("routes of hosts to themselves differ: the file has one loopback")
+            self.omitted.append("routes of hosts to themselves differ: the file has one loopback")
         if self.matrix:
             network["matrix"] = self.matrix
         if len(self.fabric) == 1:
             network["fabric"] = bit_rate(self.fabric[0])
         elif self.fabric:
-            self.left_out.append("backbones of several clusters: the file has one for all hosts")
+            self.omitted.append("backbones of several clusters: the file has one for all hosts")
         document: dict[str, Any] = {
             "penstock_platform": 1,
             "name": re.sub(r"[^A-Za-z0-9_-]+", "-", self.path.stem)[:32].strip("-") or "simgrid",
@@ -371,19 +374,19 @@ class _Reader:
                 }
             ]
         if not disks:
-            # nothing is stored: nothing can be predicted, and a role would say that something can
+            # without storage there is no prediction, so no roles
             for group in document["hosts"]:
                 group.pop("roles", None)
-        return Foreign(document, self.left_out)
+        return Foreign(document, self.omitted)
 
     def losses(self) -> None:
-        """What links of their own cannot say of links that are shared."""
+        """Report shared links and narrow routes, which separate links per node cannot express."""
         shared = [name for name, times in self.used.items() if times > 1]
         if shared:
             named = ", ".join(shared[:5]) + (
                 f" and {len(shared) - 5} more" if len(shared) > 5 else ""
             )
-            self.left_out.append(
+            self.omitted.append(
                 f"links that several routes share ({named}): each node has a link of its own, so that "
                 "routes do not slow each other down beyond their ends"
             )
@@ -394,7 +397,7 @@ class _Reader:
         ]
         if narrow:
             a, b = narrow[0]
-            self.left_out.append(
+            self.omitted.append(
                 f"bandwidth of {len(narrow)} routes that are narrower than both their ends (as {a} to {b}): "
                 "a pair has a delay of its own, no bandwidth"
             )

@@ -1,4 +1,4 @@
-"""Names, quantities and mistakes for readers of platforms of other programs."""
+"""Names, quantities and errors for readers of platforms of other programs."""
 
 from __future__ import annotations
 
@@ -10,48 +10,54 @@ from pathlib import Path
 from penstock.errors import BadInput, Mistake
 
 
-def mistake(path: Path, line: int, found: str, expected: str, column: int = 1) -> BadInput:
-    """The error for one mistake of a foreign file."""
-    return BadInput(mistakes=[Mistake(str(path), line, column, found, expected)])
+def mistake(path: Path, line: int, actual: str, expected: str, column: int = 1) -> BadInput:
+    """The error for one mistake in a foreign file: "found `actual`; expected `expected`"."""
+    return BadInput(mistakes=[Mistake(str(path), line, column, actual, expected)])
 
 
 class Names:
-    """Names of groups for hosts that have other names: letters, digits, `_`, `-`; 32 at most; each once."""
+    """Unique names of groups for hosts: at most 32 letters, digits, `_` and `-`.
+
+    `original` has the original name of each group whose name differs.
+    """
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self.original: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """A name for this one."""
+        """Create the group name of a host."""
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:32].strip("-_") or "host"
-        made, number = plain, 2
-        while made in self._taken:
-            ending = f"-{number}"
-            made, number = plain[: 32 - len(ending)] + ending, number + 1
-        self._taken.add(made)
-        if made != name:
-            self.original[made] = name
-        return made
+        unique, number = plain, 2
+        while unique in self._taken:
+            suffix = f"-{number}"
+            unique, number = plain[: 32 - len(suffix)] + suffix, number + 1
+        self._taken.add(unique)
+        if unique != name:
+            self.original[unique] = name
+        return unique
 
 
 def bit_rate(bits_per_s: float) -> str:
-    """A rate as the platform file writes it."""
+    """Format a rate for a platform file."""
     return f"{bits_per_s / 1e6:.12g} Mbit/s"
 
 
 def byte_rate(bytes_per_s: float) -> str:
-    """The same in bytes, for disks."""
+    """Format a rate of a disk for a platform file."""
     return f"{bytes_per_s:.12g} B/s"
 
 
 def seconds(duration_s: float) -> str:
-    """A duration as the platform file writes it."""
+    """Format a duration for a platform file."""
     return f"{duration_s * 1e6:.12g}us"
 
 
 def number_with_unit(text: str, units: Mapping[str, float], bare: float | None) -> float | None:
-    """`12.5MBps` by a table of units; a number alone counts `bare`. None for what is neither."""
+    """Parse a number with a unit such as `12.5MBps`; `units` and `bare` (no unit) are factors.
+
+    None for invalid text, an unknown unit, and a number that is not finite.
+    """
     match = re.fullmatch(
         r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*", text
     )

@@ -1,14 +1,14 @@
-"""Runs as one file that opens without penstock: `pack` makes `NAME.tar.zst`, `unpack` takes one in.
+"""Archive files of runs that other programs can read: `pack` writes `NAME.tar.zst`, `unpack` extracts it.
 
-    NAME/README.md                what it is and how to open it
-    NAME/ro-crate-metadata.json   the same for machines (RO-Crate 1.1)
-    NAME/SHA256SUMS               of every other file, as `sha256sum -c` reads it
+    NAME/README.md                description and instructions
+    NAME/ro-crate-metadata.json   the description as RO-Crate 1.1
+    NAME/SHA256SUMS               checksums of all other files, for `sha256sum -c`
     NAME/schemas/TABLE.json       columns, units and meanings
-    NAME/csv/…                    tables that are not too long, for programs that read no Parquet
-    NAME/…                        the bundle, or the study's results, as they are
+    NAME/csv/…                    tables of at most CSV_ROWS rows as CSV
+    NAME/…                        the bundle, or the results of the study, unchanged
 
-Equal runs give equal bytes. What comes in is read as a stream into a hidden directory beside its place; that
-gets its name when every sum is right.
+Equal runs give equal bytes. `unpack` extracts to a hidden directory next to the target and renames it after
+all checksums are verified.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from penstock.writing import whole_file
 
 SUFFIX = ".tar.zst"
 HOW_TO_OPEN = "`tar xf` gives {name}/README.md"
-#: a table of more rows is there as Parquet only
+#: largest number of rows of a table that is exported as CSV too
 CSV_ROWS = 100_000
-#: of one that comes in
+#: limits of an archive that `unpack` accepts
 MOST_FILES = 100_000
 MOST_BYTES = 64 << 30
 _MOST_NAME = 1_000
@@ -50,7 +50,7 @@ _MOST_DEPTH = 40
 _MOST_SUMS = 64 << 20
 _MOST_HEADER = 64 << 10
 _CHUNK = 1 << 20
-#: what `pack` writes itself, at the top
+#: files and directories that `pack` adds at the top
 _README, _CRATE, _SUMS = "README.md", "ro-crate-metadata.json", "SHA256SUMS"
 _OWN = (_README, _CRATE, _SUMS, "csv", "schemas")
 
@@ -58,11 +58,11 @@ _OWN = (_README, _CRATE, _SUMS, "csv", "schemas")
 def pack(
     selection: Selection, target: Path, *, csv_rows: int = CSV_ROWS, license: str = ""
 ) -> Packed:
-    """Writes what was selected as one file. BadInput for a target that is none or a study without a run."""
+    """Write the selected runs to one archive file. Raises BadInput for a selection without a valid run."""
     if not selection.runs:
         raise BadInput(f"{selection.name}: found no valid run; expected one at least")
     name = _name_of(selection, target)
-    files, left_out = _files(selection, target)
+    files, omitted = _files(selection, target)
     manifests = _manifests(files)
     own: dict[str, bytes] = {}
     for path, source in files.items():
@@ -73,7 +73,7 @@ def pack(
     for table in sorted({PurePosixPath(p).stem for p in files if p.endswith(".parquet")}):
         if table in TABLES:
             own[f"schemas/{table}.json"] = _schema(table)
-    own[_README] = _readme(name, selection, files, own, manifests, left_out).encode()
+    own[_README] = _readme(name, selection, files, own, manifests, omitted).encode()
     sums = {p: _sum(source) for p, source in files.items()}
     sums |= {p: hashlib.sha256(content).hexdigest() for p, content in own.items()}
     sizes = {p: source.stat().st_size for p, source in files.items()}
@@ -89,31 +89,31 @@ def pack(
         _write(draft, name, files, own, sums, moment // 10**9)
         size = draft.stat().st_size
     total = sum(sizes.values())
-    return Packed(target, name, size, len(files) + len(own), total, left_out)
+    return Packed(target, name, size, len(files) + len(own), total, omitted)
 
 
 def _name_of(selection: Selection, target: Path) -> str:
-    """The directory that it unpacks to: after the run or the study, else after the file."""
-    said = ""
+    """Top directory of the archive: the name of the run or the study, else that of the file."""
+    name = ""
     if selection.kind == "run":
-        said = _run_name(selection.path)
+        name = _run_name(selection.path)
     elif selection.kind == "study":
-        said = selection.path.resolve().name
-    said = said or target.name.removesuffix(SUFFIX)
-    return re.sub(r"[^A-Za-z0-9._-]", "-", said).strip(".-")[:100] or "runs"
+        name = selection.path.resolve().name
+    name = name or target.name.removesuffix(SUFFIX)
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name).strip(".-")[:100] or "runs"
 
 
 def _files(selection: Selection, target: Path) -> tuple[dict[str, Path], list[str]]:
-    """Every file by its place in the archive, in order, and what is no file."""
+    """Files by their path in the archive, in order, and the paths of links and special files."""
     if selection.kind == "treatment":
         roots = {f"runs/{_run_name(run)}/": run for run in selection.runs}
         if len(roots) < len(selection.runs):
             roots = {f"runs/{run.name}/": run for run in selection.runs}
     else:
         roots = {"": selection.path}
-    found: dict[str, Path] = {}
-    left_out = []
-    own = target.resolve()  # what was exported into it before
+    files: dict[str, Path] = {}
+    omitted = []
+    own = target.resolve()  # an earlier export to the same directory
     for prefix, root in roots.items():
         for top, folders, names in os.walk(root):
             folders[:] = sorted(f for f in folders if not f.startswith("."))
@@ -125,31 +125,31 @@ def _files(selection: Selection, target: Path) -> tuple[dict[str, Path], list[st
                 if each.startswith(".") or place.split("/")[0] in _OWN or path.resolve() == own:
                     continue
                 if path.is_symlink() or not path.is_file() or not _fit(place):
-                    left_out.append(place)
+                    omitted.append(place)
                 else:
-                    found[place] = path
-    return dict(sorted(found.items())), sorted(left_out)
+                    files[place] = path
+    return dict(sorted(files.items())), sorted(omitted)
 
 
 def _run_name(run: Path) -> str:
-    """`r001` of a run of a study, `NAME.2` of an experiment's second repeat."""
-    said = Bundle.open(run).manifest.get("experiment")
-    if not isinstance(said, dict):
+    """Name of a run: `r001` in a study, `NAME.2` for the second repeat of an experiment."""
+    experiment = Bundle.open(run).manifest.get("experiment")
+    if not isinstance(experiment, dict):
         return run.name
     return run.name.rpartition("-")[0] or run.name
 
 
 def _manifests(files: Mapping[str, Path]) -> list[dict[str, Any]]:
-    found = []
+    manifests = []
     for path, source in files.items():
         if PurePosixPath(path).name == "manifest.json":
             with contextlib.suppress(PenstockError):
-                found.append(Bundle.open(source.parent).manifest)
-    return found
+                manifests.append(Bundle.open(source.parent).manifest)
+    return manifests
 
 
 def _as_csv(path: Path, most_rows: int) -> bytes | None:
-    """A table as CSV (RFC 4180, lines end as on Unix), None for one that is too long or no table."""
+    """Format a table as CSV (RFC 4180, LF); None above `most_rows` rows and for an unreadable file."""
     try:
         file = pq.ParquetFile(path)
         if file.metadata.num_rows > most_rows:
@@ -165,28 +165,28 @@ def _as_csv(path: Path, most_rows: int) -> bytes | None:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """A column as CSV has it: texts as they are, what is nested as JSON."""
+    """Convert a column for CSV: dictionaries are decoded, nested values become JSON."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return column.dictionary_decode()
-    if pa.types.is_nested(kind):  # of tables of verdicts, which have few rows
-        said = [
+    if pa.types.is_nested(kind):  # only in tables with few rows
+        texts = [
             None if v is None else json.dumps(v, default=str, sort_keys=True)
             for v in column.to_pylist()
         ]
-        return pa.array(said, pa.string())
+        return pa.array(texts, pa.string())
     return column
 
 
 def _schema(name: str) -> bytes:
-    """What the columns of a table are, as JSON."""
+    """Format the schema of a table as JSON."""
     table = TABLES[name]
     columns = [
         {"name": c.name, "type": c.type, "unit": c.unit, "meaning": c.meaning}
         for c in table.columns
     ]
-    said = {"table": name, "row": table.row, "key": list(table.key), "columns": columns}
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    schema = {"table": name, "row": table.row, "key": list(table.key), "columns": columns}
+    return (json.dumps(schema, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _readme(
@@ -195,30 +195,30 @@ def _readme(
     files: Mapping[str, Path],
     own: Mapping[str, bytes],
     manifests: list[dict[str, Any]],
-    left_out: list[str],
+    omitted: list[str],
 ) -> str:
     tables = [p for p in files if p.endswith(".parquet")]
-    # of what lies at the top, else anywhere, the table that says most
+    # the largest table at the top, else of all
     top = [t for t in tables if "/" not in t] or tables or ["runs.parquet"]
     example = max(top, key=lambda t: (files[t].stat().st_size if t in files else 0, t))
     runs = len(manifests)
     lines = [
         f"# {name}",
         "",
-        f"{runs} run{'' if runs == 1 else 's'} recorded by penstock, with everything that was measured. "
-        "Nothing of penstock is needed to read it.",
+        f"{runs} run{'' if runs == 1 else 's'} recorded by penstock, with all measurements. "
+        "Reading it does not require penstock.",
         "",
-        *[f"- {_said_of(m)}" for m in manifests[:50]],
+        *[f"- {_summary(m)}" for m in manifests[:50]],
         *([f"- and {runs - 50} more"] if runs > 50 else []),
         "",
-        "## What is in it",
+        "## Contents",
         "",
         "- `manifest.json`: what was run, when, on which host; whether the run is valid, and why not",
-        "- `*.parquet`: the tables; `schemas/TABLE.json` says what their columns are, in which unit",
-        f"- `csv/`: {sum(p.startswith('csv/') for p in own)} of {len(tables)} tables as CSV, those of "
-        f"at most {CSV_ROWS:,} rows",
-        "- `ro-crate-metadata.json`: the same for machines (RO-Crate 1.1)",
-        "- `SHA256SUMS`: `sha256sum -c SHA256SUMS` says whether a file was changed",
+        "- `*.parquet`: the tables; `schemas/TABLE.json` has the meaning and unit of each column",
+        f"- `csv/`: {sum(p.startswith('csv/') for p in own)} of {len(tables)} tables as CSV, those "
+        f"with at most {CSV_ROWS:,} rows",
+        "- `ro-crate-metadata.json`: this description as RO-Crate 1.1",
+        "- `SHA256SUMS`: checksums; `sha256sum -c SHA256SUMS` verifies all files",
         "",
         "## How to open it",
         "",
@@ -228,13 +228,13 @@ def _readme(
         "",
         f"With penstock: `penstock import {name}{SUFFIX}`, or unpack it and `penstock plot {name} lines`.",
     ]
-    if left_out:
-        shown = ", ".join(f"`{p}`" for p in left_out[:20])
-        lines += ["", f"Left out, as they are no files: {printable(shown)}."]
+    if omitted:
+        shown = ", ".join(f"`{p}`" for p in omitted[:20])
+        lines += ["", f"Omitted, because they are not regular files: {printable(shown)}."]
     return "\n".join(lines) + "\n"
 
 
-def _said_of(manifest: Mapping[str, Any]) -> str:
+def _summary(manifest: Mapping[str, Any]) -> str:
     about = manifest.get("experiment")
     name = (
         f"{about['name']}#{manifest.get('attempt', 1)}"
@@ -266,7 +266,7 @@ def _write(
         pa.CompressedOutputStream(plain, "zstd") as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
-        # what tells what the rest is comes first
+        # the descriptions come first
         order = sorted({*files, *own}, key=lambda p: (p not in (_README, _CRATE, _SUMS), p))
         for path in order:
             head = tarfile.TarInfo(f"{name}/{path}")
@@ -286,7 +286,7 @@ def _write(
 
 
 class _Summed:
-    """A file that is read, and the sum of what was read."""
+    """A file object with the SHA-256 of the content read so far."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -299,7 +299,7 @@ class _Summed:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is called as one of ours, or begins as one that is compressed so."""
+    """True for a file whose name ends with SUFFIX, and for any .zst file with Zstandard's magic number."""
     if path.name.endswith(SUFFIX):
         return True
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -308,9 +308,9 @@ def is_packed(path: Path) -> bool:
 
 
 def unpack(path: Path, output: Path | None = None) -> Path:
-    """Takes in what `pack` wrote; gives its directory (`output`, by default named as it was packed, here).
+    """Extract an archive to `output`, by default its top directory in the current one; return the directory.
 
-    Raises BadInput with what is wrong with it: nothing of it is left then.
+    Raises BadInput for an invalid archive, and then leaves no files.
     """
     expected = f"expected what `penstock export X FILE{SUFFIX}` wrote"
     place = _free(output) if output is not None else None
@@ -327,12 +327,12 @@ def unpack(path: Path, output: Path | None = None) -> Path:
     except tarfile.TarError as error:
         raise BadInput(f"{path}: found {error} in {size:,} bytes; {expected}") from None
     except (pa.ArrowException, EOFError) as error:
-        said = " ".join(str(error).split())
-        raise BadInput(f"{path}: found damage ({said}); {expected}") from None
+        reason = " ".join(str(error).split())
+        raise BadInput(f"{path}: found damage ({reason}); {expected}") from None
     except OSError as error:
-        if error.errno is None:  # Arrow's own
-            said = " ".join(str(error).split())
-            raise BadInput(f"{path}: found damage ({said}); {expected}") from None
+        if error.errno is None:  # raised by Arrow
+            reason = " ".join(str(error).split())
+            raise BadInput(f"{path}: found damage ({reason}); {expected}") from None
         if error.filename in (str(path), None):
             raise BadInput(f"{path}: {error.strerror}; {expected}") from None
         raise
@@ -356,8 +356,10 @@ def _take(tar: tarfile.TarFile, path: Path, place: Path | None, expected: str) -
                 raise BadInput(f"{path}: found more than {MOST_FILES} files; expected that at most")
             plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not plain or not inner or not _fit(member.name) or top != (name or top):
-                said = printable(member.name[:200])
-                raise BadInput(f"{path}: found {said!r}, no file beneath one directory; {expected}")
+                shown = printable(member.name[:200])
+                raise BadInput(
+                    f"{path}: found {shown!r}, no file beneath one directory; {expected}"
+                )
             if draft is None:
                 name = top
                 place = place or _free(Path(top))
@@ -367,11 +369,11 @@ def _take(tar: tarfile.TarFile, path: Path, place: Path | None, expected: str) -
             if inner in sums:
                 raise BadInput(f"{path}: found {printable(inner)!r} twice; {expected}")
             total += member.size
-            room = shutil.disk_usage(draft).free
-            if total > MOST_BYTES or member.size > room:
+            free_bytes = shutil.disk_usage(draft).free
+            if total > MOST_BYTES or member.size > free_bytes:
                 raise BadInput(
                     f"{path}: found {total:,} bytes or more; expected {MOST_BYTES:,} at most, "
-                    f"and room for them ({room:,} bytes are free)"
+                    f"and space for them ({free_bytes:,} bytes are free)"
                 )
             sums[inner] = _extract(tar, member, draft / inner)
         if draft is None or place is None:
@@ -393,12 +395,12 @@ def _mask() -> int:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> str:
-    """Writes one file, gives its sum."""
+    """Write one file; return its SHA-256."""
     target.parent.mkdir(parents=True, exist_ok=True)
     content = tar.extractfile(member)
     assert content is not None
     total = hashlib.sha256()
-    # beneath a directory of ours that was empty: nothing in it can be a link
+    # the directory was created empty, so no component of the path is a link
     with target.open("xb") as file:
         while part := content.read(_CHUNK):
             total.update(part)
@@ -412,26 +414,26 @@ def _check(path: Path, draft: Path, sums: Mapping[str, str], expected: str) -> N
     listed = draft / _SUMS
     if _SUMS not in sums or listed.stat().st_size > _MOST_SUMS:
         raise BadInput(f"{path}: found no {_SUMS}; {expected}")
-    said: dict[str, str] = {}
+    recorded: dict[str, str] = {}
     for line in listed.read_text("utf-8", "replace").splitlines():
         digest, _, name = line.partition("  ")
-        said[name] = digest
+        recorded[name] = digest
     for name, digest in sums.items():
-        if name != _SUMS and said.get(name) != digest:
-            found = "no sum of it" if name not in said else f"the sum {digest[:12]}…"
+        if name != _SUMS and recorded.get(name) != digest:
+            actual = "no sum of it" if name not in recorded else f"the sum {digest[:12]}…"
             raise BadInput(
-                f"{path}: found {printable(name)} with {found}; expected {said.get(name, 'one')[:12]}…, as "
-                f"its {_SUMS} says: it was changed or damaged"
+                f"{path}: found {printable(name)} with {actual}; expected {recorded.get(name, 'one')[:12]}…, "
+                f"as its {_SUMS} says: it was changed or damaged"
             )
-    lacking = [name for name in said if name not in sums]
-    if lacking:
+    missing = [name for name in recorded if name not in sums]
+    if missing:
         raise BadInput(
-            f"{path}: found no {printable(lacking[0])}, which its {_SUMS} lists; {expected}"
+            f"{path}: found no {printable(missing[0])}, which its {_SUMS} lists; {expected}"
         )
 
 
 def _fit(name: str) -> bool:
-    """Whether a name stays beneath its directory and can be written anywhere."""
+    """True for a relative path without `..` that is valid on every file system."""
     parts = name.split("/")
     return (
         len(name) <= _MOST_NAME
@@ -445,7 +447,7 @@ def _fit(name: str) -> bool:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose headers have an end: those of long names are read whole, before there is a name."""
+    """A member with bounded headers: tarfile reads the complete header of a long name into memory."""
 
     def _proc_member(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
         extended = self.type not in tarfile.SUPPORTED_TYPES or self.type in (
@@ -457,20 +459,20 @@ class _Member(tarfile.TarInfo):
         )
         if extended and self.size > _MOST_HEADER:
             raise tarfile.ReadError(f"a header of {self.size} bytes")
-        made: tarfile.TarInfo = super()._proc_member(tarfile_)  # type: ignore[misc]
-        return made
+        member: tarfile.TarInfo = super()._proc_member(tarfile_)  # type: ignore[misc]
+        return member
 
 
 class _Bounded:
-    """A stream of which no more is read than the most that may come in, with its headers."""
+    """A stream that raises ReadError after MOST_BYTES of content and the headers of MOST_FILES."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._left = MOST_BYTES + MOST_FILES * 4096
+        self._remaining_bytes = MOST_BYTES + MOST_FILES * 4096
 
     def read(self, size: int = -1) -> bytes:
         content = bytes(self._stream.read(size))
-        self._left -= len(content)
-        if self._left < 0:
+        self._remaining_bytes -= len(content)
+        if self._remaining_bytes < 0:
             raise tarfile.ReadError(f"more than {MOST_BYTES} bytes")
         return content

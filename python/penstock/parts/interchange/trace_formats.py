@@ -1,4 +1,4 @@
-"""A trace as files of Perfetto and of Paraver."""
+"""Export of traces to files of Perfetto and Paraver."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _REQUEST_COLUMNS = "t_ns done_ns op offset size disk tid".split()
 
 
 def perfetto(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
-    """Writes a file for ui.perfetto.dev, with the requests of disks."""
+    """Write a file for ui.perfetto.dev, with the requests of disks."""
     return write_file(target, partial(_write_perfetto, rows, part_bytes))
 
 
 def paraver(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
-    """Writes a .prv file, with its .pcf and .row."""
+    """Write a .prv file with its .pcf and .row files."""
     if target.suffix != ".prv":
         target = target.with_name(target.name + ".prv")
     return write_file(target, partial(write_events, "paraver", rows, part_bytes))
@@ -43,14 +43,14 @@ def _write_perfetto(rows: TraceTables, part_bytes: int, path: Path) -> Counts:
 
 
 class _Lookahead:
-    """Batches of requests cut at a time."""
+    """Batches of requests, split at given times."""
 
     def __init__(self, batches: Iterator[dict[str, Numbers]]):
         self._batches = batches
         self._rest: dict[str, Numbers] | None = None
 
     def until(self, t_ns: int | None) -> Iterator[dict[str, Numbers]]:
-        """Those that arrived no later than `t_ns`, all with None."""
+        """Yield the remaining requests that arrived no later than `t_ns`; all remaining ones for None."""
         while True:
             part = self._rest if self._rest is not None else next(self._batches, None)
             self._rest = None

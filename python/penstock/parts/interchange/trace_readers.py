@@ -1,4 +1,4 @@
-"""Traces of blktrace, Darshan and fio, read by the native part."""
+"""Readers of traces of blktrace, Darshan and fio; crates/tracefmt parses the files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _native: Any = importlib.import_module("penstock._native")
 
 
 class _Native:
-    """What the readers of the native part (crates/tracefmt) have in common."""
+    """Base class of the readers.
+
+    `limitations` lists information that the format lacks; recordings store it as `not_known`.
+    """
 
     name: str
     basis = "calls"
-    not_known: tuple[str, ...]
+    limitations: tuple[str, ...]
 
     def parts(self, path: Path) -> list[Path]:
         return []
@@ -33,18 +36,18 @@ class _Native:
             text = _native.read_foreign_trace(self.name, list(paths), spool, requests)
         except ValueError as error:
             raise BadInput(str(error)) from error
-        found: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = json.loads(text)
         return Recording(
             spool,
-            found["files"],
-            found["threads"],
-            {name: found[name] for name in ("seen", "kept", "filtered", "lost")},
+            document["files"],
+            document["threads"],
+            {name: document[name] for name in ("seen", "kept", "filtered", "lost")},
             self.basis,
             {
                 "format": self.name,
                 "files": [str(path) for path in paths],
-                "about": found["about"],
-                "not_known": list(self.not_known),
+                "about": document["about"],
+                "not_known": list(self.limitations),
             },
         )
 
@@ -55,7 +58,7 @@ class _Blktrace(_Native):
     name = "blktrace"
     what = "blktrace's binary files (one per processor), or `blkparse -d`"
     basis = "device"
-    not_known = (
+    limitations = (
         "which file a request belongs to: offsets are the device's",
         "the program's own calls: this is what the page cache and the scheduler let through",
         "CLOCK_MONOTONIC: times are from the start of the trace",
@@ -65,9 +68,9 @@ class _Blktrace(_Native):
         return head[1:4] == b"\x74\x61\x65" or head[:3] == b"\x65\x61\x74"
 
     def parts(self, path: Path) -> list[Path]:
-        """The parts of that name in order of their processor."""
-        found = path.parent.glob(f"{path.name}.blktrace.*") if path.parent.is_dir() else iter(())
-        numbered = (p for p in found if p.suffix[1:].isdigit())
+        """Files of the trace `path`, one per processor, in their order."""
+        files = path.parent.glob(f"{path.name}.blktrace.*") if path.parent.is_dir() else iter(())
+        numbered = (p for p in files if p.suffix[1:].isdigit())
         return sorted(numbered, key=lambda p: int(p.suffix[1:]))
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
@@ -81,7 +84,7 @@ class _Dxt(_Native):
 
     name = "dxt"
     what = "the text of darshan-dxt-parser"
-    not_known = (
+    limitations = (
         "times closer than 0.1 ms: such requests keep the order of the text",
         "calls that failed, and open, close and sync",
         "threads: a rank counts as one",
@@ -96,7 +99,7 @@ class _Iolog(_Native):
 
     name = "iolog"
     what = "fio's I/O log, version 2 or 3"
-    not_known = (
+    limitations = (
         "latencies: they are 0",
         "threads and processes: a log counts as one thread",
         "errors: every request counts as done",
@@ -115,7 +118,7 @@ _DEVICE_OPS = {31: "read", 63: "write", 95: "flush"}
 
 
 def _requests_table(path: Path) -> pa.Table:
-    """Table `device_requests` of what the reader of blktrace left."""
+    """Table `device_requests` from the file of requests that the reader of blktrace writes."""
     raw = np.fromfile(path, _REQUEST)
     raw = raw[np.argsort(raw["queued"], kind="stable")]
     open_ended = raw["done"] == 0

@@ -1,4 +1,4 @@
-"""XML with the line of every element, for mistakes that say where they are."""
+"""Parser of XML that records the line of every element, for error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.parts.interchange.platform_values import mistake
 
 @dataclass
 class Element:
-    """One element: its name, attributes, line, and the elements in it."""
+    """One element: its tag, attributes, line (from 1) and child elements."""
 
     tag: str
     attributes: dict[str, str]
@@ -19,12 +19,12 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self, *tags: str) -> list[Element]:
-        """The elements in it with one of these names."""
+        """Child elements with one of these tags."""
         return [c for c in self.children if c.tag in tags]
 
 
 def read_xml(path: Path, raw: bytes) -> Element:
-    """The outermost element. Raises BadInput for what is no XML, and for entities (they can be bombs)."""
+    """Parse the root element. Raises BadInput for invalid XML and for entities (against entity bombs)."""
     parser = expat.ParserCreate()
     stack: list[Element] = []
     outermost: list[Element] = []
@@ -43,6 +43,6 @@ def read_xml(path: Path, raw: bytes) -> Element:
     try:
         parser.Parse(raw, True)
     except expat.ExpatError as error:
-        words = expat.errors.messages[error.code]
-        raise mistake(path, error.lineno, f"no XML ({words})", "XML", error.offset + 1) from None
+        message = expat.errors.messages[error.code]
+        raise mistake(path, error.lineno, f"no XML ({message})", "XML", error.offset + 1) from None
     return outermost[0]
