@@ -21,7 +21,7 @@ from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.server import dashboards, experiments
 from penstock.parts.server.api import jobs
 from penstock.parts.server.api.routes import PREFIX
-from penstock.parts.server.gate import Gate, Users
+from penstock.parts.server.authentication import Gate, Users
 from penstock.parts.server.live.hub import Hub
 from penstock.parts.server.live.parts import Parts
 from penstock.parts.server.server import Server

@@ -42,7 +42,7 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import MARKS
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.parts.server.gate import who_asks
+from penstock.parts.server.authentication import who_asks
 from penstock.parts.server.page import dashboards_page
 from penstock.parts.server.server import Server
 from penstock.parts.server.spooled import Turns

@@ -44,6 +44,7 @@ from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
 from penstock.parts.server import experiment_sources
+from penstock.parts.server.authentication import Who, allow, who_asks
 from penstock.parts.server.experiment_models import (
     Accepted,
     ExperimentModel,
@@ -55,7 +56,6 @@ from penstock.parts.server.experiment_models import (
     Times,
     Told,
 )
-from penstock.parts.server.gate import Who, allow, who_asks
 from penstock.parts.server.server import Server
 from penstock.parts.server.spooled import Made, Turns
 

@@ -16,7 +16,7 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
 from penstock.parts.monitoring.queries.prometheus_names import exposed
-from penstock.parts.server.gate import who_asks
+from penstock.parts.server.authentication import who_asks
 from penstock.parts.server.server import Server
 from penstock.version import version
 

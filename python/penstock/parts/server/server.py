@@ -9,7 +9,7 @@ from penstock.parts.monitoring.collectors.server_collectors import Gathering
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.server.api.jobs import JobRegistry
-from penstock.parts.server.gate import Users
+from penstock.parts.server.authentication import Users
 from penstock.parts.server.live.hub import Hub
 from penstock.parts.server.spooled import Turns
 from penstock.parts.server.traces import Served

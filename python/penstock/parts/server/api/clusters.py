@@ -27,7 +27,7 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.server.api import models
 from penstock.parts.server.api.certificate import certify
 from penstock.parts.server.api.jobs import JobRegistry, Prefer
-from penstock.parts.server.gate import allow
+from penstock.parts.server.authentication import allow
 from penstock.spec.cluster import ClusterSpec, Event
 
 #: nodes that a command runs in at the same time

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.server.gate import Users, told_token, who_asks
+from penstock.parts.server.authentication import Users, told_token, who_asks
 from penstock.parts.server.live.hub import MOST_OF_USERS, MOST_WATCHERS, Hub, Watched
 from penstock.parts.server.live.parts import state
 from penstock.parts.server.live.view import View
