@@ -131,7 +131,7 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
         assert delivery.unsent is None
         door.stop(name)
         assert len(b"".join(door.get(name, {"metric": "m"}).parts).splitlines()) == 1_000_001
-    assert "no room" in said[0]
+    assert "no memory" in said[0]
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -1,4 +1,4 @@
-"""The HTTP interface: `/` the page, `/api/…` its data; /openapi.json describes it."""
+"""The FastAPI application: pages at `/`, data under `/api/…`, described by /openapi.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.server import dashboards, experiments
 from penstock.parts.server.api import jobs
 from penstock.parts.server.api.routes import PREFIX
-from penstock.parts.server.authentication import Gate, Users
+from penstock.parts.server.authentication import AuthenticationMiddleware, Users
 from penstock.parts.server.live.hub import Hub
 from penstock.parts.server.live.parts import Parts
 from penstock.parts.server.server import Server
@@ -31,22 +31,22 @@ from penstock.version import version
 
 
 class Refusal(BaseModel):
-    """Why a request was not done."""
+    """Error message of a request that failed."""
 
     detail: str
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refusal, "description": words}
-    for status, words in (
-        (400, "It makes no sense; every mistake is named."),
-        (401, "No token, or another; it makes no difference where the request comes from."),
-        (403, "It came from the page of another site."),
-        (404, "No such thing."),
-        (409, "The host or the node refused the change."),
-        (413, "Its body is too long."),
-        (421, "It was sent to another name than this server's."),
-        (503, "There is no room for its body just now; ask again after Retry-After."),
+    status: {"model": Refusal, "description": description}
+    for status, description in (
+        (400, "Invalid request; the message lists every mistake."),
+        (401, "The token is missing or invalid. The client's address makes no difference."),
+        (403, "The request comes from a page of another site."),
+        (404, "The resource does not exist."),
+        (409, "The host or the node rejected the change."),
+        (413, "The request body is too long."),
+        (421, "The Host header names another server."),
+        (503, "No memory for the request body; retry after Retry-After."),
     )
 }
 
@@ -61,21 +61,21 @@ def application(
     own_token: str | None = None,
     open_reads: bool = False,
 ) -> FastAPI:
-    """The application over these bundles, experiments, and over what is emulated, to who has the token.
+    """The application that serves bundles, experiments and the emulated resources of this host.
 
-    `own_token` opens the experiments of the user that the server runs as. Pages alone are for all; what they
-    show they fetch with the token. Requests for another host than `names`, or the address that they came to,
-    are refused.
+    `token` authorises every request, `own_token` those to experiments of the user that the server runs as.
+    Pages need no token; they fetch their data with one. The Host header must be one of `names` or the address
+    that the request arrived at, else the status is 421.
     """
 
-    kept = cache(store)
-    wanted = targets or Targets()
-    gathering = Gathering(wanted.collectors, kept, experiments.say, wanted.origin)
-    hub = Hub(Parts(kept))
+    open_store = cache(store)
+    config = targets or Targets()
+    gathering = Gathering(config.collectors, open_store, experiments.say, config.origin)
+    hub = Hub(Parts(open_store))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.resumed(kept, wanted, gathering):
+        async with experiments.resumed(open_store, config, gathering):
             yield
         await hub.close()
         served.close()
@@ -88,30 +88,30 @@ def application(
         docs_url=None,
         redoc_url=None,
         responses=_REFUSALS,
-        # the gate looks at it: this says so to who reads /openapi.json
-        dependencies=[Depends(HTTPBearer(auto_error=False, description="What `serve` prints."))],
+        # for /openapi.json only: the middleware checks the token
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="Printed by `serve`."))],
     )
-    users = Users(lambda: kept().catalogue, own_token=own_token, open_reads=open_reads)
-    app.add_middleware(Gate, token=token, names=names, users=users)
+    users = Users(lambda: open_store().catalogue, own_token=own_token, open_reads=open_reads)
+    app.add_middleware(AuthenticationMiddleware, token=token, names=names, users=users)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        # without the input: it may hold what no answer can say again, such as half a character or NaN
-        said = [{k: e[k] for k in ("type", "loc", "msg")} for e in error.errors()]
-        return Response(json.dumps({"detail": said}), 422, media_type="application/json")
+        # without the input, which JSON may not be able to encode: a lone surrogate, NaN
+        errors = [{k: e[k] for k in ("type", "loc", "msg")} for e in error.errors()]
+        return Response(json.dumps({"detail": errors}), 422, media_type="application/json")
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        said = (PREFIX, "/exp", dashboards.GRAFANA, *dashboards.AT_ROOT)
-        asked = request.url.path.startswith(said)
-        return JSONResponse({"detail": str(error)}, 400 if asked else 404)
+        api_prefixes = (PREFIX, "/exp", dashboards.GRAFANA, *dashboards.AT_ROOT)
+        is_api = request.url.path.startswith(api_prefixes)
+        return JSONResponse({"detail": str(error)}, 400 if is_api else 404)
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
-        full = isinstance(error, experiments.NoRoom)
-        return JSONResponse({"detail": str(error)}, 507 if full else jobs.status_of(error))
+        is_full = isinstance(error, experiments.NoRoom)
+        return JSONResponse({"detail": str(error)}, 507 if is_full else jobs.status_of(error))
 
-    # a value that passed as one of its kind, and that a library or the database cannot hold
+    # valid values that a library or the database cannot represent
     @app.exception_handler(OverflowError)
     @app.exception_handler(RecursionError)
     @app.exception_handler(UnicodeError)
@@ -120,13 +120,13 @@ def application(
             RecursionError: "JSON that is nested too deeply",
             OverflowError: "a number that is too large",
         }.get(type(error), "a text with half a character")
-        return JSONResponse({"detail": f"found {kind}; expected a smaller or plainer value"}, 400)
+        return JSONResponse({"detail": f"found {kind}; expected a smaller or simpler value"}, 400)
 
     @app.exception_handler(Away)
     async def away(_: Request, error: Away) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
-    server = Server(served, kept, users, wanted, gathering, hub)
+    server = Server(served, open_store, users, config, gathering, hub)
     for name in HTTP_ROUTES:
         HTTP_ROUTES.load(name)(app, server)
     return app

@@ -1,4 +1,4 @@
-"""HTTP on so many connections and no more: those that say nothing make room for those that ask."""
+"""HTTP/1.1 protocol with a limit on connections: a new one replaces the one that was idle longest."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: how long a connection may be silent before it has asked for anything, or in the middle of it [s]
-PATIENCE_S = 20.0
-#: connections that are accepted at once, before the first of them can make room
+#: timeout of a connection without a complete request [s]
+IDLE_TIMEOUT_S = 20.0
+#: backlog of listen(2): connections that wait for acceptance
 BACKLOG = 128
 
 
-def bounded(most: int) -> type[H11Protocol]:
-    """A protocol of uvicorn with at most so many connections.
+def limited_protocol(most: int) -> type[H11Protocol]:
+    """A uvicorn protocol class with at most `most` connections.
 
-    One more takes the place of the one that was silent longest, a request in the middle of its head or body
-    among them. Where all are being answered (streams of events, too), it is closed itself.
+    At the limit, a new connection replaces the one that was idle longest. One with an incomplete request
+    counts as idle. If all connections are being answered (event streams included), the new one is closed.
     """
-    opened: OrderedDict[Bounded, None] = OrderedDict()
+    connections: OrderedDict[LimitedProtocol, None] = OrderedDict()
 
-    class Bounded(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
+    class LimitedProtocol(H11Protocol):
+        _idle_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
-            if len(opened) >= most:
-                silent = next((one for one in opened if not one.answering), None)
-                if silent is None:
+            if len(connections) >= most:
+                idle = next((each for each in connections if not each.answering), None)
+                if idle is None:
                     super().connection_made(transport)
                     transport.abort()
                     return
-                del opened[silent]
-                silent.transport.abort()
-            opened[self] = None
+                del connections[idle]
+                idle.transport.abort()
+            connections[self] = None
             super().connection_made(transport)
-            self._wait()
+            self._restart_timer()
 
         def data_received(self, data: bytes) -> None:
-            if self in opened:
-                opened.move_to_end(self)
-            self._wait()
+            if self in connections:
+                connections.move_to_end(self)
+            self._restart_timer()
             super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            opened.pop(self, None)
-            if self._patience is not None:
-                self._patience.cancel()
+            connections.pop(self, None)
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
             super().connection_lost(exc)
 
         @property
         def answering(self) -> bool:
-            """Whether it has asked for something, all of it, and the answer goes on."""
+            """True while the response to a complete request is sent."""
             cycle = self.cycle
             return cycle is not None and not (cycle.response_complete or cycle.more_body)
 
-        def _wait(self) -> None:
-            if self._patience is not None:
-                self._patience.cancel()
-            self._patience = self.loop.call_later(PATIENCE_S, self._silent)
+        def _restart_timer(self) -> None:
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            self._idle_timer = self.loop.call_later(IDLE_TIMEOUT_S, self._on_timeout)
 
-        def _silent(self) -> None:
+        def _on_timeout(self) -> None:
             if not self.answering:
                 self.transport.abort()
 
-    return Bounded
+    return LimitedProtocol

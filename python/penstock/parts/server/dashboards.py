@@ -42,7 +42,7 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import MARKS
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.parts.server.authentication import who_asks
+from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.page import dashboards_page
 from penstock.parts.server.server import Server
 from penstock.parts.server.spooled import Turns
@@ -196,7 +196,7 @@ def _ours(store: Store, kept: _Kept, turns: Turns) -> APIRouter:
 
     @api.get("/{dashboard}", summary="Its rows for an experiment, with their lines")
     async def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
-        board, sees = _board(dashboard), who_asks(request).sees
+        board, sees = _board(dashboard), caller_of(request).reader
         return await turns.take(lambda: drawn(board, experiment, sees))
 
     def drawn(board: Dashboard, experiment: str, sees: str | None) -> dict[str, Any]:
@@ -261,24 +261,24 @@ def _grafana(store: Store, kept: _Kept, turns: Turns) -> tuple[APIRouter, APIRou
     @root.post("/search")
     @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
     async def search(request: Request, said: Search) -> list[str]:
-        sees = who_asks(request).sees
+        sees = caller_of(request).reader
         return await turns.take(lambda: searched(said, sees))
 
     @api.post("/variable", summary="The same, for the plugin's newer versions")
     async def variable(request: Request, said: Variable) -> list[dict[str, str]]:
-        sees = who_asks(request).sees
+        sees = caller_of(request).reader
         found = await turns.take(lambda: searched(said.payload, sees))
         return [{"__text": text, "__value": text} for text in found]
 
     @api.post("/metrics", summary="What can be a target, for the plugin's newer versions")
     def metrics(request: Request) -> list[dict[str, str]]:
-        found = searched(Search(), who_asks(request).sees)
+        found = searched(Search(), caller_of(request).reader)
         return [{"label": text, "value": text} for text in found]
 
     @root.post("/query")
     @api.post("/query", summary="Points of targets within a range of time")
     async def query(request: Request, said: Asked) -> list[dict[str, Any]]:
-        sees = who_asks(request).sees
+        sees = caller_of(request).reader
         return await turns.take(lambda: queried(said, sees))
 
     def queried(said: Asked, sees: str | None) -> list[dict[str, Any]]:
@@ -307,7 +307,7 @@ def _grafana(store: Store, kept: _Kept, turns: Turns) -> tuple[APIRouter, APIRou
         if not said.annotation.query:
             return []
         echo = _echo(said.annotation)
-        marks = _asked_marks(store(), said.annotation.query, who_asks(request).sees)
+        marks = _asked_marks(store(), said.annotation.query, caller_of(request).reader)
         return [{"annotation": echo, **mark} for mark in marks if _within(mark, low, high)]
 
     return api, root

@@ -14,7 +14,7 @@ from penstock.parts.monitoring.experiments.experiment import Taken
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.monitoring.queries.fetch import fetch_asked
-from penstock.parts.server.authentication import who_asks
+from penstock.parts.server.authentication import caller_of
 
 _Name = Annotated[
     str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")
@@ -66,8 +66,8 @@ def router(
         summary="Switch a collector off or on; the time between is told as disabled",
     )
     def switch(request: Request, name: _Name, said: Switch) -> Switched:
-        who = who_asks(request)
-        found = store().find(name, who.user, to_change=True)
+        caller = caller_of(request)
+        found = store().find(name, caller.user, to_change=True)
         if not found.running:
             raise Taken(f"{name} is not running")
         changed = store().sink(found).switch(said.collector, said.on)
@@ -80,10 +80,10 @@ def router(
         summary="Fetch what servers elsewhere have, and keep it in the experiment",
     )
     async def fetch(request: Request, name: _Name, said: Fetch) -> list[dict[str, Any]]:
-        who = who_asks(request)
+        caller = caller_of(request)
 
         def act() -> list[dict[str, Any]]:
-            found = store().find(name, who.user, to_change=True)
+            found = store().find(name, caller.user, to_change=True)
             return fetch_asked(store(), targets, found, said.model_dump(exclude_none=True))
 
         return await run_in_threadpool(act)

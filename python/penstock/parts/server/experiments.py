@@ -44,7 +44,7 @@ from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
 from penstock.parts.server import experiment_sources
-from penstock.parts.server.authentication import Who, allow, who_asks
+from penstock.parts.server.authentication import Caller, caller_of, set_body_limit
 from penstock.parts.server.experiment_models import (
     Accepted,
     ExperimentModel,
@@ -147,7 +147,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
     )
     @api.get("/", include_in_schema=False)
     def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-        found = store().listed(who_asks(request).sees)
+        found = store().listed(caller_of(request).reader)
         if "application/json" in accept:
             keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
             return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
@@ -163,12 +163,12 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
     )
     async def start(request: Request, name: _Name) -> Response:
         said = await _read(request, Start)
-        who = who_asks(request)
+        caller = caller_of(request)
 
         def act() -> tuple[str, list[str]]:
             begun = store().start(
                 name,
-                who.user,
+                caller.user,
                 at_ns=_moment(said),
                 params=said.params,
                 tags=said.tags,
@@ -196,10 +196,10 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
     async def end(request: Request, name: _Name) -> Response:
         asked_ns = time.time_ns()
         said = await _read(request, Stop)
-        who = who_asks(request)
+        caller = caller_of(request)
 
         def act() -> tuple[str, str]:
-            found = store().find(name, who.user, to_change=True)
+            found = store().find(name, caller.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
             told_ns = _moment(said)
@@ -232,7 +232,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
         responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
-        found = store().find(name, who_asks(request).user, to_change=True)
+        found = store().find(name, caller_of(request).user, to_change=True)
         gathering.end(found)
         store().remove(found)
         return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
@@ -281,9 +281,9 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
         return await data_of(request, name, options)
 
     async def data_of(request: Request, name: str, options: Any) -> Response:
-        who = who_asks(request)
+        caller = caller_of(request)
         turn = elsewhere_turns if _asks_elsewhere(targets, options) else turns
-        return await _stored(turn.answer(lambda: _made(store, targets, name, who, options)))
+        return await _stored(turn.answer(lambda: _made(store, targets, name, caller, options)))
 
     @api.get(
         "/{name:path}",
@@ -292,7 +292,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
         responses=content,
     )
     async def get(request: Request, name: _Name) -> Response:
-        allow(request.scope, _SMALL)
+        set_body_limit(request.scope, _SMALL)
         return await data_of(request, name, _json(await request.body()))
 
     return api
@@ -309,12 +309,14 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
         tag: _Text = None,
         state: _Text = None,
     ) -> list[ExperimentModel]:
-        found = store().listed(who_asks(request).sees, owner=user, name=name, tag=tag, state=state)
+        found = store().listed(
+            caller_of(request).reader, owner=user, name=name, tag=tag, state=state
+        )
         return [ExperimentModel(**e.document()) for e in found]
 
     @api.get("/{name:path}/series", summary="What it recorded, and how completely")
     async def series(request: Request, name: _Name) -> SeriesModel:
-        sees = who_asks(request).sees
+        sees = caller_of(request).reader
 
         def act() -> SeriesModel:
             made = store().recorded(store().find(name, sees))
@@ -332,10 +334,10 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
     )
     async def mark(request: Request, name: _Name) -> ExperimentModel:
         said = await _read(request, Mark)
-        who = who_asks(request)
+        caller = caller_of(request)
 
         def act() -> Experiment:
-            found = store().find(name, who.user, to_change=True)
+            found = store().find(name, caller.user, to_change=True)
             return store().mark(found, said.kind, said.name, _moment(said))
 
         return ExperimentModel(**(await _kept(act)).document())
@@ -347,9 +349,9 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
         openapi_extra=_body(Push, required=True),
     )
     async def push(request: Request, name: _Name) -> Accepted:
-        allow(request.scope, _LARGE)
+        set_body_limit(request.scope, _LARGE)
         content = await request.body()
-        who = who_asks(request)
+        caller = caller_of(request)
         media = request.headers.get("content-type", "")
 
         def act() -> Accepted:
@@ -358,7 +360,7 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
                 if "arrow" in media
                 else _batch(_checked(Push, _json(content)))
             )
-            found = store().find(name, who.user, to_change=True)
+            found = store().find(name, caller.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
             done = store().sink(found).write(batch)
@@ -368,7 +370,7 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
 
     @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
     def one(request: Request, name: _Name) -> ExperimentModel:
-        return ExperimentModel(**store().find(name, who_asks(request).sees).document())
+        return ExperimentModel(**store().find(name, caller_of(request).reader).document())
 
     return api
 
@@ -409,7 +411,7 @@ def _constant(text: str) -> str:
 
 
 async def _read(request: Request, model: type[M]) -> M:
-    allow(request.scope, _SMALL)
+    set_body_limit(request.scope, _SMALL)
     return _checked(model, _json(await request.body()))
 
 
@@ -523,10 +525,10 @@ def _asks_elsewhere(targets: Targets, options: Any) -> bool:
         return False
 
 
-def _made(store: Store, targets: Targets, name: str, who: Who, said: Any) -> Made:
+def _made(store: Store, targets: Targets, name: str, caller: Caller, said: Any) -> Made:
     if not isinstance(said, Mapping):
         raise BadInput(f"found a body of {type(said).__name__}; expected an object")
-    found = answer(store(), targets, name, who.sees, said)
+    found = answer(store(), targets, name, caller.reader, said)
     headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
     headers |= found.verdict.headers()
     if found.asked is not None:

@@ -16,7 +16,7 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
 from penstock.parts.monitoring.queries.prometheus_names import exposed
-from penstock.parts.server.authentication import who_asks
+from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.server import Server
 from penstock.version import version
 
@@ -41,7 +41,7 @@ def add_routes(app: FastAPI, server: Server) -> None:
     )
     def metrics(request: Request) -> Response:
         newest.keep(e.live for e in store().listed(None, state="running"))
-        running = store().listed(who_asks(request).sees, state="running")
+        running = store().listed(caller_of(request).reader, state="running")
         families: dict[str, list[_Sample]] = {
             _STARTED: [({"version": version()}, begun_s, None)],
             _RUNNING: [({}, float(len(running)), None)],

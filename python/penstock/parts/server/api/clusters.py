@@ -27,7 +27,7 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.server.api import models
 from penstock.parts.server.api.certificate import certify
 from penstock.parts.server.api.jobs import JobRegistry, Prefer
-from penstock.parts.server.authentication import allow
+from penstock.parts.server.authentication import set_body_limit
 from penstock.spec.cluster import ClusterSpec, Event
 
 #: nodes that a command runs in at the same time
@@ -254,7 +254,7 @@ def router(registry: JobRegistry) -> APIRouter:
     )
     async def write_file(cluster: _Cluster, node: _Node, path: str, request: Request) -> None:
         inside = await run_in_threadpool(lambda: node_of(found(cluster), node))
-        allow(request.scope, _MOST_FILE_BYTES)
+        set_body_limit(request.scope, _MOST_FILE_BYTES)
         with tempfile.TemporaryFile() as given:
             async for piece in request.stream():
                 given.write(piece)

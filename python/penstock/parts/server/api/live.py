@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.server.authentication import Users, told_token, who_asks
+from penstock.parts.server.authentication import Users, caller_of, token_of
 from penstock.parts.server.live.hub import MOST_OF_USERS, MOST_WATCHERS, Hub, Watched
 from penstock.parts.server.live.parts import state
 from penstock.parts.server.live.view import View
@@ -49,20 +49,20 @@ def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRoute
             Header(max_length=100, description="`id` of the last event that was had: go on there"),
         ] = None,
     ) -> StreamingResponse:
-        who = who_asks(request)
+        caller = caller_of(request)
         view = None
-        if who.sees is not None or experiment is not None:
+        if caller.reader is not None or experiment is not None:
             one = None
             if experiment is not None:
-                found = await run_in_threadpool(lambda: store().find(experiment, who.sees))
+                found = await run_in_threadpool(lambda: store().find(experiment, caller.reader))
                 one = (found.owner, found.name, found.repeat)
-            told = told_token(request.headers)
+            told = token_of(request.headers)
 
             def allowed() -> bool:
-                return who.sees is None or users.who(told) is not None
+                return caller.reader is None or users.authenticate(told) is not None
 
-            view = View(who.sees, one, allowed)
-        if hub.full or (who.sees is not None and hub.full_of_users):
+            view = View(caller.reader, one, allowed)
+        if hub.full or (caller.reader is not None and hub.full_of_users):
             most = MOST_WATCHERS if hub.full else MOST_OF_USERS
             raise HTTPException(503, f"{most} watch already; expected fewer", {"Retry-After": "10"})
         return Watched(hub.follow(last_event_id, interval_s, view))

@@ -1,4 +1,4 @@
-"""The bearer token of a server: a new one each time, or that of a file of its owner's."""
+"""Bearer token of a server: a random one, or one from a file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 
-_SHORTEST = 16
+_MIN_LENGTH = 16
 
 
 def new_token() -> str:
-    """192 random bits as a word."""
+    """A token of 192 random bits, URL-safe."""
     return secrets.token_urlsafe(24)
 
 
-def made(file: Path | None) -> str:
-    """A fresh token, or the one in `file`. Raises BadInput where that cannot be one."""
+def load_or_create(file: Path | None) -> str:
+    """The token in `file`, or a new one without a file.
+
+    Raises BadInput if the file cannot be read, others may read it, or its token is too short or not ASCII.
+    """
     if file is None:
         return new_token()
     try:
         text = file.read_text().strip()
         mode = file.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise BadInput(f"--token-file {file}: {why}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise BadInput(f"--token-file {file}: {reason}") from None
     if mode & 0o077:
         raise BadInput(f"--token-file {file}: others may read it; expected mode 600")
-    if len(text) < _SHORTEST or not text.isascii() or len(text.split()) != 1:
-        raise BadInput(f"--token-file {file}: expected one word of at least {_SHORTEST} characters")
+    if len(text) < _MIN_LENGTH or not text.isascii() or len(text.split()) != 1:
+        raise BadInput(
+            f"--token-file {file}: expected one word of at least {_MIN_LENGTH} characters"
+        )
     return text
