@@ -1,1 +1,1 @@
-"""Emulated clusters, nodes, disks, links, schedules and jobs as resources over HTTP under /api/v1."""
+"""REST resources under /api/v1: emulated clusters, nodes, disks, links, schedules, jobs."""

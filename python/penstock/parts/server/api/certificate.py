@@ -1,4 +1,4 @@
-"""A certificate of a cluster's disks over some seconds from now, as a study's run has one."""
+"""Certificates of a live cluster's disks, in the form that runs of studies have."""
 
 from __future__ import annotations
 
@@ -19,58 +19,58 @@ from penstock.host.cgroups.busy import busy_share, busy_ticks
 from penstock.state import state_dir
 
 _UTILISATION = TABLES["utilisation"].arrow
-#: clusters that are being watched: their disks count from zero meanwhile
-_watched: set[str] = set()
+#: names of clusters that are being measured, whose disk counters were reset
+_measured: set[str] = set()
 _lock = threading.Lock()
 
 
 def certify(cluster: Cluster, length_s: float) -> dict[str, Any]:
-    """Watches the disks for `length_s` and judges each: rows of `fidelity` and of its windows.
+    """Measure the disks for `length_s` and certify each: rows of `fidelity` and of its windows.
 
-    Their counters begin anew. Raises BadInput while another certificate of the cluster is being made.
+    Resets the counters of the disks. Raises BadInput while another certificate of the cluster is measured.
     """
     with _lock:
-        if cluster.name in _watched:
+        if cluster.name in _measured:
             raise BadInput(f"a certificate of {cluster.name} is being made already")
-        _watched.add(cluster.name)
+        _measured.add(cluster.name)
     try:
-        with tempfile.TemporaryDirectory(prefix="certificate-", dir=state_dir()) as place:
-            spool = Path(place)
-            began_ns = time.monotonic_ns()
+        with tempfile.TemporaryDirectory(prefix="certificate-", dir=state_dir()) as folder:
+            spool = Path(folder)
+            start_ns = time.monotonic_ns()
             cluster.begin(spool)
-            utilisation = _watch_processors(length_s)
-            disks = {i: _judged(one, utilisation) for i, one in cluster.end(spool).items()}
-        return {"from_ns": began_ns, "to_ns": time.monotonic_ns(), "disks": disks}
+            utilisation = _processor_utilisation(length_s)
+            disks = {i: _certificate(disk, utilisation) for i, disk in cluster.end(spool).items()}
+        return {"from_ns": start_ns, "to_ns": time.monotonic_ns(), "disks": disks}
     finally:
         with _lock:
-            _watched.discard(cluster.name)
+            _measured.discard(cluster.name)
 
 
-def _watch_processors(length_s: float) -> pa.Table:
-    """How busy all processors were together, five times a second: rows as a monitor's `utilisation`."""
+def _processor_utilisation(length_s: float) -> pa.Table:
+    """Utilisation of all processors [%], every 0.2 s: rows of table `utilisation`."""
     rows = []
-    until = time.monotonic() + length_s
+    end_s = time.monotonic() + length_s
     before = busy_ticks()
-    while (left_s := until - time.monotonic()) > 0:
-        time.sleep(min(0.2, left_s))
+    while (remaining_s := end_s - time.monotonic()) > 0:
+        time.sleep(min(0.2, remaining_s))
         now = busy_ticks()
         if now[0] > before[0]:
-            of = {"kind": "cpu", "entity": "all", "unit": "%"}
+            labels = {"kind": "cpu", "entity": "all", "unit": "%"}
             share = 100 * busy_share(before, now)
-            rows.append({**of, "t_ns": time.monotonic_ns(), "value": share})
+            rows.append({**labels, "t_ns": time.monotonic_ns(), "value": share})
             before = now
     return pa.Table.from_pylist(rows, schema=_UTILISATION)
 
 
-def _judged(disk: Recorded, utilisation: pa.Table) -> dict[str, Any]:
-    judged = disk.certificate(utilisation)
-    if judged is None:
+def _certificate(disk: Recorded, utilisation: pa.Table) -> dict[str, Any]:
+    certificate = disk.certificate(utilisation)
+    if certificate is None:
         return {"backend": disk.backend, "valid": None, "reason": "nothing was recorded"}
-    valid, reason = is_valid(judged.whole)
+    valid, reason = is_valid(certificate.whole)
     return {
         "backend": disk.backend,
         "valid": valid,
         "reason": reason,
-        "fidelity": judged.whole.to_pylist(),
-        "windows": judged.windows.to_pylist(),
+        "fidelity": certificate.whole.to_pylist(),
+        "windows": certificate.windows.to_pylist(),
     }

@@ -1,4 +1,4 @@
-"""The physical host: what it is, what it offers to networks, what the undo journal holds."""
+"""Routes of the physical host: properties, network capabilities, undo journal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from penstock.state import state_dir
 
 
 def router() -> APIRouter:
-    """This host; further hosts have servers of their own."""
+    """Routes of this host. Every other host has a server of its own."""
     api = APIRouter(tags=["host"])
 
-    @api.get("/host", summary="Its name, processors, memory; what networks of nodes can have here")
+    @api.get("/host", summary="Get name, processors, memory and supported network features")
     def host() -> dict[str, Any]:
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         return {
@@ -28,7 +28,7 @@ def router() -> APIRouter:
             "networks": vars(offers()),
         }
 
-    @api.get("/journal", summary="Changes to the host that are not taken back yet")
+    @api.get("/journal", summary="List changes to the host that have not been undone")
     def journal() -> dict[str, Any]:
         entries = Journal().open_entries()
         return {
@@ -47,7 +47,7 @@ def router() -> APIRouter:
             ],
         }
 
-    @api.post("/journal/undo", summary="Take back what dead owners left; the living are left alone")
+    @api.post("/journal/undo", summary="Undo changes of processes that have ended")
     def put_back() -> list[dict[str, Any]]:
         return [vars(u) for u in undo(Journal())]
 

@@ -1,4 +1,4 @@
-"""Requests that go on after their answer: `Prefer: respond-async` gives 202 and a job to be asked for."""
+"""Asynchronous requests: `Prefer: respond-async` returns status 202 and a job to poll."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from pydantic import BaseModel
 
 from penstock.errors import BadInput, PenstockError, Refused
 
-#: jobs that have ended are forgotten beyond this number
-_MOST_ENDED = 200
+#: maximum number of ended jobs that are retained
+_RETAINED_ENDED = 200
 
-Prefer = Annotated[
-    str | None, Header(description="`respond-async`: answer at once with 202 and a job.")
-]
+Prefer = Annotated[str | None, Header(description="`respond-async`: return 202 and a job at once.")]
 
 
 class JobModel(BaseModel):
-    """One request that goes on: `state` running, done or failed; `status` is the HTTP status it came to."""
+    """An asynchronous request. `status` is its HTTP status once it has ended."""
 
     job: int
     what: str
@@ -41,24 +39,24 @@ class _Job:
     number: int
     what: str
     started: float = field(default_factory=time.time)
-    began: float = field(default_factory=time.monotonic)
-    took: float | None = None
+    start_s: float = field(default_factory=time.monotonic)
+    wall_s: float | None = None
     status: int | None = None
     result: Any = None
     error: str | None = None
-    over: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def as_model(self) -> JobModel:
-        took = self.took if self.took is not None else time.monotonic() - self.began
+        wall_s = self.wall_s if self.wall_s is not None else time.monotonic() - self.start_s
         state: Literal["running", "done", "failed"] = "running"
-        if self.over.is_set():
+        if self.ended.is_set():
             state = "done" if self.error is None else "failed"
         return JobModel(
             job=self.number,
             what=self.what,
             state=state,
             started_s=self.started,
-            seconds=took,
+            seconds=wall_s,
             status=self.status,
             result=self.result,
             error=self.error,
@@ -66,7 +64,7 @@ class _Job:
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of what went wrong."""
+    """The HTTP status of an error."""
     return 400 if isinstance(error, BadInput) else 409 if isinstance(error, Refused) else 500
 
 
@@ -78,22 +76,27 @@ class JobRegistry:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
-    def do(self, prefer: str | None, what: str, act: Callable[[], Any], status: int = 200) -> Any:
-        """Does it and gives its result; or, where that is preferred, begins it and gives the job."""
+    def do(
+        self, prefer: str | None, what: str, action: Callable[[], Any], status: int = 200
+    ) -> Any:
+        """Run `action` and respond with its result, or start a job if the Prefer header requests it.
+
+        `prefer` is the value of that header.
+        """
         if prefer is None or "respond-async" not in prefer:
-            return JSONResponse(act(), status)
+            return JSONResponse(action(), status)
         job = _Job(next(self._numbers), what)
         with self._lock:
             self._jobs[job.number] = job
-            ended = [n for n, j in self._jobs.items() if j.over.is_set()]
-            for number in ended[: max(0, len(ended) - _MOST_ENDED)]:
+            ended = [n for n, j in self._jobs.items() if j.ended.is_set()]
+            for number in ended[: max(0, len(ended) - _RETAINED_ENDED)]:
                 del self._jobs[number]
-        threading.Thread(target=self._run, args=(job, act, status)).start()
-        where = f"/api/v1/jobs/{job.number}"
+        threading.Thread(target=self._run, args=(job, action, status)).start()
+        location = f"/api/v1/jobs/{job.number}"
         return JSONResponse(
             job.as_model().model_dump(),
             202,
-            headers={"Location": where, "Preference-Applied": "respond-async"},
+            headers={"Location": location, "Preference-Applied": "respond-async"},
         )
 
     @staticmethod
@@ -104,36 +107,36 @@ class JobRegistry:
             job.error, job.status = str(error.detail), error.status_code
         except (PenstockError, OSError) as error:
             job.error, job.status = str(error), status_of(error)
-        except Exception as error:  # a job must not stay 'running'
+        except Exception as error:  # otherwise the job would stay 'running'
             job.error, job.status = f"{type(error).__name__}: {error}", 500
         finally:
-            job.took = time.monotonic() - job.began
-            job.over.set()
+            job.wall_s = time.monotonic() - job.start_s
+            job.ended.set()
 
     def all(self) -> list[JobModel]:
-        """Every job that is remembered, the last first."""
+        """All retained jobs, the latest first."""
         with self._lock:
             return [job.as_model() for job in reversed(self._jobs.values())]
 
     def one(self, number: int, wait_s: float) -> JobModel:
-        """One job, after it has ended or after `wait_s`."""
+        """A job, once it has ended or after `wait_s`. Raises HTTPException 404 if there is none."""
         with self._lock:
             job = self._jobs.get(number)
         if job is None:
             raise HTTPException(404, f"no job {number}")
-        job.over.wait(wait_s)
+        job.ended.wait(wait_s)
         return job.as_model()
 
 
 def router(registry: JobRegistry) -> APIRouter:
-    """Jobs, to be asked for."""
+    """Routes of jobs."""
     api = APIRouter(prefix="/jobs", tags=["jobs"])
 
-    @api.get("", summary="Requests that went on after their answer, the last first")
+    @api.get("", summary="List asynchronous requests, the latest first")
     def jobs() -> list[JobModel]:
         return registry.all()
 
-    @api.get("/{job}", summary="One of them; waits for its end for at most wait_s")
+    @api.get("/{job}", summary="Get a job; waits at most wait_s for its end")
     def job(job: int, wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0) -> JobModel:
         return registry.one(job, wait_s)
 

@@ -1,4 +1,4 @@
-"""What requests carry."""
+"""Models of request bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Strict(BaseModel):
 
 
 class PutUp(_Strict):
-    """A cluster to be put up: a platform file's text, its content, or a specification that was saved."""
+    """A cluster to start: text or content of a platform file, or a saved specification."""
 
     platform: str | dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
@@ -28,7 +28,7 @@ class PutUp(_Strict):
 
 
 class Change(_Strict):
-    """A patch of one resource of some nodes (names, or patterns with * and ?)."""
+    """A patch of one resource of several nodes (names, or patterns with * and ?)."""
 
     nodes: list[Pattern] = Field(min_length=1, max_length=10_000)
     resource: Resource
@@ -37,13 +37,13 @@ class Change(_Strict):
 
 
 class Batch(_Strict):
-    """Changes of one, several or all nodes in one request; all are checked before the first is made."""
+    """Changes of several nodes in one request. All are validated before the first is applied."""
 
     changes: list[Change] = Field(min_length=1, max_length=10_000)
 
 
 class Exec(_Strict):
-    """A command in nodes: words, never a line for a shell."""
+    """A command to run in nodes, as an argument list; no shell interprets it."""
 
     nodes: list[Pattern] = Field(min_length=1, max_length=10_000)
     argv: list[Word] = Field(min_length=1, max_length=10_000)
@@ -55,32 +55,32 @@ class Exec(_Strict):
 
 
 class State(_Strict):
-    """What a node is to be."""
+    """The requested state of a node."""
 
     state: Literal["up", "down", "frozen", "running"]
 
 
 class Events(_Strict):
-    """Events as a ClusterSpec has them; times count from `start_ns` (CLOCK_MONOTONIC), by default now."""
+    """Events as in a ClusterSpec. Times are relative to `start_ns` (CLOCK_MONOTONIC, default: now)."""
 
     events: list[dict[str, Any]] = Field(min_length=1, max_length=100_000)
     start_ns: int | None = Field(None, ge=0)
 
 
 class Mark(_Strict):
-    """A phase that begins now."""
+    """The name of a phase that begins now."""
 
     phase: Name
 
 
 class Watch(_Strict):
-    """How long disks are watched for a certificate."""
+    """Duration of the measurement for a certificate [s]."""
 
     seconds: float = Field(4.0, ge=0.5, le=3600)
 
 
 class Delays(_Strict):
-    """One-way delays [s] from node to node, both ways unless the other way is given too."""
+    """One-way delays [s] from node to node; symmetric unless both directions have a value."""
 
     delays: dict[Name, dict[Name, float]] = Field(min_length=1)
 
@@ -104,7 +104,7 @@ class MountChange(_Strict):
 
 
 class PowerCut(_Strict):
-    """How power fails: what was not synced is `lost`, or in part `torn`."""
+    """A power failure: unsynced writes are `lost`, or partially written (`torn`)."""
 
     mode: Literal["lost", "torn"] = "lost"
     seed: int = Field(0, ge=0)

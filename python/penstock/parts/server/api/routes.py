@@ -1,4 +1,4 @@
-"""The routes of the resources, and the version of the interface."""
+"""Routes of all resources under /api/v1, and the version of the interface."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PREFIX = "/api/v1"
 
 
 def add_routes(app: FastAPI, server: Server) -> None:
-    """Adds the resources."""
+    """Add the routes of resources."""
     api = APIRouter(prefix=PREFIX)
     registry = server.jobs
 
-    @api.get("", summary="Which version this is")
+    @api.get("", summary="Get the version")
     def front_door() -> dict[str, Any]:
         return {"penstock": version(), "api": 1}
 
