@@ -19,22 +19,22 @@ from penstock.errors import Away
 from penstock.host.journal.announce import Announced, Announcement, forget_dead
 from penstock.parts.server.app import application
 from penstock.parts.server.live import hub as hubs
-from penstock.parts.server.live.hub import Hub, Watched
-from penstock.parts.server.live.parts import Paced, Parts
+from penstock.parts.server.live.hub import EventStreamResponse, Hub
+from penstock.parts.server.live.parts import LiveState, Throttled
 from penstock.parts.server.live.view import View
 from penstock.parts.server.traces import Served
 
 
 class Counting:
-    """Parts of which one changes with every look."""
+    """A live state with one source that changes with every poll."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.awake = False
+        self.active = False
         self.rests = 0
 
     @property
-    def looks(self) -> list[Any]:
+    def polls(self) -> list[Any]:
         return [self.tick]
 
     def tick(self) -> list[tuple[str, Any]]:
@@ -44,7 +44,7 @@ class Counting:
     def snapshot(self) -> list[tuple[str, Any]]:
         return [("now", f"all up to {self.count}")]
 
-    def rest(self) -> None:
+    def suspend(self) -> None:
         self.rests += 1
 
 
@@ -72,7 +72,7 @@ async def some(hub: Hub, last: str | None, number: int, interval_s: float = 0.0)
 def test_who_comes_back_has_every_event_once_and_no_snapshot() -> None:
     async def act() -> None:
         parts = Counting()
-        hub = Hub(parts, tick_s=0.01)  # type: ignore[arg-type]
+        hub = Hub(parts, poll_s=0.01)  # type: ignore[arg-type]
         keeper = asyncio.create_task(some(hub, None, 10_000))
         first = await some(hub, None, 6)
         assert first[0][1] == "now"
@@ -86,7 +86,7 @@ def test_who_comes_back_has_every_event_once_and_no_snapshot() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await keeper
         looks = parts.count
-        assert not parts.awake
+        assert not parts.active
         await asyncio.sleep(0.1)
         assert (parts.count, parts.rests) == (looks, 1)  # nobody watches, nothing is looked at
         # what it had before that rest is no place to go on from
@@ -99,16 +99,16 @@ def test_a_look_that_hangs_keeps_no_other_from_being_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fails where samples wait for a supervisor, a tracer or a catalogue that does not answer."""
-    monkeypatch.setattr(hubs, "_FIRST_S", 0.2)
+    monkeypatch.setattr(hubs, "_FIRST_POLL_S", 0.2)
     ended = threading.Event()
 
     class Hanging(Counting):
         @property
-        def looks(self) -> list[Any]:
+        def polls(self) -> list[Any]:
             return [self.tick, lambda: [("late", ended.wait(60))]]
 
     async def act() -> None:
-        hub = Hub(Hanging(), tick_s=0.01)  # type: ignore[arg-type]
+        hub = Hub(Hanging(), poll_s=0.01)  # type: ignore[arg-type]
         names = [name for _, name, _ in await some(hub, None, 5)]
         ended.set()
         assert names.count("use") >= 2
@@ -120,7 +120,7 @@ def test_who_lags_behind_the_ring_gets_a_snapshot(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(hubs, "_MOST_EVENTS", 8)
 
     async def act() -> None:
-        hub = Hub(Counting(), tick_s=0.01)  # type: ignore[arg-type]
+        hub = Hub(Counting(), poll_s=0.01)  # type: ignore[arg-type]
         stream = hub.follow(None, 0.0)
         async with contextlib.aclosing(stream):  # type: ignore[type-var]
             assert [n for _ in range(2) for _, n, _ in read(await anext(stream))] == ["now"]
@@ -133,7 +133,7 @@ def test_who_lags_behind_the_ring_gets_a_snapshot(monkeypatch: pytest.MonkeyPatc
 
 def test_states_come_no_closer_than_asked() -> None:
     async def act() -> None:
-        hub = Hub(Counting(), tick_s=0.02)  # type: ignore[arg-type]
+        hub = Hub(Counting(), poll_s=0.02)  # type: ignore[arg-type]
         names = [name for _, name, _ in await some(hub, None, 30, interval_s=60.0)]
         assert "state" not in names
         assert names.count("use") == 29
@@ -143,10 +143,10 @@ def test_states_come_no_closer_than_asked() -> None:
 
 def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails where a client that reads nothing keeps its place for ever."""
-    monkeypatch.setattr(hubs, "SLOW_S", 0.1)
+    monkeypatch.setattr(hubs, "SEND_TIMEOUT_S", 0.1)
 
     async def act() -> None:
-        hub = Hub(Counting(), tick_s=0.01)  # type: ignore[arg-type]
+        hub = Hub(Counting(), poll_s=0.01)  # type: ignore[arg-type]
         never = asyncio.Event()
         sent: list[Message] = []
 
@@ -155,9 +155,9 @@ def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
             if len(sent) > 3:
                 await never.wait()
 
-        await asyncio.wait_for(Watched(hub.follow(None, 0.0)).stream_response(send), 20)
+        await asyncio.wait_for(EventStreamResponse(hub.follow(None, 0.0)).stream_response(send), 20)
         assert len(sent) == 4
-        assert hub._watchers == 0
+        assert hub._streams == 0
 
     asyncio.run(act())
 
@@ -179,8 +179,8 @@ def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And holds only so many places; breaks where a revoked token goes on being told."""
-    monkeypatch.setattr(hubs, "_ASK_S", 0.05)
-    monkeypatch.setattr(hubs, "MOST_OF_USERS", 1)
+    monkeypatch.setattr(hubs, "_TOKEN_CHECK_S", 0.05)
+    monkeypatch.setattr(hubs, "MOST_USER_STREAMS", 1)
     answers = [True, True, Away("the catalogue"), True, False]
 
     def allowed() -> bool:
@@ -195,10 +195,10 @@ def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
             return [*super().tick(), ("experiments", rows)]
 
     async def act() -> None:
-        hub = Hub(Two(), tick_s=0.01)  # type: ignore[arg-type]
+        hub = Hub(Two(), poll_s=0.01)  # type: ignore[arg-type]
         names = set()
         async for piece in hub.follow(None, 0.0, View("a", None, allowed)):
-            assert hub.full_of_users
+            assert hub.full_for_users
             for line in piece.decode().splitlines():
                 if line.startswith("data: ["):
                     names |= {e["user"] for e in json.loads(line[6:])}
@@ -206,7 +206,7 @@ def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
         assert names == {"a"}
         assert answers == []
         assert not hub.full
-        assert not hub.full_of_users
+        assert not hub.full_for_users
         await hub.close()
 
     asyncio.run(asyncio.wait_for(act(), 120))
@@ -227,10 +227,10 @@ def test_what_takes_long_is_looked_at_less_often() -> None:
             pass
         return 1
 
-    paced = Paced(slow, 0.0)
-    assert paced.fresh()
+    paced = Throttled(slow, 0.0)
+    assert paced.refresh()
     assert paced._due - time.monotonic() > 0.02 / 0.02
-    assert not paced.fresh()
+    assert not paced.refresh()
 
 
 @pytest.fixture
@@ -322,12 +322,12 @@ def test_threads_may_say_things_at_once(runtime: Path) -> None:
 
 
 def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
-    parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    parts = LiveState(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
     try:
         with Announcement("study", "x", planned=2, left=2, out="/nowhere") as said:
-            quick, slow = parts.looks
+            quick, slow = parts.polls
             assert quick() == []  # nobody looks yet
-            parts.awake = True
+            parts.active = True
             names = [name for name, _ in quick()]
             assert names.count("now") == 1
             assert "now" not in [name for name, _ in quick()]
@@ -340,7 +340,7 @@ def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
         slow()
         assert dict(parts.snapshot())["experiments"][0]["trouble"]
     finally:
-        parts.rest()
+        parts.suspend()
     assert not list(runtime.glob("live-use-*"))
 
 
@@ -362,16 +362,16 @@ def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
             events.append(f"close {self.spool}")
 
     monkeypatch.setattr("penstock.parts.server.live.parts.Look", Followed)
-    monkeypatch.setattr("penstock.parts.server.live.parts.Paced", lambda made, _: Unpaced(made))
-    parts = Parts(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
-    parts.awake = True
-    quick, slow = parts.looks
+    monkeypatch.setattr("penstock.parts.server.live.parts.Throttled", lambda made, _: Unpaced(made))
+    parts = LiveState(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    parts.active = True
+    quick, slow = parts.polls
     with Announcement("study", "x") as said:
         for run in ("r001", "r002"):
             said.say(sources={"trace": run})
             quick()
             slow()
-    parts.rest()
+    parts.suspend()
     assert events == ["look at r001", "close r001", "look at r002", "close r002"]
 
 
@@ -381,6 +381,6 @@ class Unpaced:
     def __init__(self, made: Any) -> None:
         self._made, self.value = made, None
 
-    def fresh(self) -> bool:
+    def refresh(self) -> bool:
         self.value = self._made()
         return True

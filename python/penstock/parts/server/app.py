@@ -23,7 +23,7 @@ from penstock.parts.server.api import jobs
 from penstock.parts.server.api.routes import PREFIX
 from penstock.parts.server.authentication import AuthenticationMiddleware, Users
 from penstock.parts.server.live.hub import Hub
-from penstock.parts.server.live.parts import Parts
+from penstock.parts.server.live.parts import LiveState
 from penstock.parts.server.server import Server
 from penstock.parts.server.traces import Served
 from penstock.plugins import HTTP_ROUTES
@@ -71,7 +71,7 @@ def application(
     open_store = cache(store)
     config = targets or Targets()
     gathering = Gathering(config.collectors, open_store, experiments.say, config.origin)
-    hub = Hub(Parts(open_store))
+    hub = Hub(LiveState(open_store))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -1,1 +1,1 @@
-"""What the live page is fed with: parts that are looked at again, and the hub that sends what changed."""
+"""Live view: sources that are polled, and the hub that sends changes as server-sent events."""

@@ -1,4 +1,4 @@
-"""What a live page shows, part by part; each is looked at again no sooner than it is worth."""
+"""Live state of clusters, studies, experiments and access patterns, polled at a limited cost."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from penstock.observe.trace.show.live import Look
 from penstock.observe.trace.verdicts.patterns import sentence
 from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.server.live.use import Document, Use
+from penstock.parts.server.live.use import Document, Utilisation
 from penstock.state import runtime_dir
 
-#: of what a process has, what one part may take
-_SHARE = 0.015
-#: what ended, and what was found, that a page is given
-_MOST_FOUND = 100
+#: maximum share of a processor's time that one source uses
+_CPU_SHARE = 0.015
+#: maximum number of ended runs and of findings
+_MOST_FINDINGS = 100
 _MOST_EXPERIMENTS = 50
-#: an experiment that recorded more is not judged while it runs
-_MOST_JUDGED_BYTES = 16 << 20
+#: limit for checks of the completeness of a running experiment
+_MOST_CHECKED_BYTES = 16 << 20
 Event = tuple[str, Any]
 
 
 def state() -> Document:
-    """Everything that is up: clusters with their nodes, disks without one. What is just going is left out."""
+    """Live clusters with their nodes, and disks without a node. Omits those that are being stopped."""
     clusters = []
     for name in registered():
         try:
@@ -51,93 +51,97 @@ def state() -> Document:
     return {"t_ns": time.monotonic_ns(), "clusters": clusters, "disks": disks}
 
 
-class Paced:
-    """Something that is made again every `every_s` seconds, and less often where it takes long."""
+class Throttled:
+    """A value that is computed every `every_s` seconds; less often if this exceeds `_CPU_SHARE`."""
 
-    def __init__(self, make: Callable[[], Any], every_s: float) -> None:
-        self._make = make
+    def __init__(self, compute: Callable[[], Any], every_s: float) -> None:
+        self._compute = compute
         self._every_s = every_s
         self._due = 0.0
         self.value: Any = None
 
-    def fresh(self) -> bool:
-        """Makes it again if it is due; whether it did."""
+    def refresh(self) -> bool:
+        """Compute the value if it is due. True if it was."""
         now = time.monotonic()
         if now < self._due:
             return False
         before = time.thread_time()
-        self.value = self._make()
-        self._due = now + max(self._every_s, (time.thread_time() - before) / _SHARE)
+        self.value = self._compute()
+        self._due = now + max(self._every_s, (time.thread_time() - before) / _CPU_SHARE)
         return True
 
-    def at_once(self) -> None:
-        """It is due."""
-        self._due = 0.0
 
+class LiveState:
+    """Sources of the live page.
 
-class Parts:
-    """The parts of the page. Each of `looks` gives what changed since the last, `snapshot` all there is.
+    Each of `polls` returns changes since its last call, `snapshot` the complete state.
 
-    Samples are looked at apart: they do not wait for a supervisor, a tracer or a catalogue that is slow.
+    Samples have a poll of their own, which does not wait for a slow supervisor, tracer or catalogue.
     """
 
     def __init__(self, store: Callable[[], Experiments]) -> None:
         self._store = store
-        #: of samples and announcements; of all else
-        self._lock, self._slow = threading.Lock(), threading.Lock()
-        #: somebody looks; a look that comes too late begins nothing
-        self.awake = False
-        self._announced = Announced()
-        self._use = Use()
-        self._said: list[Document] = []
-        #: events of announcements that the slow look has not taken yet
+        #: lock of samples and announcements; lock of all other sources
+        self._lock, self._slow_lock = threading.Lock(), threading.Lock()
+        #: False after `suspend`: a late poll starts nothing
+        self.active = False
+        self._announcement_reader = Announced()
+        self._use = Utilisation()
+        self._announcements: list[Document] = []
+        #: logged events that the slow poll has not processed
         self._logged: list[Document] = []
-        self._state = Paced(state, 0.2)
-        self._running = Paced(self._experiments, 1.0)
-        self._patterns = Paced(self._looks, 1.0)
-        #: by announcement and what it traces now: a study has a trace for each of its runs
-        self._looking: dict[tuple[str, str], Look] = {}
-        self._completeness: dict[Path, Paced] = {}
+        self._state = Throttled(state, 0.2)
+        self._running = Throttled(self._experiments, 1.0)
+        self._patterns = Throttled(self._tracer_patterns, 1.0)
+        #: by announcement and traced spool: every run of a study has its own trace
+        self._trace_views: dict[tuple[str, str], Look] = {}
+        self._completeness: dict[Path, Throttled] = {}
         self._last: dict[str, Any] = {}
-        #: studies that were seen, by id of what announced them
-        self._studies: dict[str, _Watched] = {}
+        #: studies by id of their announcement
+        self._studies: dict[str, _StudyEvents] = {}
         self._ended: list[Document] = []
-        self._found: list[Document] = []
+        self._findings: list[Document] = []
 
     @property
-    def looks(self) -> Sequence[Callable[[], list[Event]]]:
-        """The looks, which may be made at the same time."""
-        return self._quick_look, self._slow_look
+    def polls(self) -> Sequence[Callable[[], list[Event]]]:
+        """The polls, which may run concurrently."""
+        return self._quick_poll, self._slow_poll
 
-    def _quick_look(self) -> list[Event]:
+    def _quick_poll(self) -> list[Event]:
         with self._lock:
-            if not self.awake:
+            if not self.active:
                 return []
-            self._said = self._announced.look()
-            logged = self._announced.events()
+            self._announcements = self._announcement_reader.look()
+            logged = self._announcement_reader.events()
             self._logged += logged
-            made: list[Event] = [("phase", _phase(e)) for e in logged if e["event"] == "phase"]
-            made += [("use", told) for told in self._use.look(self._said)]
-            return made + self._changed("now", [_shown(said) for said in self._said])
+            events: list[Event] = [("phase", _phase(e)) for e in logged if e["event"] == "phase"]
+            events += [("use", sample) for sample in self._use.poll(self._announcements)]
+            return events + self._changed(
+                "now",
+                [_announcement_document(a) for a in self._announcements],
+            )
 
-    def _slow_look(self) -> list[Event]:
-        with self._slow:
-            if not self.awake:
+    def _slow_poll(self) -> list[Event]:
+        with self._slow_lock:
+            if not self.active:
                 return []
-            made: list[Event] = []
-            if self._state.fresh():
-                made += self._changed("state", self._state.value, without="t_ns")
-            if self._running.fresh():
-                made += self._changed("experiments", self._running.value)
-            if self._patterns.fresh():
-                made += self._changed("patterns", self._patterns.value)
-            made += self._of_studies()
-            return made
+            events: list[Event] = []
+            if self._state.refresh():
+                events += self._changed("state", self._state.value, without="t_ns")
+            if self._running.refresh():
+                events += self._changed("experiments", self._running.value)
+            if self._patterns.refresh():
+                events += self._changed("patterns", self._patterns.value)
+            events += self._study_events()
+            return events
 
     def snapshot(self) -> list[Event]:
-        """All that there is to see."""
+        """The complete state as events."""
         with self._lock:
-            now, history = [_shown(said) for said in self._said], self._use.history()
+            now, history = (
+                [_announcement_document(a) for a in self._announcements],
+                self._use.history(),
+            )
         nothing = {"t_ns": time.monotonic_ns(), "clusters": [], "disks": []}
         return [
             ("state", self._state.value or nothing),
@@ -146,26 +150,26 @@ class Parts:
             ("patterns", self._patterns.value or []),
             ("history", history),
             ("ended", self._ended),
-            ("found", self._found),
+            ("found", self._findings),
         ]
 
-    def rest(self) -> None:
-        """Nobody looks: nothing of ours goes on."""
+    def suspend(self) -> None:
+        """Stop the sampler and the readers of traces."""
         with self._lock:
             self._use.close()
-            self._announced.close()
+            self._announcement_reader.close()
             self._logged = []
-        with self._slow:
-            for look in self._looking.values():
-                look.close()
-            self._looking = {}
+        with self._slow_lock:
+            for view in self._trace_views.values():
+                view.close()
+            self._trace_views = {}
 
     def _changed(self, name: str, value: Any, without: str = "") -> list[Event]:
-        told = {k: v for k, v in value.items() if k != without} if without else value
+        compared = {k: v for k, v in value.items() if k != without} if without else value
         moving = name == "state" and bool(value["clusters"] or value["disks"])
-        if not moving and self._last.get(name) == told:
+        if not moving and self._last.get(name) == compared:
             return []
-        self._last[name] = told
+        self._last[name] = compared
         return [(name, value)]
 
     # --- experiments ----------------------------------------------------------------------------
@@ -173,116 +177,121 @@ class Parts:
     def _experiments(self) -> list[Document]:
         try:
             store = self._store()
-            found = store.listed(None, state="running")[-_MOST_EXPERIMENTS:]
+            running = store.listed(None, state="running")[-_MOST_EXPERIMENTS:]
             rows = []
-            for experiment in found:
+            for experiment in running:
                 with contextlib.suppress(PenstockError):
                     rows.append(self._experiment(store, experiment))
         except (PenstockError, OSError) as error:
             return [{"name": "", "trouble": str(error)}]
-        living = {e.path for e in found}
-        self._completeness = {p: c for p, c in self._completeness.items() if p in living}
+        running_paths = {e.path for e in running}
+        self._completeness = {p: c for p, c in self._completeness.items() if p in running_paths}
         return rows
 
     def _experiment(self, store: Experiments, experiment: Experiment) -> Document:
-        whole = store.find(f"{experiment.name}#{experiment.repeat}", experiment.owner)
-        paced = self._completeness.setdefault(
-            experiment.path, Paced(lambda: _completeness(store, whole), 5.0)
+        details = store.find(f"{experiment.name}#{experiment.repeat}", experiment.owner)
+        completeness = self._completeness.setdefault(
+            experiment.path, Throttled(lambda: _completeness(store, details), 5.0)
         )
-        paced.fresh()
-        lasting = [p for p in whole.phases if p.end_ns is None]
+        completeness.refresh()
+        open_phases = [p for p in details.phases if p.end_ns is None]
         return {
-            "name": whole.name,
-            "repeat": whole.repeat,
-            "user": whole.owner,
-            "shared": whole.shared,
-            "start_ms": whole.start_ns / 1e6,
-            "tags": list(whole.tags),
-            "phase": lasting[-1].name if lasting else "",
-            "phases": len(whole.phases),
-            "notes": [text for _, text in whole.notes[-3:]],
-            "recorded": paced.value,
+            "name": details.name,
+            "repeat": details.repeat,
+            "user": details.owner,
+            "shared": details.shared,
+            "start_ms": details.start_ns / 1e6,
+            "tags": list(details.tags),
+            "phase": open_phases[-1].name if open_phases else "",
+            "phases": len(details.phases),
+            "notes": [text for _, text in details.notes[-3:]],
+            "recorded": completeness.value,
         }
 
     # --- patterns -------------------------------------------------------------------------------
 
-    def _looks(self) -> list[Document]:
+    def _tracer_patterns(self) -> list[Document]:
         tracers = {
-            (said["id"], str(said["sources"]["trace"])): said
-            for said in list(self._said)
-            if isinstance(said.get("sources"), dict) and said["sources"].get("trace")
+            (announcement["id"], str(announcement["sources"]["trace"])): announcement
+            for announcement in list(self._announcements)
+            if isinstance(announcement.get("sources"), dict)
+            and announcement["sources"].get("trace")
         }
-        for gone in self._looking.keys() - tracers.keys():
-            self._looking.pop(gone).close()
-        found = []
-        for key, said in tracers.items():
+        for ended in self._trace_views.keys() - tracers.keys():
+            self._trace_views.pop(ended).close()
+        documents = []
+        for key, announcement in tracers.items():
             with contextlib.suppress(PenstockError, OSError, ValueError, KeyError):
-                if key not in self._looking:
+                if key not in self._trace_views:
                     sample = runtime_dir() / f"live-sample-{new_token()}"
-                    named = not said.get("anonymous")
-                    self._looking[key] = Look(said["sources"]["trace"], sample, named=named)
-                status, rows = self._looking[key].look()
-                found.append(
+                    named = not announcement.get("anonymous")
+                    self._trace_views[key] = Look(
+                        announcement["sources"]["trace"], sample, named=named
+                    )
+                status, rows = self._trace_views[key].look()
+                documents.append(
                     {
-                        "source": said["id"],
-                        "name": said["name"],
+                        "source": announcement["id"],
+                        "name": announcement["name"],
                         **{k: status.get(k) for k in ("seen", "kept", "lost", "bytes")},
                         "files": [_pattern(row) for row in rows],
                     }
                 )
-        return found
+        return documents
 
     # --- studies --------------------------------------------------------------------------------
 
-    def _of_studies(self) -> list[Event]:
-        """Runs that ended since the last look, alerts that fired, findings once there are any."""
-        made: list[Event] = []
+    def _study_events(self) -> list[Event]:
+        """Runs that ended, alerts that fired and new findings since the last poll."""
+        events: list[Event] = []
         with self._lock:
             logged, self._logged = self._logged, []
-            announced = list(self._said)
-        told = [{**event, event["event"]: [event["item"]]} for event in logged if "item" in event]
-        begun = [event for event in logged if event["event"] == "begun"]
-        for said in [*begun, *told, *announced]:
-            watched = self._studies.get(said["id"])
-            if watched is None:
-                watched = self._studies[said["id"]] = _Watched(said)
-            for ended in watched.ended(said):
-                self._ended = [*self._ended, ended][-_MOST_FOUND:]
-                made.append(("ended", [ended]))
-            for found in watched.alerts(said):
-                self._found = [*self._found, found][-_MOST_FOUND:]
-                made.append(("found", [found]))
-        present = {said["id"] for said in announced}
-        for key in [k for k in self._studies if k not in present]:
-            for found in self._studies.pop(key).findings():
-                self._found = [*self._found, found][-_MOST_FOUND:]
-                made.append(("found", [found]))
-        return made
+            current = list(self._announcements)
+        items = [{**event, event["event"]: [event["item"]]} for event in logged if "item" in event]
+        starts = [event for event in logged if event["event"] == "begun"]
+        for announcement in [*starts, *items, *current]:
+            study = self._studies.get(announcement["id"])
+            if study is None:
+                study = self._studies[announcement["id"]] = _StudyEvents(announcement)
+            for ended in study.ended(announcement):
+                self._ended = [*self._ended, ended][-_MOST_FINDINGS:]
+                events.append(("ended", [ended]))
+            for finding in study.alerts(announcement):
+                self._findings = [*self._findings, finding][-_MOST_FINDINGS:]
+                events.append(("found", [finding]))
+        live_ids = {announcement["id"] for announcement in current}
+        for key in [k for k in self._studies if k not in live_ids]:
+            for finding in self._studies.pop(key).findings():
+                self._findings = [*self._findings, finding][-_MOST_FINDINGS:]
+                events.append(("found", [finding]))
+        return events
 
 
-class _Watched:
-    """What was told of one announcement already."""
+class _StudyEvents:
+    """Runs, alerts and findings of one announcement that were not reported yet."""
 
-    def __init__(self, said: Mapping[str, Any]) -> None:
-        self._id = str(said["id"])
-        self._name = str(said.get("name", ""))
-        self._out = Path(said["out"]) if isinstance(said.get("out"), str) else None
+    def __init__(self, announcement: Mapping[str, Any]) -> None:
+        self._id = str(announcement["id"])
+        self._name = str(announcement.get("name", ""))
+        self._out = Path(announcement["out"]) if isinstance(announcement.get("out"), str) else None
         self._runs: set[tuple[str, int]] = set()
         self._alerts: set[str] = set()
-        # findings of an earlier time are not those of this one
+        # findings of an earlier run of the study are not new
         mark = self._mark()
-        self._before = mark if mark and mark[0] < _ns(said.get("began_utc_ns")) else None
+        self._previous_mark = (
+            mark if mark and mark[0] < _ns(announcement.get("began_utc_ns")) else None
+        )
 
-    def ended(self, said: Mapping[str, Any]) -> list[Document]:
-        """Runs that ended since this was asked, as their bundles tell."""
-        made = []
-        for one in said.get("ended") or []:
-            key = (Path(str(one.get("run_id"))).name, int(one.get("attempt", 1)))
+    def ended(self, announcement: Mapping[str, Any]) -> list[Document]:
+        """Runs that ended since the last call, read from their bundles."""
+        runs = []
+        for run in announcement.get("ended") or []:
+            key = (Path(str(run.get("run_id"))).name, int(run.get("attempt", 1)))
             if key not in self._runs and self._out is not None:
                 self._runs.add(key)
                 with contextlib.suppress(PenstockError, OSError, ValueError, KeyError):
-                    made.append(self._ended(self._out / "runs" / key[0]))
-        return made
+                    runs.append(self._ended(self._out / "runs" / key[0]))
+        return runs
 
     def _ended(self, path: Path) -> Document:
         manifest = Bundle.open(path).manifest
@@ -298,15 +307,15 @@ class _Watched:
             "disks": certificates(path),
         }
 
-    def alerts(self, said: Mapping[str, Any]) -> list[Document]:
-        """Alert rules that fired since this was asked."""
-        made = []
-        for row in said.get("alerts") or []:
+    def alerts(self, announcement: Mapping[str, Any]) -> list[Document]:
+        """Alert rules that fired since the last call."""
+        alerts = []
+        for row in announcement.get("alerts") or []:
             key = json.dumps([row.get(k) for k in ("run_id", "rule", "entity", "since_ns")])
             if key not in self._alerts:
                 self._alerts.add(key)
                 aborts = row.get("action") == "abort"
-                made.append(
+                alerts.append(
                     {
                         "id": f"{self._id}:{key}",
                         "study": " ".join(filter(None, (self._name, row.get("run_id")))),
@@ -316,7 +325,7 @@ class _Watched:
                         "utc_ms": _ns(row.get("utc_ns")) / 1e6,
                     }
                 )
-        return made
+        return alerts
 
     def _mark(self) -> tuple[int, int] | None:
         if self._out is None:
@@ -327,8 +336,8 @@ class _Watched:
         return None
 
     def findings(self) -> list[Document]:
-        """Those of the analysis, which ended it."""
-        if self._out is None or self._mark() in (None, self._before):
+        """Findings of the analysis at the end of the study; none if its file did not change."""
+        if self._out is None or self._mark() in (None, self._previous_mark):
             return []
         with contextlib.suppress(OSError, ValueError, KeyError):
             rows = pq.read_table(self._out / "findings.parquet").to_pylist()
@@ -341,40 +350,42 @@ class _Watched:
                     "text": row["statement"][:1000],
                     "utc_ms": time.time() * 1e3,
                 }
-                for number, row in enumerate(rows[:_MOST_FOUND])
+                for number, row in enumerate(rows[:_MOST_FINDINGS])
             ]
         return []
 
 
 def certificates(path: Path) -> list[Document]:
-    """The verdict on each emulated disk of a bundle: the worst of its metrics, and why."""
+    """The certificate of each emulated disk of a bundle: invalid, with a reason, if any metric is."""
     try:
         rows = pq.read_table(path / "fidelity.parquet").to_pylist()
     except (OSError, ValueError):
         return []
-    found: dict[str, Document] = {}
+    by_disk: dict[str, Document] = {}
     for row in rows:
         disk = str(row.get("disk_id") or "")
-        one = found.setdefault(disk, {"disk": disk, "valid": True, "reason": "", "metrics": 0})
-        one["metrics"] += 1
+        certificate = by_disk.setdefault(
+            disk, {"disk": disk, "valid": True, "reason": "", "metrics": 0}
+        )
+        certificate["metrics"] += 1
         if row.get("valid") is False:
-            one["valid"] = False
-            one["reason"] = one["reason"] or str(row.get("reason") or "")[:200]
-    return list(found.values())
+            certificate["valid"] = False
+            certificate["reason"] = certificate["reason"] or str(row.get("reason") or "")[:200]
+    return list(by_disk.values())
 
 
 def _completeness(store: Experiments, experiment: Experiment) -> Document:
-    """What it recorded so far, and how completely; of what is much only how many bytes."""
+    """Counts of recorded series and points, and completeness; above `_MOST_CHECKED_BYTES` only the size."""
     live = experiment.live
     size = sum(f.stat().st_size for f in live.iterdir()) if live.is_dir() else 0
-    if size > _MOST_JUDGED_BYTES:
+    if size > _MOST_CHECKED_BYTES:
         return {"bytes": size}
-    made = store.recorded(experiment)
+    recording = store.recorded(experiment)
     return {
-        "verdict": made.verdict,
-        "series": made.series.num_rows,
-        "points": int(pc.sum(made.series["stored"]).as_py() or 0),
-        "lost": made.lost,
+        "verdict": recording.verdict,
+        "series": recording.series.num_rows,
+        "points": int(pc.sum(recording.series["stored"]).as_py() or 0),
+        "lost": recording.lost,
     }
 
 
@@ -388,7 +399,7 @@ def _pattern(row: Mapping[str, Any]) -> Document:
 
 
 def _phase(event: Mapping[str, Any]) -> Document:
-    """The begin of a phase: of a run, or of the study where `run_id` is empty."""
+    """The begin of a phase of a run, or of the study if `run_id` is empty."""
     return {
         "id": event["id"],
         "study": str(event.get("name") or ""),
@@ -397,30 +408,30 @@ def _phase(event: Mapping[str, Any]) -> Document:
     }
 
 
-#: of what a process announces, what a page is given
-_SHOWN = (
+#: keys of an announcement that clients get
+_SHOWN_KEYS = (
     *("id", "kind", "name", "began_utc_ns", "study_id", "question", "planned", "done_before"),
     *("left", "left_s", "made", "failed", "invalid", "runs", "host", "analysing"),
 )
 
 
-def _shown(said: Mapping[str, Any]) -> Document:
-    told = {k: said[k] for k in _SHOWN if said.get(k) is not None}
-    told["began_ms"] = told.pop("began_utc_ns", 0) / 1e6
-    told["runs"] = [
+def _announcement_document(announcement: Mapping[str, Any]) -> Document:
+    document = {k: announcement[k] for k in _SHOWN_KEYS if announcement.get(k) is not None}
+    document["began_ms"] = document.pop("began_utc_ns", 0) / 1e6
+    document["runs"] = [
         {**{k: v for k, v in run.items() if k != "began_utc_ns"}, "began_ms": _ms(run)}
-        for run in _dicts(said.get("runs"))
+        for run in _dicts(announcement.get("runs"))
     ]
-    return told
+    return document
 
 
-def _ns(said: Any) -> int:
-    return said if isinstance(said, int) else time.time_ns()
+def _ns(value: Any) -> int:
+    return value if isinstance(value, int) else time.time_ns()
 
 
 def _ms(run: Mapping[str, Any]) -> float:
     return float(run.get("began_utc_ns") or 0) / 1e6
 
 
-def _dicts(said: Any) -> Sequence[dict[str, Any]]:
-    return [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+def _dicts(value: Any) -> Sequence[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""How busy the host is, and the nodes and disks of what runs: from the samplers' spools, as they grow."""
+"""Utilisation of the host and of running nodes and disks, from the growing spools of samplers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from penstock.observe.sampler.spool_reader import Follower, Values
 from penstock.state import runtime_dir
 
 Document = dict[str, Any]
-#: points of the past that a page is given of each source
+#: samples of each source that a new client gets
 HISTORY = 120
-#: entities of one metric that are told
+#: maximum number of entities of a metric
 _MOST_ENTITIES = 120
-#: what is told, and where only for one entity
-_SHOWN: Mapping[str, str | None] = {
+#: metrics of the stream; the entity, if only one is included
+_METRICS: Mapping[str, str | None] = {
     "cpu_busy": "all",
     "memory_available": None,
     "disk_busy_of_time": None,
@@ -42,144 +42,146 @@ _SHOWN: Mapping[str, str | None] = {
     "cgroup_cpu_busy": None,
     "cgroup_memory": None,
 }
-#: a spool of our own begins anew after this [s]: nobody reads its beginning
-_ANEW_S = 600.0
+#: the sampler starts a new spool after this time [s], since old samples are not read
+_RESTART_S = 600.0
 HOST = "host"
 
 
 class _Source:
-    """One spool that is followed, and what a page is told of its last minutes."""
+    """A reader of one spool, and the samples of its last minutes."""
 
     def __init__(self, name: str, spool: Path) -> None:
         self.name = name
         self._follower = Follower(spool, link_capacities())
         self.history: deque[Document] = deque(maxlen=HISTORY)
 
-    def look(self, source_id: str) -> Document | None:
-        """What is new: means of the samples since the last look, stamped with the last of them."""
-        found = [v for v in self._follower.look() if _is_shown(v)]
-        if not found:
+    def poll(self, source_id: str) -> Document | None:
+        """Means of the samples since the last call, with the time of the last one; None without samples."""
+        new_values = [v for v in self._follower.look() if _is_shown(v)]
+        if not new_values:
             return None
-        last_ns = max(int(v.t_ns[-1]) for v in found)
+        last_ns = max(int(v.t_ns[-1]) for v in new_values)
         values: dict[str, dict[str, float]] = {}
-        for one in found:
-            of = values.setdefault(one.metric, {})
-            mean = _mean(one)
-            if mean is not None and len(of) < _MOST_ENTITIES:
-                of[one.entity] = mean
+        for each in new_values:
+            by_entity = values.setdefault(each.metric, {})
+            mean = _mean(each)
+            if mean is not None and len(by_entity) < _MOST_ENTITIES:
+                by_entity[each.entity] = mean
         shift_ns = time.time_ns() - time.monotonic_ns()
-        told = {
+        sample = {
             "source": source_id,
             "name": self.name,
             "t_ns": str(last_ns),
             "utc_ms": (last_ns + shift_ns) / 1e6,
-            "samples": max(len(v.t_ns) for v in found),
-            "values": {metric: of for metric, of in values.items() if of},
+            "samples": max(len(v.t_ns) for v in new_values),
+            "values": {metric: by_entity for metric, by_entity in values.items() if by_entity},
         }
-        self.history.append(told)
-        return told
+        self.history.append(sample)
+        return sample
 
 
-class Use:
-    """The spools of what is announced; and where there is none a sampler of our own, of this host."""
+class Utilisation:
+    """The spools of announced samplers. If there is none, starts a sampler of this host."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
-        self._own: Monitor | None = None
-        self._place: Path | None = None
-        self._own_since = 0.0
-        self._numbers = 0
+        self._monitor: Monitor | None = None
+        self._folder: Path | None = None
+        self._started_s = 0.0
+        self._starts = 0
 
-    def look(self, announced: Sequence[Mapping[str, Any]]) -> list[Document]:
-        """What is new of each source."""
-        spools = {HOST: ("this host", spool)} if (spool := self._host(announced)) else {}
-        for said in announced:
-            spool = _spool(said)
+    def poll(self, announcements: Sequence[Mapping[str, Any]]) -> list[Document]:
+        """New samples of each source."""
+        spools = {HOST: ("this host", spool)} if (spool := self._host(announcements)) else {}
+        for announcement in announcements:
+            spool = _announced_spool(announcement)
             if spool is not None:
-                spools[f"{said['id']}:{spool.parent.name}"] = (_name(said), spool)
+                spools[f"{announcement['id']}:{spool.parent.name}"] = (_name(announcement), spool)
         self._sources = {i: s for i, s in self._sources.items() if i in spools}
-        found = []
+        samples = []
         for source_id, (name, spool) in spools.items():
             source = self._sources.setdefault(source_id, _Source(name, spool))
             with contextlib.suppress(PenstockError, OSError):
-                told = source.look(source_id)
-                if told is not None:
-                    found.append(told)
-        return found
+                sample = source.poll(source_id)
+                if sample is not None:
+                    samples.append(sample)
+        return samples
 
     def history(self) -> list[list[Document]]:
-        """The last minutes of each source."""
+        """The last `HISTORY` samples of each source."""
         return [list(s.history) for s in self._sources.values() if s.history]
 
-    def _host(self, announced: Iterable[Mapping[str, Any]]) -> Path | None:
-        """The spool of our own, while no other samples this host."""
-        if any(_spool(said) is not None for said in announced):
-            self._forget()
+    def _host(self, announcements: Iterable[Mapping[str, Any]]) -> Path | None:
+        """The spool of a sampler started here, which runs while no other process samples this host."""
+        if any(_announced_spool(announcement) is not None for announcement in announcements):
+            self._stop()
             return None
         now = time.monotonic()
-        if self._own is not None and now - self._own_since < _ANEW_S:
-            return self._own_spool
+        if self._monitor is not None and now - self._started_s < _RESTART_S:
+            return self._spool_path
         with contextlib.suppress(PenstockError, OSError):
-            if self._own is None:
-                self._place = Path(tempfile.mkdtemp(prefix="live-use-", dir=runtime_dir()))
-                self._own = Monitor(Journal(), self._place)
-            self._own.drop()
-            self._numbers += 1
-            place = self._place_of(self._numbers)
-            place.mkdir(exist_ok=True)
-            self._own.start(None, None, place)
+            if self._monitor is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="live-use-", dir=runtime_dir()))
+                self._monitor = Monitor(Journal(), self._folder)
+            self._monitor.drop()
+            self._starts += 1
+            folder = self._folder_of(self._starts)
+            folder.mkdir(exist_ok=True)
+            self._monitor.start(None, None, folder)
             self._sources.pop(HOST, None)
-            self._own_since = now
-            return self._own_spool
-        self._forget()
+            self._started_s = now
+            return self._spool_path
+        self._stop()
         return None
 
-    def _place_of(self, number: int) -> Path:
-        assert self._place is not None
-        return self._place / str(number % 2)
+    def _folder_of(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / str(number % 2)
 
     @property
-    def _own_spool(self) -> Path:
-        return self._place_of(self._numbers) / "samples.spool"
+    def _spool_path(self) -> Path:
+        return self._folder_of(self._starts) / "samples.spool"
 
-    def _forget(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
+    def _stop(self) -> None:
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
             with contextlib.suppress(PenstockError, OSError):
-                own.drop()
+                monitor.drop()
             with contextlib.suppress(PenstockError, OSError):
-                own.close()
-        if self._place is not None:
-            shutil.rmtree(self._place, ignore_errors=True)
-            self._place = None
+                monitor.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def close(self) -> None:
-        """Ends the sampler of our own."""
-        self._forget()
+        """Stop the sampler started here."""
+        self._stop()
         self._sources = {}
 
 
-def _is_shown(one: Values) -> bool:
-    if not len(one.t_ns) or one.metric not in _SHOWN:
+def _is_shown(values: Values) -> bool:
+    if not len(values.t_ns) or values.metric not in _METRICS:
         return False
-    only = _SHOWN[one.metric]
-    return (only is None or one.entity == only) and one.entity != "lo"
+    only = _METRICS[values.metric]
+    return (only is None or values.entity == only) and values.entity != "lo"
 
 
-def _mean(one: Values) -> float | None:
+def _mean(values: Values) -> float | None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all of them empty
-        mean = float(np.nanmean(one.values))
+        warnings.simplefilter("ignore", RuntimeWarning)  # all are NaN
+        mean = float(np.nanmean(values.values))
     return float(f"{mean:.6g}") if math.isfinite(mean) else None
 
 
-def _spool(said: Mapping[str, Any]) -> Path | None:
-    sources = said.get("sources")
+def _announced_spool(announcement: Mapping[str, Any]) -> Path | None:
+    sources = announcement.get("sources")
     where = sources.get("monitor") if isinstance(sources, dict) else None
     spool = where.get("spool") if isinstance(where, dict) else None
     return Path(spool) if isinstance(spool, str) else None
 
 
-def _name(said: Mapping[str, Any]) -> str:
-    runs = said.get("runs") or [{}]
-    return " ".join(filter(None, (str(said.get("name", "")), str(runs[0].get("run_id", "")))))
+def _name(announcement: Mapping[str, Any]) -> str:
+    runs = announcement.get("runs") or [{}]
+    return " ".join(
+        filter(None, (str(announcement.get("name", "")), str(runs[0].get("run_id", ""))))
+    )
