@@ -70,12 +70,12 @@ def application(
 
     open_store = cache(store)
     config = targets or Targets()
-    gathering = Gathering(config.collectors, open_store, experiments.say, config.origin)
+    gathering = Gathering(config.collectors, open_store, experiments.log_error, config.origin)
     hub = Hub(LiveState(open_store))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.resumed(open_store, config, gathering):
+        async with experiments.background_tasks(open_store, config, gathering):
             yield
         await hub.close()
         served.close()
@@ -108,7 +108,7 @@ def application(
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
-        is_full = isinstance(error, experiments.NoRoom)
+        is_full = isinstance(error, experiments.StoreFullError)
         return JSONResponse({"detail": str(error)}, 507 if is_full else jobs.status_of(error))
 
     # valid values that a library or the database cannot represent

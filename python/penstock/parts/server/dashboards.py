@@ -1,9 +1,8 @@
-"""Dashboards over HTTP: as JSON for our own page, and as a data source of Grafana's simple-JSON kind.
+"""Dashboards over HTTP: JSON for the page /dashboards, and a data source for Grafana's simple-JSON plugin.
 
-Grafana's calls are those of MonEx, `/search`, `/query` and `/annotations`, at the root as there and below
-`/grafana`, where `/grafana/variable` and `/grafana/metrics` are beside them, by which the plugin's newer
-versions search; `/grafana/` says that it is there, as the page at `/` does. All of them read; an owner of
-experiments or whoever may read them is answered.
+The data source has `/search`, `/query` and `/annotations`, at the root as in MonEx and below `/grafana`.
+Newer versions of the plugin search with `/grafana/variable` and `/grafana/metrics`, and test the connection
+with `/grafana/`. All routes only read, and return only experiments that the caller may read.
 """
 
 from __future__ import annotations
@@ -45,60 +44,59 @@ from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, us
 from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.page import dashboards_page
 from penstock.parts.server.server import Server
-from penstock.parts.server.spooled import Turns
+from penstock.parts.server.spooled import ConcurrencyLimit
 
 PREFIX = "/api/v1/dashboards"
 GRAFANA = "/grafana"
-#: Grafana's calls that are answered at the root, too
+#: routes of the data source that also exist at the root
 AT_ROOT = ("/search", "/query", "/annotations")
-#: of one answer: points of a line, targets, rows of a dashboard
+#: limits of a response: points of a line, targets, rows of a dashboard
 MOST_POINTS, MOST_TARGETS, MOST_ROWS = 11_000, 100, 200
-#: of the page, whose plots are narrow
+#: points of a line in the plots of the page
 PAGE_POINTS = 400
-_KEPT_S, _KEPT = 1.0, 8
+_MAX_AGE_S, _CACHED = 1.0, 8
 _MS = 1_000_000
-#: MonEx's queries of annotations, the tags of their marks, and several values of a variable of Grafana's
-_ONE_MARK = re.compile(r"(start|stop) (.+)")
+#: MonEx's query of annotations, the tags of its marks, and the syntax of a multi-value variable of Grafana
+_MARK_QUERY = re.compile(r"(start|stop) (.+)")
 _TAGS = {"start": "start", "stop": "end"}
-_SEVERAL = re.compile(r"[({](.*)[)}]")
+_MULTI_VALUE = re.compile(r"[({](.*)[)}]")
 
 Store = Callable[[], Experiments]
 _Name = Annotated[str, Query(min_length=1, max_length=1000)]
 
 
-class _Asked(BaseModel):
+class _GrafanaBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Search(_Asked):
-    """`experiments`, their names by `*`, `rows;DASHBOARD;EXPERIMENT`, `metrics;EXPERIMENT`, or nothing: what
-    can be a target."""
+class Search(_GrafanaBody):
+    """`experiments`, `*` (names), `rows;DASHBOARD;EXPERIMENT`, `metrics;EXPERIMENT`, or empty (targets)."""
 
     target: str = Field(default="", max_length=3000)
 
 
-class Variable(_Asked):
-    """A search by which the newer plugin fills a variable."""
+class Variable(_GrafanaBody):
+    """A search of newer versions of the plugin, for the values of a variable."""
 
     payload: Search = Field(default_factory=Search)
 
 
-class Range(_Asked):
-    """Two moments: ISO 8601, or seconds since 1970."""
+class Range(_GrafanaBody):
+    """Two timestamps: ISO 8601, or seconds since 1970."""
 
     from_: str | float = Field(alias="from")
     to: str | float
 
 
-class Target(_Asked):
-    """`DASHBOARD.PLOT;EXPERIMENT;ROW`, `METRIC;EXPERIMENT`, or `marks;EXPERIMENT`, which is a table."""
+class Target(_GrafanaBody):
+    """`DASHBOARD.PLOT;EXPERIMENT;ROW`, `METRIC;EXPERIMENT`, or `marks;EXPERIMENT` (a table)."""
 
     target: str = Field(default="", max_length=3000)
     refId: str = Field(default="", max_length=100)  # noqa: N815 - Grafana's name
 
 
-class Asked(_Asked):
-    """What Grafana asks of its panels."""
+class Asked(_GrafanaBody):
+    """A query of Grafana for its panels."""
 
     range: Range
     targets: list[Target] = Field(max_length=MOST_TARGETS)
@@ -106,67 +104,68 @@ class Asked(_Asked):
 
 
 class Annotation(BaseModel):
-    """Marks of which experiment, or `start` or `stop` of which (`start x`, `stop {x,y}`); Grafana wants the
-    whole back."""
+    """An experiment, or MonEx's `start x` or `stop {x,y}`. The response repeats the complete object."""
 
     model_config = ConfigDict(extra="allow")
     name: str = Field(default="", max_length=1000)
     query: str = Field(default="", max_length=1000)
 
 
-class Annotations(_Asked):
-    """What Grafana asks of annotations."""
+class Annotations(_GrafanaBody):
+    """A query of Grafana for annotations."""
 
     range: Range
     annotation: Annotation
 
 
-class _Kept:
-    """The uses of experiments that were asked for last: of one that runs for a second."""
+class _UsageCache:
+    """Cache of the usage of recent experiments; entries of running ones expire after `_MAX_AGE_S`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: OrderedDict[tuple[str, str, int], tuple[float, pd.DataFrame, Tenancy]] = (
+        self._entries: OrderedDict[tuple[str, str, int], tuple[float, pd.DataFrame, Tenancy]] = (
             OrderedDict()
         )
 
-    def uses(self, store: Experiments, found: Experiment) -> tuple[pd.DataFrame, Tenancy]:
-        key = (found.out, found.run_id, found.repeat)
+    def uses(self, store: Experiments, experiment: Experiment) -> tuple[pd.DataFrame, Tenancy]:
+        key = (experiment.out, experiment.run_id, experiment.repeat)
         with self._lock:
-            kept = self._of.get(key)
-            fresh = kept is not None and (not found.running or time.monotonic() - kept[0] < _KEPT_S)
-            if kept is None or not fresh:
-                kept = (time.monotonic(), *_uses(store, found))
-                self._of[key] = kept
-            self._of.move_to_end(key)
-            while len(self._of) > _KEPT:
-                self._of.popitem(last=False)
-            return kept[1], kept[2]
+            entry = self._entries.get(key)
+            is_fresh = entry is not None and (
+                not experiment.running or time.monotonic() - entry[0] < _MAX_AGE_S
+            )
+            if entry is None or not is_fresh:
+                entry = (time.monotonic(), *_uses(store, experiment))
+                self._entries[key] = entry
+            self._entries.move_to_end(key)
+            while len(self._entries) > _CACHED:
+                self._entries.popitem(last=False)
+            return entry[1], entry[2]
 
 
-def _uses(store: Experiments, found: Experiment) -> tuple[pd.DataFrame, Tenancy]:
-    if found.running:
-        made = store.recorded(found)
-        uses = uses_of_points(made, found.params)
-        return _with_run(uses, run_uses(found, made, None)), NO_TENANCY
-    if not (found.path / "manifest.json").is_file():
-        raise BadInput(f"{found.name}: its bundle is gone; expected another experiment")
-    bundle = Bundle.open(found.path)
-    of_run = run_uses(found, store.recorded(found), bundle)
-    return _with_run(uses_of_bundle(bundle), of_run), tenancy_of(bundle.manifest)
+def _uses(store: Experiments, experiment: Experiment) -> tuple[pd.DataFrame, Tenancy]:
+    if experiment.running:
+        recording = store.recorded(experiment)
+        uses = uses_of_points(recording, experiment.params)
+        return _with_run(uses, run_uses(experiment, recording, None)), NO_TENANCY
+    if not (experiment.path / "manifest.json").is_file():
+        raise BadInput(f"{experiment.name}: its bundle is gone; expected another experiment")
+    bundle = Bundle.open(experiment.path)
+    run_usage = run_uses(experiment, store.recorded(experiment), bundle)
+    return _with_run(uses_of_bundle(bundle), run_usage), tenancy_of(bundle.manifest)
 
 
-def _with_run(uses: pd.DataFrame, of_run: pd.DataFrame) -> pd.DataFrame:
-    return pd.concat([f for f in (uses, of_run) if len(f)] or [uses], ignore_index=True)
+def _with_run(uses: pd.DataFrame, run_usage: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([f for f in (uses, run_usage) if len(f)] or [uses], ignore_index=True)
 
 
 def add_routes(app: FastAPI, server: Server) -> None:
-    """Adds the routes of dashboards."""
-    store, turns = server.store, server.turns
-    kept = _Kept()
-    app.include_router(_ours(store, kept, turns))
-    for calls in _grafana(store, kept, turns):
-        app.include_router(calls)
+    """Add the routes of dashboards."""
+    store, limit = server.store, server.limit
+    cache = _UsageCache()
+    app.include_router(_api(store, cache, limit))
+    for router in _grafana(store, cache, limit):
+        app.include_router(router)
 
     @app.get("/dashboards", include_in_schema=False)
     def page() -> HTMLResponse:
@@ -179,147 +178,150 @@ def _board(key: str) -> Dashboard:
     return DASHBOARDS[key]
 
 
-def _ours(store: Store, kept: _Kept, turns: Turns) -> APIRouter:
+def _api(store: Store, cache: _UsageCache, limit: ConcurrencyLimit) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["dashboards"])
 
-    @api.get("", summary="The dashboards, and what their plots are")
+    @api.get("", summary="List dashboards and their plots")
     def listed() -> list[dict[str, Any]]:
         return [
             {
                 "dashboard": board.key,
                 "title": board.title,
                 "about": board.about,
-                "plots": [_about(p) for p in board.plots],
+                "plots": [_plot_document(p) for p in board.plots],
             }
             for board in DASHBOARDS.values()
         ]
 
-    @api.get("/{dashboard}", summary="Its rows for an experiment, with their lines")
+    @api.get("/{dashboard}", summary="Get the rows of an experiment, with their lines")
     async def rows(request: Request, dashboard: str, experiment: _Name) -> dict[str, Any]:
-        board, sees = _board(dashboard), caller_of(request).reader
-        return await turns.take(lambda: drawn(board, experiment, sees))
+        board, reader = _board(dashboard), caller_of(request).reader
+        return await limit.run(lambda: document(board, experiment, reader))
 
-    def drawn(board: Dashboard, experiment: str, sees: str | None) -> dict[str, Any]:
-        found = store().find(experiment, sees)
-        uses, tenancy = kept.uses(store(), found)
-        made = rows_of(board, uses, tenancy)
-        start_ns, end_ns = found.start_ns, found.end_ns or time.time_ns()
+    def document(board: Dashboard, experiment: str, reader: str | None) -> dict[str, Any]:
+        match = store().find(experiment, reader)
+        uses, tenancy = cache.uses(store(), match)
+        rows_by_name = rows_of(board, uses, tenancy)
+        start_ns, end_ns = match.start_ns, match.end_ns or time.time_ns()
         return {
-            "experiment": found.document(),
-            "start_ms": start_ns // _MS,  # as its points are, whole
+            "experiment": match.document(),
+            "start_ms": start_ns // _MS,  # integer, as the times of points
             "end_ms": end_ns // _MS,
-            "rows_left_out": max(0, len(made) - MOST_ROWS),
+            "rows_left_out": max(0, len(rows_by_name) - MOST_ROWS),
             "rows": [
                 {
                     "row": name,
                     "plots": [
                         {
-                            **_about(plot),
+                            **_plot_document(plot),
                             "lines": [
-                                {"name": x.name, "points": _points(x, PAGE_POINTS)} for x in lines
+                                {"name": line.name, "points": _downsampled(line, PAGE_POINTS)}
+                                for line in lines
                             ],
                         }
                         for plot, lines in plots
                     ],
                 }
-                for name, plots in list(made.items())[:MOST_ROWS]
+                for name, plots in list(rows_by_name.items())[:MOST_ROWS]
             ],
         }
 
     return api
 
 
-def _about(plot: Plot) -> dict[str, Any]:
-    told = {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
-    return told | ({"needs": plot.needs} if plot.needs else {})
+def _plot_document(plot: Plot) -> dict[str, Any]:
+    document = {"plot": plot.key, "title": plot.title, "unit": plot.unit, "most": plot.most}
+    return document | ({"needs": plot.needs} if plot.needs else {})
 
 
-def _grafana(store: Store, kept: _Kept, turns: Turns) -> tuple[APIRouter, APIRouter]:
+def _grafana(
+    store: Store, cache: _UsageCache, limit: ConcurrencyLimit
+) -> tuple[APIRouter, APIRouter]:
     api, root = APIRouter(prefix=GRAFANA, tags=["grafana"]), APIRouter(include_in_schema=False)
 
-    @api.get("", summary="Whether the data source is there")
+    @api.get("", summary="Test the data source")
     @api.get("/", include_in_schema=False)
     def there() -> dict[str, str]:
         return {"status": "ok"}
 
-    def searched(said: Search, sees: str | None) -> list[str]:
-        what, _, rest = _plain(said.target).partition(";")
-        if what == "experiments":
-            return [f"{e.name}#{e.repeat}" for e in reversed(store().listed(sees)[-1000:])]
-        if what == "*":
-            listed = store().listed(sees)[-1000:]
+    def search_targets(body: Search, reader: str | None) -> list[str]:
+        kind, _, rest = _unescaped(body.target).partition(";")
+        if kind == "experiments":
+            return [f"{e.name}#{e.repeat}" for e in reversed(store().listed(reader)[-1000:])]
+        if kind == "*":
+            listed = store().listed(reader)[-1000:]
             return list(dict.fromkeys(e.name for e in reversed(listed)))
-        if what == "rows":
+        if kind == "rows":
             key, _, name = rest.partition(";")
-            uses, tenancy = kept.uses(store(), store().find(name, sees))
+            uses, tenancy = cache.uses(store(), store().find(name, reader))
             return names_of(_board(key), uses, tenancy)[:MOST_ROWS]
-        if what == "metrics":
-            series = store().recorded(store().find(rest, sees)).series
+        if kind == "metrics":
+            series = store().recorded(store().find(rest, reader)).series
             return sorted(set(series["metric"].to_pylist()))[:MOST_POINTS]
         return [f"{b.key}.{p.key}" for b in DASHBOARDS.values() for p in b.plots]
 
     @root.post("/search")
-    @api.post("/search", summary="Experiments, rows of a dashboard, metrics")
-    async def search(request: Request, said: Search) -> list[str]:
-        sees = caller_of(request).reader
-        return await turns.take(lambda: searched(said, sees))
+    @api.post("/search", summary="Search experiments, rows of a dashboard, metrics")
+    async def search(request: Request, body: Search) -> list[str]:
+        reader = caller_of(request).reader
+        return await limit.run(lambda: search_targets(body, reader))
 
-    @api.post("/variable", summary="The same, for the plugin's newer versions")
-    async def variable(request: Request, said: Variable) -> list[dict[str, str]]:
-        sees = caller_of(request).reader
-        found = await turns.take(lambda: searched(said.payload, sees))
-        return [{"__text": text, "__value": text} for text in found]
+    @api.post("/variable", summary="Search, for newer versions of the plugin")
+    async def variable(request: Request, body: Variable) -> list[dict[str, str]]:
+        reader = caller_of(request).reader
+        names = await limit.run(lambda: search_targets(body.payload, reader))
+        return [{"__text": text, "__value": text} for text in names]
 
-    @api.post("/metrics", summary="What can be a target, for the plugin's newer versions")
+    @api.post("/metrics", summary="List targets, for newer versions of the plugin")
     def metrics(request: Request) -> list[dict[str, str]]:
-        found = searched(Search(), caller_of(request).reader)
-        return [{"label": text, "value": text} for text in found]
+        names = search_targets(Search(), caller_of(request).reader)
+        return [{"label": text, "value": text} for text in names]
 
     @root.post("/query")
-    @api.post("/query", summary="Points of targets within a range of time")
-    async def query(request: Request, said: Asked) -> list[dict[str, Any]]:
-        sees = caller_of(request).reader
-        return await turns.take(lambda: queried(said, sees))
+    @api.post("/query", summary="Get points of targets within a time range")
+    async def query(request: Request, body: Asked) -> list[dict[str, Any]]:
+        reader = caller_of(request).reader
+        return await limit.run(lambda: query_targets(body, reader))
 
-    def queried(said: Asked, sees: str | None) -> list[dict[str, Any]]:
-        low, high = _range(said.range)
-        most = min(said.maxDataPoints, MOST_POINTS)
-        found = []
-        for target in said.targets:
-            what, _, name = _plain(target.target).partition(";")
-            if what == MARKS and name:
-                marks = _marks(store().find(name, sees))
-                found.append({"refId": _whole(target.refId), **_table(marks, low, high)})
+    def query_targets(body: Asked, reader: str | None) -> list[dict[str, Any]]:
+        low, high = _range(body.range)
+        most = min(body.maxDataPoints, MOST_POINTS)
+        results = []
+        for target in body.targets:
+            kind, _, name = _unescaped(target.target).partition(";")
+            if kind == MARKS and name:
+                marks = _marks(store().find(name, reader))
+                results.append({"refId": _checked_text(target.refId), **_table(marks, low, high)})
                 continue
-            for line in _asked(store(), kept, target.target, sees):
+            for line in _lines_of_target(store(), cache, target.target, reader):
                 inside = (line.utc_ns >= low) & (line.utc_ns <= high)
-                part = Line(line.name, line.utc_ns[inside], line.value[inside])
-                pairs = [[value, at] for at, value in _points(part, most)]
-                found.append(
-                    {"target": line.name, "refId": _whole(target.refId), "datapoints": pairs}
+                in_range = Line(line.name, line.utc_ns[inside], line.value[inside])
+                pairs = [[value, at] for at, value in _downsampled(in_range, most)]
+                results.append(
+                    {"target": line.name, "refId": _checked_text(target.refId), "datapoints": pairs}
                 )
-        return found
+        return results
 
     @root.post("/annotations")
-    @api.post("/annotations", summary="Start, end, phases and notes of an experiment")
-    def annotations(request: Request, said: Annotations) -> list[dict[str, Any]]:
-        low, high = _range(said.range)
-        if not said.annotation.query:
+    @api.post("/annotations", summary="Get start, end, phases and notes of an experiment")
+    def annotations(request: Request, body: Annotations) -> list[dict[str, Any]]:
+        low, high = _range(body.range)
+        if not body.annotation.query:
             return []
-        echo = _echo(said.annotation)
-        marks = _asked_marks(store(), said.annotation.query, caller_of(request).reader)
+        echo = _echo(body.annotation)
+        marks = _marks_of_query(store(), body.annotation.query, caller_of(request).reader)
         return [{"annotation": echo, **mark} for mark in marks if _within(mark, low, high)]
 
     return api, root
 
 
-def _plain(target: str) -> str:
-    """A target as it was meant: the plugin escapes what variables hold as if it were a regular expression."""
-    return re.sub(r"\\(.)", r"\1", _whole(target))
+def _unescaped(target: str) -> str:
+    """A target without escapes: the plugin escapes values of variables as in regular expressions."""
+    return re.sub(r"\\(.)", r"\1", _checked_text(target))
 
 
-def _whole(text: str) -> str:
-    """A text that can be asked for and told of. BadInput for half a pair of surrogates."""
+def _checked_text(text: str) -> str:
+    """The text itself. Raises BadInput for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -328,13 +330,13 @@ def _whole(text: str) -> str:
 
 
 def _echo(annotation: Annotation) -> dict[str, Any]:
-    """What Grafana wants back. BadInput for what is no JSON."""
-    said = annotation.model_dump()
+    """The annotation as Grafana expects it in the response. Raises BadInput if JSON cannot represent it."""
+    document = annotation.model_dump()
     try:
-        _whole(json.dumps(said, ensure_ascii=False, allow_nan=False))
+        _checked_text(json.dumps(document, ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         raise BadInput("found an annotation that is no JSON; expected one") from None
-    return said
+    return document
 
 
 def _within(mark: dict[str, Any], low: int, high: int) -> bool:
@@ -343,45 +345,49 @@ def _within(mark: dict[str, Any], low: int, high: int) -> bool:
 
 
 def _table(marks: list[dict[str, Any]], low: int, high: int) -> dict[str, Any]:
-    """Marks as a table of Grafana's."""
+    """Marks in the table format of Grafana."""
     kinds = {"time": "time", "timeEnd": "time", "title": "string", "text": "string"}
-    here = [mark for mark in marks if _within(mark, low, high)]
+    in_range = [mark for mark in marks if _within(mark, low, high)]
     return {
         "type": "table",
         "columns": [{"text": name, "type": kind} for name, kind in kinds.items()],
-        "rows": [[mark.get(name) for name in kinds] for mark in here],
+        "rows": [[mark.get(name) for name in kinds] for mark in in_range],
     }
 
 
-def _asked(store: Experiments, kept: _Kept, target: str, sees: str | None) -> list[Line]:
-    """The lines of a target; an empty one, as of a new panel, has none."""
+def _lines_of_target(
+    store: Experiments, cache: _UsageCache, target: str, reader: str | None
+) -> list[Line]:
+    """The lines of a target; none for an empty target, as of a new panel."""
     if not target:
         return []
-    words = _plain(target).split(";", 2)
-    key, _, plot = words[0].partition(".")
-    if len(words) == 3 and key in DASHBOARDS:
+    fields = _unescaped(target).split(";", 2)
+    key, _, plot = fields[0].partition(".")
+    if len(fields) == 3 and key in DASHBOARDS:
         board = DASHBOARDS[key]
-        one = board.plot(plot)
-        if one is None:
-            known = ", ".join(p.key for p in board.plots)
-            raise BadInput(f"found no plot {plot[:80]} of {key}; expected {known}")
-        uses, tenancy = kept.uses(store, store.find(words[1], sees))
-        return lines_of(board, one, uses, words[2], tenancy)
-    if len(words) == 2:
-        return _metric(store, store.find(words[1], sees), words[0])
+        match = board.plot(plot)
+        if match is None:
+            names = ", ".join(p.key for p in board.plots)
+            raise BadInput(f"found no plot {plot[:80]} of {key}; expected {names}")
+        uses, tenancy = cache.uses(store, store.find(fields[1], reader))
+        return lines_of(board, match, uses, fields[2], tenancy)
+    if len(fields) == 2:
+        return _metric(store, store.find(fields[1], reader), fields[0])
     raise BadInput(
         f"found target {target[:80]!r}; expected DASHBOARD.PLOT;EXPERIMENT;ROW or METRIC;EXPERIMENT"
     )
 
 
-def _metric(store: Experiments, found: Experiment, metric: str) -> list[Line]:
-    """Each series of a metric, as MonEx's data source has them."""
-    made = store.recorded(found, metric)
+def _metric(store: Experiments, experiment: Experiment, metric: str) -> list[Line]:
+    """Each series of a metric, as in the data source of MonEx."""
+    recording = store.recorded(experiment, metric)
     lines = []
-    for row in made.series.to_pylist():
+    for row in recording.series.to_pylist():
         if row["metric"] != metric or row["kind"] != "time":
             continue
-        points = made.points.filter(np.asarray(made.points["series_id"]) == row["series_id"])
+        points = recording.points.filter(
+            np.asarray(recording.points["series_id"]) == row["series_id"]
+        )
         frame = points.select(["utc_ns", "float", "integer"]).to_pandas()
         value = frame["float"].fillna(frame["integer"]).astype(float)
         name = metric if row["labels"] == "{}" else f"{metric} {row['labels']}"
@@ -389,60 +395,68 @@ def _metric(store: Experiments, found: Experiment, metric: str) -> list[Line]:
     return lines
 
 
-def _range(said: Range) -> tuple[int, int]:
-    low, high = (moment_ns(_whole(str(at))) for at in (said.from_, said.to))
+def _range(body: Range) -> tuple[int, int]:
+    low, high = (moment_ns(_checked_text(str(at))) for at in (body.from_, body.to))
     if low > high:
         raise BadInput("found a range that ends before it begins; expected from before to")
     return low, high
 
 
-def _marks(found: Experiment) -> list[dict[str, Any]]:
-    """Moments in ms since 1970; a phase is a region."""
-    who = f"{found.name}#{found.repeat}"
+def _marks(experiment: Experiment) -> list[dict[str, Any]]:
+    """Start, end, phases (as regions) and notes, with times in ms since 1970."""
+    label = f"{experiment.name}#{experiment.repeat}"
     marks: list[dict[str, Any]] = [
-        {"time": found.start_ns // _MS, "title": "start", "text": who, "tags": ["start"]}
+        {"time": experiment.start_ns // _MS, "title": "start", "text": label, "tags": ["start"]}
     ]
-    if found.end_ns is not None:
+    if experiment.end_ns is not None:
         marks.append(
-            {"time": found.end_ns // _MS, "title": found.state, "text": who, "tags": ["end"]}
+            {
+                "time": experiment.end_ns // _MS,
+                "title": experiment.state,
+                "text": label,
+                "tags": ["end"],
+            }
         )
-    for phase in found.phases:
+    for phase in experiment.phases:
         end_ns = phase.end_ns or time.time_ns()
         span = {"time": phase.start_ns // _MS, "timeEnd": end_ns // _MS, "isRegion": True}
-        marks.append({**span, "title": phase.name, "text": who, "tags": ["phase"]})
-    for at, text in found.notes:
+        marks.append({**span, "title": phase.name, "text": label, "tags": ["phase"]})
+    for at, text in experiment.notes:
         marks.append({"time": at // _MS, "title": "note", "text": text, "tags": ["note"]})
     return marks
 
 
-def _asked_marks(store: Experiments, query: str, sees: str | None) -> list[dict[str, Any]]:
-    """All marks of the experiment that is named; or, as MonEx has it, one of some that may be to come."""
-    asked = _ONE_MARK.fullmatch(query)
-    if asked is None:
-        return _marks(store.find(query, sees))
-    which, names = asked[1], [asked[2]]
-    if (several := _SEVERAL.fullmatch(asked[2])) is not None:
-        names = [name for name in re.split("[,|]", several[1]) if name]
+def _marks_of_query(store: Experiments, query: str, reader: str | None) -> list[dict[str, Any]]:
+    """All marks of an experiment; for MonEx's syntax, the start or end of each experiment that exists."""
+    match = _MARK_QUERY.fullmatch(query)
+    if match is None:
+        return _marks(store.find(query, reader))
+    kind, names = match[1], [match[2]]
+    if (multi_value := _MULTI_VALUE.fullmatch(match[2])) is not None:
+        names = [name for name in re.split("[,|]", multi_value[1]) if name]
     marks = []
     for name in names:
         with contextlib.suppress(Unknown):
-            found = store.find(name, sees)
-            mine = [m for m in _marks(found) if m["tags"] == [_TAGS[which]]]
-            marks += [{**m, "title": f"{which} {found.name}", "tags": [found.name]} for m in mine]
+            experiment = store.find(name, reader)
+            matching = [m for m in _marks(experiment) if m["tags"] == [_TAGS[kind]]]
+            marks += [
+                {**m, "title": f"{kind} {experiment.name}", "tags": [experiment.name]}
+                for m in matching
+            ]
     return marks
 
 
-def _points(line: Line, most: int) -> list[list[float | None]]:
-    """(ms since 1970, value) pairs, at most so many: of more the means of stretches of equal length."""
+def _downsampled(line: Line, most: int) -> list[list[float | None]]:
+    """Pairs (ms since 1970, value), at most `most`: of more points, means over intervals of equal length."""
     at, value = line.utc_ns // _MS, line.value
     if len(at) > most:
         edges = np.linspace(int(at[0]), int(at[-1]) + 1, most + 1)
-        place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, most - 1)
-        count = np.bincount(place, minlength=most)
-        here = count > 0
+        position = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, most - 1)
+        count = np.bincount(position, minlength=most)
+        occupied = count > 0
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = (np.bincount(place, value, most) / count)[here]
-        at = ((edges[:-1] + edges[1:]) / 2).astype(np.int64)[here]
+            value = (np.bincount(position, value, most) / count)[occupied]
+        at = ((edges[:-1] + edges[1:]) / 2).astype(np.int64)[occupied]
     return [
         [int(a), float(v) if np.isfinite(v) else None]
         for a, v in zip(at.tolist(), value.tolist(), strict=True)

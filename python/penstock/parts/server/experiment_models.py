@@ -1,4 +1,4 @@
-"""What requests about experiments hold, and what answers do."""
+"""Models of requests and responses about experiments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
-class _Said(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
-class Times(_Said):
-    """A moment, one of these, else now: seconds since 1970 (as they are read by no time zone) or ISO 8601."""
+class Times(_Strict):
+    """A timestamp in one of these fields (default: now): seconds since 1970 UTC, or ISO 8601."""
 
     utc_time: str | int | float | None = None
     utctime: str | int | float | None = None
@@ -21,35 +21,36 @@ class Times(_Said):
 
     @field_validator("utc_time", "utctime", "local_time", "localtime", mode="before")
     @classmethod
-    def _is_no_truth_value(cls, said: Any) -> Any:
-        if isinstance(said, bool):
-            raise ValueError(f"found {str(said).lower()}; expected seconds since 1970, or ISO 8601")
-        return said
+    def _is_no_truth_value(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(
+                f"found {str(value).lower()}; expected seconds since 1970, or ISO 8601"
+            )
+        return value
 
 
-class File(_Said):
-    """A file that a command was made of."""
+class File(_Strict):
+    """An executable or configuration file of a command."""
 
     path: str = Field(max_length=4096)
     size_bytes: int = Field(ge=0, lt=1 << 63)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Facts(_Said):
-    """What is recorded and where: a command, its files by their role, facts of the host that it runs on."""
+class Facts(_Strict):
+    """Provenance: the command, its files by role, facts of its host (default: those of the server)."""
 
     command: list[str] | None = None
-    # words of it that there was no room for
+    # number of omitted arguments
     command_left_out: int | None = Field(default=None, ge=0)
     files: dict[str, File] | None = Field(default=None, max_length=10)
-    # by default those of the server's
     host: dict[str, str | bool | int | float | list[float] | None] | None = Field(
         default=None, max_length=100
     )
 
 
 class Start(Times):
-    """How an experiment begins."""
+    """Options of a new experiment."""
 
     params: dict[str, str | int | float | bool] = Field(default_factory=dict)
     tags: list[str] = Field(default_factory=list, max_length=100)
@@ -60,23 +61,23 @@ class Start(Times):
 
 
 class Stop(Times):
-    """How it ends."""
+    """The result of an experiment."""
 
     exit: int | None = Field(default=None, ge=-(1 << 31), lt=1 << 31)
     aborted: bool = False
-    # of who observed it, by name: what it counted and what it cost
+    # statistics of observers by name: counts and costs
     receipts: dict[str, dict[str, Any]] = Field(default_factory=dict, max_length=100)
 
 
 class Mark(Times):
-    """A phase that begins or ends, or a note."""
+    """Begin or end of a phase, or a note."""
 
     kind: Literal["begin", "end", "note"]
     name: str = Field(min_length=1, max_length=4000)
 
 
-class Told(_Said):
-    """What a producer knows of a series."""
+class Told(_Strict):
+    """Counts of a series by its producer, from which completeness is computed."""
 
     metric: str = Field(min_length=1, max_length=500)
     labels: dict[str, str] = Field(default_factory=dict)
@@ -89,8 +90,8 @@ class Told(_Said):
     late: int = Field(default=0, ge=0, lt=1 << 62)
 
 
-class Happened(_Said):
-    """What happened to a source."""
+class Happened(_Strict):
+    """An event of a source of points."""
 
     kind: Literal["restart", "reset", "disabled", "enabled", "gap"]
     utc_ns: int = Field(ge=-(1 << 63), lt=1 << 63)
@@ -99,8 +100,8 @@ class Happened(_Said):
     detail: str = Field(default="", max_length=1000)
 
 
-class Push(_Said):
-    """A batch of points by columns of one length; `metric`, `labels` and `unit` may be one for all."""
+class Push(_Strict):
+    """A batch of points as columns of equal length; `metric`, `labels` and `unit` may be scalars."""
 
     source: str = Field(min_length=1, max_length=500)
     number: int = Field(ge=0, lt=1 << 63)
@@ -118,14 +119,14 @@ class Push(_Said):
 
 
 class Accepted(BaseModel):
-    """What became of a batch."""
+    """The result of a batch."""
 
     points: int
     duplicate: bool
 
 
 class ExperimentModel(BaseModel):
-    """An experiment; times in ns since 1970 UTC."""
+    """An experiment. Times are in ns since 1970 UTC."""
 
     name: str
     repeat: int
@@ -141,7 +142,7 @@ class ExperimentModel(BaseModel):
 
 
 class SeriesModel(BaseModel):
-    """What an experiment recorded, and how completely: rows as in docs/formats.md."""
+    """Recorded series of an experiment, their gaps and completeness: rows as in docs/formats.md."""
 
     verdict: str
     series: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Where an experiment's points come from, over HTTP: its collectors off and on, servers elsewhere asked."""
+"""Routes of an experiment's sources: switch collectors, fetch from remote servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Name = Annotated[
 
 
 class Switch(BaseModel):
-    """A collector of the configuration, and whether it is to work."""
+    """A collector of the configuration, and its requested state."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,13 +31,13 @@ class Switch(BaseModel):
 
 
 class Switched(BaseModel):
-    """Whether that changed anything."""
+    """The result of a switch: `changed` is false if the collector had that state."""
 
     changed: bool
 
 
 class Fetch(BaseModel):
-    """A query or measurement of a server, or a metric, of the configuration; nothing: all of its metrics."""
+    """A query or measurement of a configured server, or a configured metric; empty: all metrics."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,34 +57,34 @@ def router(
     prefix: str,
     responses: dict[int | str, dict[str, Any]],
 ) -> APIRouter:
-    """The calls, for who may change an experiment."""
+    """Routes for users who may change an experiment."""
     api = APIRouter(prefix=prefix, tags=["experiments"], responses=responses)
 
     @api.post(
         "/{name:path}/collectors",
         status_code=201,
-        summary="Switch a collector off or on; the time between is told as disabled",
+        summary="Disable or enable a collector; the interval is reported as disabled",
     )
-    def switch(request: Request, name: _Name, said: Switch) -> Switched:
+    def switch(request: Request, name: _Name, body: Switch) -> Switched:
         caller = caller_of(request)
-        found = store().find(name, caller.user, to_change=True)
-        if not found.running:
+        experiment = store().find(name, caller.user, to_change=True)
+        if not experiment.running:
             raise Taken(f"{name} is not running")
-        changed = store().sink(found).switch(said.collector, said.on)
+        changed = store().sink(experiment).switch(body.collector, body.on)
         gathering.look()
         return Switched(changed=changed)
 
     @api.post(
         "/{name:path}/fetched",
         status_code=201,
-        summary="Fetch what servers elsewhere have, and keep it in the experiment",
+        summary="Fetch data of remote servers and store it in the experiment",
     )
-    async def fetch(request: Request, name: _Name, said: Fetch) -> list[dict[str, Any]]:
+    async def fetch(request: Request, name: _Name, body: Fetch) -> list[dict[str, Any]]:
         caller = caller_of(request)
 
         def act() -> list[dict[str, Any]]:
-            found = store().find(name, caller.user, to_change=True)
-            return fetch_asked(store(), targets, found, said.model_dump(exclude_none=True))
+            experiment = store().find(name, caller.user, to_change=True)
+            return fetch_asked(store(), targets, experiment, body.model_dump(exclude_none=True))
 
         return await run_in_threadpool(act)
 

@@ -1,6 +1,6 @@
-"""Experiments over HTTP: `/exp/NAME` by MonEx's methods, `/api/v1/experiments` with all that they have.
+"""Routes of experiments: `/exp/NAME` with the methods of MonEx, and `/api/v1/experiments`.
 
-A name is percent-encoded in a path; `x%233` is the third repeat of `x`.
+Names are percent-encoded in paths; `x%233` is the third repeat of `x`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.parts.monitoring.experiments.provenance import checked_facts
 from penstock.parts.monitoring.experiments.targets import Targets, checked_options
 from penstock.parts.monitoring.experiments.timestamps import iso_text, moment_ns
 from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
-from penstock.parts.monitoring.queries import remote_query as elsewhere
+from penstock.parts.monitoring.queries import remote_query
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
@@ -57,16 +57,16 @@ from penstock.parts.server.experiment_models import (
     Told,
 )
 from penstock.parts.server.server import Server
-from penstock.parts.server.spooled import Made, Turns
+from penstock.parts.server.spooled import ConcurrencyLimit, SpooledResponse
 
 PREFIX = "/api/v1/experiments"
-_SMALL = 256 << 10
-_LARGE = 64 << 20
+_SMALL_BODY_BYTES = 256 << 10
+_LARGE_BODY_BYTES = 64 << 20
 _Name = Annotated[
     str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")
 ]
 T = TypeVar("T")
-#: a store, opened when it is first needed
+#: opens the store on the first call
 Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
 _Text = Annotated[str | None, Query(max_length=500)]
@@ -75,13 +75,13 @@ _Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
 
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
-_REFUSED: dict[int | str, dict[str, Any]] = {
-    502: {"description": "A server elsewhere did not answer as it should."},
+_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    502: {"description": "A remote server did not respond, or its response is invalid."},
     503: {
-        "description": "The catalogue does not answer just now, or there is no room for the body; "
-        "ask again after Retry-After."
+        "description": "The catalogue does not respond, or there is no memory for the request body; "
+        "retry after Retry-After."
     },
-    507: {"description": "There is no room for it; nothing of it was kept."},
+    507: {"description": "The disk is full; nothing was stored."},
 }
 
 
@@ -92,18 +92,21 @@ def _body(model: type[BaseModel], required: bool = False) -> dict[str, Any]:
     }
 
 
-def describe(document: dict[str, Any]) -> None:
-    """Adds the bodies, which are read by hand: their numbers keep every digit, whatever their media type."""
+def add_body_schemas(document: dict[str, Any]) -> None:
+    """Add schemas of request bodies to an OpenAPI document.
+
+    Routes parse these bodies themselves, for any media type and without loss of digits.
+    """
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for model in (Start, Stop, Mark, Push):
-        made = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(made.pop("$defs", {}))
-        schemas[model.__name__] = made
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
 
 
 def add_routes(app: FastAPI, server: Server) -> None:
-    """Adds the routes of experiments."""
-    store, targets, gathering, turns = server.store, server.targets, server.gathering, server.turns
+    """Add the routes of experiments."""
+    store, targets, gathering, limit = server.store, server.targets, server.gathering, server.limit
 
     @app.exception_handler(Unknown)
     async def unknown(_: Request, error: Unknown) -> JSONResponse:
@@ -121,121 +124,125 @@ def add_routes(app: FastAPI, server: Server) -> None:
     async def upstream(_: Request, error: Upstream) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 502)
 
-    app.include_router(_monex(store, targets, gathering, turns))
-    app.include_router(experiment_sources.router(store, targets, gathering, PREFIX, _REFUSED))
-    app.include_router(_ours(store, turns))
+    app.include_router(_monex(store, targets, gathering, limit))
+    app.include_router(
+        experiment_sources.router(store, targets, gathering, PREFIX, _ERROR_RESPONSES)
+    )
+    app.include_router(_api(store, limit))
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            describe(plain())
+            add_body_schemas(plain())
         return plain()
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -> APIRouter:
-    api = APIRouter(prefix="/exp", tags=["experiments"], responses=_REFUSED)
-    # a server elsewhere that is slow keeps nobody from what is here
-    elsewhere_turns = Turns()
+def _monex(
+    store: Store, targets: Targets, gathering: Gathering, limit: ConcurrencyLimit
+) -> APIRouter:
+    api = APIRouter(prefix="/exp", tags=["experiments"], responses=_ERROR_RESPONSES)
+    # separate, so that a slow remote server does not delay responses with local data
+    remote_limit = ConcurrencyLimit()
 
     @api.get(
         "",
-        summary="The experiments; as JSON where that is accepted",
+        summary="List experiments; as JSON if the client accepts it",
         response_class=Response,
         responses={200: {"content": {**_BODY, "application/json": {}}}},
     )
     @api.get("/", include_in_schema=False)
     def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-        found = store().listed(caller_of(request).reader)
+        experiments = store().listed(caller_of(request).reader)
         if "application/json" in accept:
             keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
-            return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
-        return PlainTextResponse("".join(f"{_line(e)}\n" for e in found))
+            return JSONResponse([{k: e.document()[k] for k in keys} for e in experiments])
+        return PlainTextResponse("".join(f"{_summary_line(e)}\n" for e in experiments))
 
     @api.post(
         "/{name:path}",
         status_code=201,
-        summary="Begin it",
+        summary="Start an experiment",
         response_class=Response,
         responses={201: {"content": _BODY}},
         openapi_extra=_body(Start),
     )
     async def start(request: Request, name: _Name) -> Response:
-        said = await _read(request, Start)
+        body = await _read(request, Start)
         caller = caller_of(request)
 
         def act() -> tuple[str, list[str]]:
-            begun = store().start(
+            experiment = store().start(
                 name,
                 caller.user,
-                at_ns=_moment(said),
-                params=said.params,
-                tags=said.tags,
-                repeat=said.repeat,
-                shared=said.shared,
-                timeout_s=said.timeout_s,
-                facts=checked_facts(said.facts.model_dump(exclude_none=True)),
+                at_ns=_time_ns(body),
+                params=body.params,
+                tags=body.tags,
+                repeat=body.repeat,
+                shared=body.shared,
+                timeout_s=body.timeout_s,
+                facts=checked_facts(body.facts.model_dump(exclude_none=True)),
                 through=gathering.server,
             )
-            silent = gathering.begun(begun)
-            return f"Starting {begun.name}#{begun.repeat}\n", silent
+            not_listening = gathering.begun(experiment)
+            return f"Starting {experiment.name}#{experiment.repeat}\n", not_listening
 
-        words, silent = await _kept(act)
-        headers = {NOT_LISTENING: quote("; ".join(silent)[:2000])} if silent else {}
-        return PlainTextResponse(words, 201, headers)
+        message, not_listening = await _write(act)
+        headers = {NOT_LISTENING: quote("; ".join(not_listening)[:2000])} if not_listening else {}
+        return PlainTextResponse(message, 201, headers)
 
     @api.put(
         "/{name:path}",
         status_code=201,
-        summary="End it",
+        summary="Stop an experiment",
         response_class=Response,
         responses={201: {"content": _BODY}},
         openapi_extra=_body(Stop),
     )
     async def end(request: Request, name: _Name) -> Response:
-        asked_ns = time.time_ns()
-        said = await _read(request, Stop)
+        received_ns = time.time_ns()
+        body = await _read(request, Stop)
         caller = caller_of(request)
 
         def act() -> tuple[str, str]:
-            found = store().find(name, caller.user, to_change=True)
-            if not found.running:
+            experiment = store().find(name, caller.user, to_change=True)
+            if not experiment.running:
                 raise Taken(f"{name} is not running")
-            told_ns = _moment(said)
-            at_ns = asked_ns if told_ns is None else told_ns
-            told = _plain_json(said.receipts, "receipts")
-            receipts = {**told, **gathering.end(found)}
+            requested_ns = _time_ns(body)
+            at_ns = received_ns if requested_ns is None else requested_ns
+            client_receipts = _plain_json(body.receipts, "receipts")
+            receipts = {**client_receipts, **gathering.end(experiment)}
             try:
-                lacking = fetched_at_end(store(), targets, found, at_ns)
+                not_fetched = fetch_at_end(store(), targets, experiment, at_ns)
                 ended = store().stop(
-                    found,
+                    experiment,
                     at_ns=at_ns,
-                    exit_status=said.exit,
-                    state="aborted" if said.aborted else "ended",
+                    exit_status=body.exit,
+                    state="aborted" if body.aborted else "ended",
                     facts={"receipts": receipts},
                 )
             except BaseException:
-                gathering.go_on(found)
+                gathering.go_on(experiment)
                 raise
-            return f"Stopping {ended.name}#{ended.repeat}\n", lacking
+            return f"Stopping {ended.name}#{ended.repeat}\n", not_fetched
 
-        words, lacking = await _kept(act)
-        headers = {NOT_FETCHED: quote(lacking[:2000])} if lacking else {}
-        return PlainTextResponse(words, 201, headers)
+        message, not_fetched = await _write(act)
+        headers = {NOT_FETCHED: quote(not_fetched[:2000])} if not_fetched else {}
+        return PlainTextResponse(message, 201, headers)
 
     @api.delete(
         "/{name:path}",
         status_code=201,
-        summary="Remove it",
+        summary="Remove an experiment",
         response_class=Response,
         responses={201: {"content": _BODY}},
     )
     def remove(request: Request, name: _Name) -> Response:
-        found = store().find(name, caller_of(request).user, to_change=True)
-        gathering.end(found)
-        store().remove(found)
-        return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
+        experiment = store().find(name, caller_of(request).user, to_change=True)
+        gathering.end(experiment)
+        store().remove(experiment)
+        return PlainTextResponse(f"Removing {experiment.name}#{experiment.repeat}\n", 201)
 
     content: dict[int | str, dict[str, Any]] = {
         200: {"content": {media: {"schema": {"type": "string"}} for media in MEDIA.values()}}
@@ -243,7 +250,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
 
     @api.get(
         "/{name:path}/data",
-        summary="Its data, by options in the address",
+        summary="Get data of an experiment, with options in the query string",
         response_class=Response,
         responses=content,
     )
@@ -263,7 +270,7 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
         format: Annotated[_Format | None, Query()] = None,
         clocks: Annotated[Literal["recorded", "corrected"] | None, Query()] = None,
     ) -> Response:
-        said = {
+        parameters = {
             "metric": metric,
             "server": server,
             "query": query,
@@ -277,31 +284,33 @@ def _monex(store: Store, targets: Targets, gathering: Gathering, turns: Turns) -
             "format": format,
             "clocks": clocks,
         }
-        options = {k: v for k, v in said.items() if v is not None}
+        options = {k: v for k, v in parameters.items() if v is not None}
         return await data_of(request, name, options)
 
     async def data_of(request: Request, name: str, options: Any) -> Response:
         caller = caller_of(request)
-        turn = elsewhere_turns if _asks_elsewhere(targets, options) else turns
-        return await _stored(turn.answer(lambda: _made(store, targets, name, caller, options)))
+        selected = remote_limit if _is_remote(targets, options) else limit
+        return await _check_space(
+            selected.respond(lambda: _data_response(store, targets, name, caller, options))
+        )
 
     @api.get(
         "/{name:path}",
-        summary="Its data, by options in a body of JSON",
+        summary="Get data of an experiment, with options in a JSON body",
         response_class=Response,
         responses=content,
     )
     async def get(request: Request, name: _Name) -> Response:
-        set_body_limit(request.scope, _SMALL)
+        set_body_limit(request.scope, _SMALL_BODY_BYTES)
         return await data_of(request, name, _json(await request.body()))
 
     return api
 
 
-def _ours(store: Store, turns: Turns) -> APIRouter:
-    api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
+def _api(store: Store, limit: ConcurrencyLimit) -> APIRouter:
+    api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_ERROR_RESPONSES)
 
-    @api.get("", summary="Experiments that one may see, by user, name, tag, state")
+    @api.get("", summary="List readable experiments by user, name, tag, state")
     def listed(
         request: Request,
         user: _Text = None,
@@ -309,47 +318,49 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
         tag: _Text = None,
         state: _Text = None,
     ) -> list[ExperimentModel]:
-        found = store().listed(
+        experiments = store().listed(
             caller_of(request).reader, owner=user, name=name, tag=tag, state=state
         )
-        return [ExperimentModel(**e.document()) for e in found]
+        return [ExperimentModel(**e.document()) for e in experiments]
 
-    @api.get("/{name:path}/series", summary="What it recorded, and how completely")
+    @api.get("/{name:path}/series", summary="Get the recorded series and their completeness")
     async def series(request: Request, name: _Name) -> SeriesModel:
-        sees = caller_of(request).reader
+        reader = caller_of(request).reader
 
         def act() -> SeriesModel:
-            made = store().recorded(store().find(name, sees))
+            recording = store().recorded(store().find(name, reader))
             return SeriesModel(
-                verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
+                verdict=recording.verdict,
+                series=recording.series.to_pylist(),
+                gaps=recording.gaps.to_pylist(),
             )
 
-        return await turns.take(act)
+        return await limit.run(act)
 
     @api.post(
         "/{name:path}/marks",
         status_code=201,
-        summary="Begin or end a phase, note something",
+        summary="Begin or end a phase, or add a note",
         openapi_extra=_body(Mark, required=True),
     )
     async def mark(request: Request, name: _Name) -> ExperimentModel:
-        said = await _read(request, Mark)
+        body = await _read(request, Mark)
         caller = caller_of(request)
 
         def act() -> Experiment:
-            found = store().find(name, caller.user, to_change=True)
-            return store().mark(found, said.kind, said.name, _moment(said))
+            experiment = store().find(name, caller.user, to_change=True)
+            return store().mark(experiment, body.kind, body.name, _time_ns(body))
 
-        return ExperimentModel(**(await _kept(act)).document())
+        return ExperimentModel(**(await _write(act)).document())
 
     @api.post(
         "/{name:path}/points",
         status_code=201,
-        summary="Keep a batch of points; the same number again changes nothing",
+        summary="Store a batch of points; repeating its number has no effect",
         openapi_extra=_body(Push, required=True),
     )
     async def push(request: Request, name: _Name) -> Accepted:
-        set_body_limit(request.scope, _LARGE)
+        set_body_limit(request.scope, _LARGE_BODY_BYTES)
         content = await request.body()
         caller = caller_of(request)
         media = request.headers.get("content-type", "")
@@ -358,121 +369,121 @@ def _ours(store: Store, turns: Turns) -> APIRouter:
             batch = (
                 _arrow(request, content)
                 if "arrow" in media
-                else _batch(_checked(Push, _json(content)))
+                else _batch(_validated(Push, _json(content)))
             )
-            found = store().find(name, caller.user, to_change=True)
-            if not found.running:
+            experiment = store().find(name, caller.user, to_change=True)
+            if not experiment.running:
                 raise Taken(f"{name} is not running")
-            done = store().sink(found).write(batch)
-            return Accepted(points=done.points, duplicate=done.duplicate)
+            result = store().sink(experiment).write(batch)
+            return Accepted(points=result.points, duplicate=result.duplicate)
 
-        return await _kept(act)
+        return await _write(act)
 
-    @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
+    @api.get("/{name:path}", summary="Get an experiment: times, phases, notes, parameters")
     def one(request: Request, name: _Name) -> ExperimentModel:
         return ExperimentModel(**store().find(name, caller_of(request).reader).document())
 
     return api
 
 
-async def _kept(act: Callable[[], T]) -> T:
-    """Does what writes; where there is no room, 507."""
-    return await _stored(run_in_threadpool(act))
+async def _write(act: Callable[[], T]) -> T:
+    """Run an action that writes, in a thread. Raises StoreFullError if the disk is full."""
+    return await _check_space(run_in_threadpool(act))
 
 
-async def _stored(work: Awaitable[T]) -> T:
+async def _check_space(work: Awaitable[T]) -> T:
     try:
         return await work
     except BadInput:
         raise
     except PenstockError as error:
         if "No space left" in str(error):
-            raise NoRoom(str(error)) from None
+            raise StoreFullError(str(error)) from None
         raise
 
 
-class NoRoom(PenstockError):  # noqa: N818 - reads as what it is
-    """The store's disk is full."""
+class StoreFullError(PenstockError):
+    """The store's disk is full: status 507."""
 
 
 def _json(content: bytes) -> Any:
-    """A body, or `{}` where there is none; its numbers keep every digit."""
+    """A request body as JSON, `{}` if it is empty. Fractions become Decimal. Raises BadInput."""
     if not content.strip():
         return {}
     try:
-        return json.loads(content, parse_float=Decimal, parse_constant=_constant)
+        return json.loads(content, parse_float=Decimal, parse_constant=_constant_text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"found a body that is no JSON ({error}); expected an object") from None
 
 
-def _constant(text: str) -> str:
-    """`NaN`, `Infinity`, `-Infinity`, which JSON does not have, as texts of points."""
+def _constant_text(text: str) -> str:
+    """Keep `NaN`, `Infinity`, `-Infinity`, which are not JSON, as text: valid values of points."""
     return text
 
 
 async def _read(request: Request, model: type[M]) -> M:
-    set_body_limit(request.scope, _SMALL)
-    return _checked(model, _json(await request.body()))
+    set_body_limit(request.scope, _SMALL_BODY_BYTES)
+    return _validated(model, _json(await request.body()))
 
 
-def _checked(model: type[M], said: Any) -> M:
+def _validated(model: type[M], body: Any) -> M:
     try:
-        return model.model_validate(_texts_of_times(said))
+        return model.model_validate(_exact_times(body))
     except RecursionError:
         raise BadInput("found a body that is nested too deeply; expected a flat object") from None
     except ValidationError as error:
-        words = "; ".join(
+        message = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors()[:5]
         )
-        raise BadInput(words) from None
+        raise BadInput(message) from None
 
 
-def _plain_json(said: Any, what: str) -> Any:
-    """A value as JSON has it. BadInput for numbers that are not finite."""
+def _plain_json(value: Any, name: str) -> Any:
+    """A value of JSON types only. Raises BadInput for numbers that are not finite."""
     try:
-        return json.loads(json.dumps(said, default=float, allow_nan=False))
+        return json.loads(json.dumps(value, default=float, allow_nan=False))
     except (ValueError, OverflowError, RecursionError):
         raise BadInput(
-            f"found {what} with a number that JSON lacks; expected finite ones"
+            f"found {name} with a number that JSON lacks; expected finite ones"
         ) from None
 
 
-def _texts_of_times(said: Any) -> Any:
-    """Times as texts, so that no digit is lost; other decimals as floats."""
-    if not isinstance(said, dict):
-        return said
-    return {k: _plain(v, k in Times.model_fields) for k, v in said.items()}
+def _exact_times(body: Any) -> Any:
+    """The body with times as text, which keeps every digit, and other decimals as floats."""
+    if not isinstance(body, dict):
+        return body
+    return {k: _without_decimals(v, k in Times.model_fields) for k, v in body.items()}
 
 
-def _plain(value: Any, exact: bool) -> Any:
+def _without_decimals(value: Any, exact: bool) -> Any:
     if isinstance(value, Decimal):
         return str(value) if exact else float(value)
     if isinstance(value, list):
         return [float(v) if isinstance(v, Decimal) else v for v in value]
     if isinstance(value, dict):
-        return {k: _plain(v, False) for k, v in value.items()}
+        return {k: _without_decimals(v, False) for k, v in value.items()}
     return value
 
 
-def _moment(said: Times) -> int | None:
-    given = {
+def _time_ns(body: Times) -> int | None:
+    times_ns = {
         moment_ns(value)
-        for value in (said.utc_time, said.utctime, said.local_time, said.localtime)
+        for value in (body.utc_time, body.utctime, body.local_time, body.localtime)
         if value is not None
     }
-    if len(given) > 1:
+    if len(times_ns) > 1:
         raise BadInput("found several times that differ; expected one")
-    return given.pop() if given else None
+    return times_ns.pop() if times_ns else None
 
 
-def _batch(said: Push) -> Batch:
+def _batch(body: Push) -> Batch:
     labels: Any = (
-        canonical_labels(said.labels)
-        if isinstance(said.labels, dict)
-        else [canonical_labels(one) for one in said.labels]
+        canonical_labels(body.labels)
+        if isinstance(body.labels, dict)
+        else [canonical_labels(row) for row in body.labels]
     )
     values = {
-        k: getattr(said, k) for k in ("utc_ns", "index", "float", "integer", "text", "boolean")
+        k: getattr(body, k) for k in ("utc_ns", "index", "float", "integer", "text", "boolean")
     }
     if values["float"] is not None:
         try:
@@ -481,15 +492,15 @@ def _batch(said: Push) -> Batch:
             raise BadInput(
                 "found a float that is no number; expected numbers, NaN or null"
             ) from None
-    table = points(metric=said.metric, labels=labels, unit=said.unit, **values)
-    accounts = _accounts(said.accounts)
+    table = points(metric=body.metric, labels=labels, unit=body.unit, **values)
+    accounts = _accounts(body.accounts)
     return Batch(
-        said.source, said.number, table, accounts, [Event(**e.model_dump()) for e in said.events]
+        body.source, body.number, table, accounts, [Event(**e.model_dump()) for e in body.events]
     )
 
 
 def _arrow(request: Request, content: bytes) -> Batch:
-    """A batch as an Arrow IPC stream; source and number stand in the address."""
+    """A batch from an Arrow IPC stream; its source and number are query parameters. Raises BadInput."""
     try:
         table = pa.ipc.open_stream(content).read_all()
         number = int(request.query_params.get("number", ""))
@@ -497,93 +508,99 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    said = (table.schema.metadata or {}).get(ACCOUNTS)
-    told = _json(said if said else request.query_params.get("accounts", "[]").encode())
-    if not isinstance(told, list) or len(told) > MOST_SERIES:
+    metadata = (table.schema.metadata or {}).get(ACCOUNTS)
+    accounts = _json(metadata if metadata else request.query_params.get("accounts", "[]").encode())
+    if not isinstance(accounts, list) or len(accounts) > MOST_SERIES:
         raise BadInput(f"found accounts of another form; expected a list of {MOST_SERIES} at most")
-    rows = [_checked(Told, row) for row in told]
+    rows = [_validated(Told, row) for row in accounts]
     return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
 
 
-def _accounts(told: Iterable[Told]) -> list[Account]:
-    return [Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in told]
+def _accounts(accounts: Iterable[Told]) -> list[Account]:
+    return [Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in accounts]
 
 
-def _line(experiment: Experiment) -> str:
+def _summary_line(experiment: Experiment) -> str:
     end = iso_text(experiment.end_ns) if experiment.end_ns is not None else "-"
     head = f"{experiment.name}#{experiment.repeat} {experiment.state}"
     return f"{head} {iso_text(experiment.start_ns)} {end} {experiment.owner}"
 
 
-def _asks_elsewhere(targets: Targets, options: Any) -> bool:
-    """True for data of a server elsewhere; what is wrong with the options is told later."""
+def _is_remote(targets: Targets, options: Any) -> bool:
+    """True for data of a remote server. Invalid options are reported later."""
     if not isinstance(options, Mapping):
         return False
     try:
-        return elsewhere.asks_elsewhere(targets.options(checked_options(options)))
+        return remote_query.asks_elsewhere(targets.options(checked_options(options)))
     except BadInput:
         return False
 
 
-def _made(store: Store, targets: Targets, name: str, caller: Caller, said: Any) -> Made:
-    if not isinstance(said, Mapping):
-        raise BadInput(f"found a body of {type(said).__name__}; expected an object")
-    found = answer(store(), targets, name, caller.reader, said)
-    headers = {STATE: found.state, "X-Penstock-Losses": json.dumps(found.totals)}
-    headers |= found.verdict.headers()
-    if found.asked is not None:
-        headers["X-Penstock-Query"] = quote(found.asked["sent"])[:6000]
-        headers["X-Penstock-Requests"] = str(found.asked["requests"])
-    return Made(found.parts, found.media, headers)
+def _data_response(
+    store: Store, targets: Targets, name: str, caller: Caller, options: Any
+) -> SpooledResponse:
+    if not isinstance(options, Mapping):
+        raise BadInput(f"found a body of {type(options).__name__}; expected an object")
+    result = answer(store(), targets, name, caller.reader, options)
+    headers = {STATE: result.state, "X-Penstock-Losses": json.dumps(result.totals)}
+    headers |= result.verdict.headers()
+    if result.asked is not None:
+        headers["X-Penstock-Query"] = quote(result.asked["sent"])[:6000]
+        headers["X-Penstock-Requests"] = str(result.asked["requests"])
+    return SpooledResponse(result.parts, result.media, headers)
 
 
-def fetched_at_end(store: Experiments, targets: Targets, experiment: Experiment, at_ns: int) -> str:
-    """Before its end at this time: fetches metrics of servers elsewhere; gives what it could not."""
+def fetch_at_end(store: Experiments, targets: Targets, experiment: Experiment, at_ns: int) -> str:
+    """Fetch metrics of remote servers before an experiment ends at `at_ns`.
+
+    Returns the error message, "" on success.
+    """
     try:
         if at_ns >= experiment.start_ns:
             fetch_named(store, targets, experiment, at_ns)
     except Closed:
-        pass  # somebody else ended it
+        pass  # another client stopped the experiment
     except PenstockError as error:
-        say(f"{experiment.name}#{experiment.repeat}: not fetched: {error}")
+        log_error(f"{experiment.name}#{experiment.repeat}: not fetched: {error}")
         return str(error)
     return ""
 
 
 @contextlib.asynccontextmanager
-async def resumed(
+async def background_tasks(
     store: Store,
     targets: Targets,
     gathering: Gathering,
     interval_s: float = 60.0,
-    look_s: float = 0.5,
+    scan_s: float = 0.5,
 ) -> AsyncIterator[None]:
-    """While the server runs: experiments go on that ran before, and those over their time are ended.
+    """Background tasks of a running server. Resumes experiments at the start.
 
-    Collectors are started for those that began by another way than this server, too.
+    Every `interval_s`, stops experiments that exceed their timeout. Every `scan_s`, starts collectors of
+    experiments that were not started through this server.
     """
     import asyncio
 
-    def ending(experiment: Experiment, at_ns: int) -> dict[str, Any]:
+    def end_overdue(experiment: Experiment, at_ns: int) -> dict[str, Any]:
         receipts = gathering.end(experiment)
-        fetched_at_end(store(), targets, experiment, at_ns)
+        fetch_at_end(store(), targets, experiment, at_ns)
         return {"receipts": receipts} if receipts else {}
 
-    await run_in_threadpool(lambda: store().resume(ending))
+    await run_in_threadpool(lambda: store().resume(end_overdue))
 
-    async def again() -> None:
+    async def resume_periodically() -> None:
         while True:
             await asyncio.sleep(interval_s)
             with contextlib.suppress(PenstockError, OSError):
-                await run_in_threadpool(lambda: store().resume(ending))
+                await run_in_threadpool(lambda: store().resume(end_overdue))
 
-    async def look() -> None:
+    async def scan_periodically() -> None:
         while gathering.wanted:
             with contextlib.suppress(PenstockError, OSError):
                 await run_in_threadpool(gathering.look)
-            await asyncio.sleep(look_s)
+            await asyncio.sleep(scan_s)
 
-    tasks = [asyncio.create_task(again()), asyncio.create_task(look())]
+    tasks = [asyncio.create_task(resume_periodically()), asyncio.create_task(scan_periodically())]
     try:
         yield
     finally:
@@ -594,7 +611,7 @@ async def resumed(
 
 
 def local_store() -> Experiments:
-    """The store of this user, or of the team's catalogue."""
+    """The store of this user, or that of the team's catalogue."""
     from penstock.archive.catalogue import open_index
     from penstock.parts.monitoring.experiments.experiments import experiments_home
 
@@ -602,6 +619,6 @@ def local_store() -> Experiments:
     return Experiments(index, experiments_home())
 
 
-def say(what: str) -> None:
-    """A line about what went wrong with a collector."""
-    print(f"penstock: {what}", file=sys.stderr, flush=True)
+def log_error(message: str) -> None:
+    """Print an error of a collector to stderr."""
+    print(f"penstock: {message}", file=sys.stderr, flush=True)

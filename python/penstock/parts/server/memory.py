@@ -1,4 +1,4 @@
-"""What a long-running server gives back to the host once it has no use for it."""
+"""Release of unused memory to the operating system by a long-running server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LARGE_BYTES, _ARENAS = 1 << 18, 2
 
 
 def return_large_blocks() -> None:
-    """Makes the C library map each large block by itself, so that it goes back when it is freed.
+    """Let the C library map each large block separately, so that free(3) returns it to the operating system.
 
-    Otherwise each of many threads keeps what its largest answer needed.
+    Otherwise every thread retains the memory of its largest response.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -24,8 +24,8 @@ def return_large_blocks() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
-def give_back() -> None:
-    """Gives back what is free."""
+def release_free_memory() -> None:
+    """Return free memory to the operating system."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,6 @@
-"""`/metrics`: the server, and the newest number of each series of experiments that run, as OpenMetrics.
+"""`/metrics` in the OpenMetrics format: metrics of the server, and the latest value of each live series.
 
-A Prometheus that scrapes it sees what one may see of experiments: with a user's token theirs and shared ones.
+Prometheus gets the experiments that its token may read: with a user's token, the user's own and shared ones.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.server import Server
 from penstock.version import version
 
-#: of the server itself
-_STARTED, _RUNNING = "penstock_server_start_time_seconds", "penstock_server_experiments_running"
-_BEGUN = "penstock_experiment_start_time_seconds"
-#: labels, value, and when that was [ns since 1970 UTC], where it was not now
+#: metrics of the server
+_SERVER_START_TIME, _RUNNING = (
+    "penstock_server_start_time_seconds",
+    "penstock_server_experiments_running",
+)
+_START_TIME = "penstock_experiment_start_time_seconds"
+#: labels, value, timestamp [ns since 1970 UTC] or None for now
 _Sample = tuple[dict[str, str], float, int | None]
 
 
 def add_routes(app: FastAPI, server: Server) -> None:
-    """Adds the route."""
+    """Add the route."""
     store = server.store
-    newest, begun_s = Newest(), time.time()
+    newest, start_s = Newest(), time.time()
 
     @app.get(
         "/metrics",
         tags=["experiments"],
-        summary="The server, and the newest numbers of experiments that run, as OpenMetrics",
+        summary="Get metrics of the server and the latest values of running experiments, as OpenMetrics",
         response_class=Response,
         responses={200: {"content": {MEDIA["openmetrics"]: {}}}},
     )
@@ -43,7 +46,7 @@ def add_routes(app: FastAPI, server: Server) -> None:
         newest.keep(e.live for e in store().listed(None, state="running"))
         running = store().listed(caller_of(request).reader, state="running")
         families: dict[str, list[_Sample]] = {
-            _STARTED: [({"version": version()}, begun_s, None)],
+            _SERVER_START_TIME: [({"version": version()}, start_s, None)],
             _RUNNING: [({}, float(len(running)), None)],
         }
         for experiment in running:
@@ -58,7 +61,7 @@ def _samples(experiment: Experiment, newest: Newest) -> Iterator[tuple[str, _Sam
         "penstock_experiment": f"{experiment.name}#{experiment.repeat}",
         "penstock_user": experiment.owner,
     }
-    yield _BEGUN, (own, experiment.start_ns / 1e9, None)
+    yield _START_TIME, (own, experiment.start_ns / 1e9, None)
     for name, (utc_ns, value) in newest.of(experiment.live).items():
         metric, labels = exposed(name._asdict())
         yield metric, ({**labels, **own}, value, utc_ns)
@@ -67,9 +70,9 @@ def _samples(experiment: Experiment, newest: Newest) -> Iterator[tuple[str, _Sam
 def _lines(name: str, samples: list[_Sample]) -> Iterator[str]:
     yield f"# TYPE {name} unknown\n"
     for labels, value, utc_ns in samples:
-        said = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
-        at = "" if utc_ns is None else f" {utc_ns // 10**9}.{utc_ns % 10**9:09}"
-        yield f"{name}{{{said}}} {_number(value)}{at}\n"
+        label_text = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
+        timestamp = "" if utc_ns is None else f" {utc_ns // 10**9}.{utc_ns % 10**9:09}"
+        yield f"{name}{{{label_text}}} {_number(value)}{timestamp}\n"
 
 
 def _number(value: float) -> str:

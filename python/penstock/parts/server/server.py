@@ -1,4 +1,4 @@
-"""The parts of a server that its routes use."""
+"""State of a server that its routes use."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.server.api.jobs import JobRegistry
 from penstock.parts.server.authentication import Users
 from penstock.parts.server.live.hub import Hub
-from penstock.parts.server.spooled import Turns
+from penstock.parts.server.spooled import ConcurrencyLimit
 from penstock.parts.server.traces import Served
 
 
 @dataclass(frozen=True)
 class Server:
-    """Bundles that are served, the store of experiments, users, and work in progress."""
+    """Served bundles, the store of experiments, users, collectors, event streams and jobs."""
 
     served: Served
     store: Callable[[], Experiments]
@@ -25,5 +25,5 @@ class Server:
     targets: Targets
     gathering: Gathering
     hub: Hub
-    turns: Turns = field(default_factory=Turns)
+    limit: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     jobs: JobRegistry = field(default_factory=JobRegistry)

@@ -1,6 +1,6 @@
-"""Answers of any length: made a few at a time into files, and sent from there in small parts.
+"""Responses of any length: written to a temporary file, then sent in chunks.
 
-What a server holds in memory so depends neither on how many ask at once, nor on how fast they read.
+The server's memory thus depends neither on the number of concurrent requests nor on the speed of clients.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.errors import PenstockError
-from penstock.parts.server.memory import give_back
+from penstock.parts.server.memory import release_free_memory
 from penstock.state import state_dir
 
-#: answers that are made at a time; others wait for their turn
-AT_ONCE = 1
-#: what is sent at a time [bytes]
-_PART_BYTES = 1 << 18
+#: maximum number of responses that are created at the same time
+CONCURRENT = 1
+#: size of a chunk
+_CHUNK_BYTES = 1 << 18
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Made:
-    """An answer: its parts, which are read once, their media type, and headers."""
+class SpooledResponse:
+    """A response: its parts (iterated once), their media type, and headers."""
 
     parts: Iterable[bytes]
     media: str
     headers: Mapping[str, str]
 
 
-class Turns:
-    """Lets `AT_ONCE` of what needs much memory go on at a time; its memory is given back after it."""
+class ConcurrencyLimit:
+    """Runs memory-intensive actions, at most `CONCURRENT` at a time, and releases free memory after each."""
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._semaphore = asyncio.Semaphore(CONCURRENT)
 
-    async def take(self, act: Callable[[], T]) -> T:
-        """What it gives, in a thread."""
-        async with self._free:
+    async def run(self, action: Callable[[], T]) -> T:
+        """Run `action` in a thread; its result."""
+        async with self._semaphore:
             try:
-                return await run_in_threadpool(act)
+                return await run_in_threadpool(action)
             finally:
-                give_back()
+                release_free_memory()
 
-    async def answer(self, make: Callable[[], Made]) -> StreamingResponse:
-        """The answer, once all of it is made. PenstockError where the disk has no room for it."""
+    async def respond(self, create: Callable[[], SpooledResponse]) -> StreamingResponse:
+        """The response, once it is complete. Raises PenstockError if the disk is full."""
 
-        def written() -> tuple[Made, IO[bytes], int]:
-            made = make()
+        def write_file() -> tuple[SpooledResponse, IO[bytes], int]:
+            response = create()
             try:
-                file = tempfile.TemporaryFile(dir=state_dir())  # noqa: SIM115 - closed once it is sent
+                file = tempfile.TemporaryFile(dir=state_dir())  # noqa: SIM115 - closed after sending
                 try:
-                    for part in made.parts:
+                    for part in response.parts:
                         file.write(part)
                     size = file.tell()
                     file.seek(0)
@@ -65,14 +65,14 @@ class Turns:
                     raise
             except OSError as error:
                 raise PenstockError(f"{state_dir()}: {error.strerror}; no answer") from error
-            return made, file, size
+            return response, file, size
 
-        made, file, size = await self.take(written)
-        headers = {**made.headers, "Content-Length": str(size)}
-        return StreamingResponse(_parts(file), media_type=made.media, headers=headers)
+        response, file, size = await self.run(write_file)
+        headers = {**response.headers, "Content-Length": str(size)}
+        return StreamingResponse(_chunks(file), media_type=response.media, headers=headers)
 
 
-async def _parts(file: IO[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
     with file:
-        while part := await run_in_threadpool(file.read, _PART_BYTES):
-            yield part
+        while chunk := await run_in_threadpool(file.read, _CHUNK_BYTES):
+            yield chunk
