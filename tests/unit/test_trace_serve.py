@@ -87,7 +87,7 @@ def test_traces_files_and_tables(address: str, made: Made) -> None:
 def test_a_wide_view_counts_every_request_once(
     address: str, made: Made, monkeypatch: pytest.MonkeyPatch, axis: str
 ) -> None:
-    monkeypatch.setattr(index, "EACH", 1000)
+    monkeypatch.setattr(index, "MOST_POINTS", 1000)
     mine = drawn(made, 1)
     end = len(mine) if axis == "number" else int(mine["t_ns"].max()) - START_NS + 1
     span = {"axis": axis, "x0": 0, "x1": end, "y0": 0, "y1": 1 << 31}

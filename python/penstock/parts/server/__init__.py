@@ -1,1 +1,1 @@
-"""The HTTP side: a trace's page with zoom down to every request, on this machine only."""
+"""The HTTP server: pages of results, live view, experiments, emulated resources."""

@@ -1,4 +1,4 @@
-"""Routes of the bundles that are served: pages, studies, traces."""
+"""Routes of served bundles: pages, studies, traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Edge = Annotated[float, Query(gt=-_FAR, lt=_FAR, allow_inf_nan=False)]
 
 
 def add_pages(app: FastAPI, server: Server) -> None:
-    """Adds the pages."""
+    """Add the routes of pages."""
     served = server.served
 
     @app.get("/", include_in_schema=False)
@@ -43,12 +43,10 @@ def add_pages(app: FastAPI, server: Server) -> None:
 
 
 def add_studies(app: FastAPI, server: Server) -> None:
-    """Adds the routes of studies."""
+    """Add the routes of studies."""
     served = server.served
 
-    @app.get(
-        "/api/studies", tags=["studies"], summary="The studies that are served, and their runs"
-    )
+    @app.get("/api/studies", tags=["studies"], summary="List the served studies and their runs")
     def studies() -> list[dict[str, Any]]:
         return [
             {"study": number, **study.document()} for number, study in enumerate(served.studies)
@@ -57,7 +55,7 @@ def add_studies(app: FastAPI, server: Server) -> None:
     @app.get(
         "/api/studies/{number}/page",
         tags=["studies"],
-        summary="Its report, as HTML",
+        summary="Get the report as HTML",
         response_class=Response,
         responses={200: {"content": {"text/html": {}}}},
     )
@@ -66,10 +64,10 @@ def add_studies(app: FastAPI, server: Server) -> None:
 
 
 def add_traces(app: FastAPI, server: Server) -> None:
-    """Adds the routes of traces."""
+    """Add the routes of traces."""
     served = server.served
 
-    @app.get("/api/traces", tags=["traces"], summary="The traces that are served")
+    @app.get("/api/traces", tags=["traces"], summary="List the served traces")
     def traces() -> list[dict[str, Any]]:
         return [
             {
@@ -85,18 +83,18 @@ def add_traces(app: FastAPI, server: Server) -> None:
     @app.get(
         "/api/traces/{number}/page",
         tags=["traces"],
-        summary="Its report, as HTML",
+        summary="Get the report as HTML",
         response_class=Response,
         responses={200: {"content": {"text/html": {}}}},
     )
     def report(number: _Number) -> HTMLResponse:
         return HTMLResponse(served.trace(number).page())
 
-    @app.get("/api/traces/{number}/files", tags=["traces"], summary="Totals per file")
+    @app.get("/api/traces/{number}/files", tags=["traces"], summary="Get totals per file")
     def files(number: _Number) -> list[dict[str, Any]]:
         return served.trace(number).files()
 
-    @app.get("/api/traces/{number}/tables/{table}", tags=["traces"], summary="Rows of a table")
+    @app.get("/api/traces/{number}/tables/{table}", tags=["traces"], summary="Get rows of a table")
     def table(
         number: _Number,
         table: str,
@@ -109,7 +107,7 @@ def add_traces(app: FastAPI, server: Server) -> None:
     @app.get(
         "/api/traces/{number}/files/{file_id}/view",
         tags=["traces"],
-        summary="What lies in a rectangle of a file's figure; X-Penstock-View says how it is written",
+        summary="Get a rectangle of a file's figure; the header X-Penstock-View describes the format",
         response_class=Response,
         responses={200: {"content": {"application/octet-stream": {}}}},
     )

@@ -1,4 +1,4 @@
-"""The pages: the live one, the list of what is served, those that fetch a report."""
+"""HTML pages: live view, dashboards, list of studies and traces, reports."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from penstock.report.trace.page import scripts as scripts_of_trace
 
 
 def live_page() -> HTMLResponse:
-    """The page of what goes on; it asks for the token and then for the stream of what changes."""
+    """The live view. It asks for the token and then opens the event stream."""
     return _page("live.html", "live.js")
 
 
 def dashboards_page() -> HTMLResponse:
-    """The page of dashboards; it asks for the token where the server wants one."""
+    """The page of dashboards. It asks for the token if the server needs one."""
     return _page("dashboards.html", "dashboards.js")
 
 
 def list_page() -> HTMLResponse:
-    """The page that asks for the token and then lists studies, their runs, and traces."""
+    """The list of studies, their runs, and traces. It asks for the token first."""
     return _page("list.html", "list.js")
 
 
 def report_page() -> HTMLResponse:
-    """The page that asks for the token and then becomes a study's report."""
+    """The page of a study's report. It asks for the token first."""
     return _page("trace.html", "trace.js", [text_of("page.js")])
 
 
 def trace_page() -> HTMLResponse:
-    """The page that asks for the token and then becomes a trace's report."""
+    """The page of a trace's report. It asks for the token first."""
     return _page("trace.html", "trace.js", scripts_of_trace(served=True))
 
 
-def _page(html: str, script: str, later: Iterable[str] = ()) -> HTMLResponse:
-    """A page with its script; its policy allows that one and those of what is loaded `later`."""
-    # in a block: its names must not stand in the way of those of what is loaded
+def _page(html: str, script: str, loaded_scripts: Iterable[str] = ()) -> HTMLResponse:
+    """A page with its script. Its content security policy allows the script and `loaded_scripts`."""
+    # a block keeps its names out of the scope of loaded scripts
     code = f'"use strict";\n{{\n{_text("door.js")}{_text(script)}}}\n'
     parts = {
         "/*page.css*/": text_of("page.css"),
@@ -51,7 +51,7 @@ def _page(html: str, script: str, later: Iterable[str] = ()) -> HTMLResponse:
     page = _text(html)
     for mark, text in parts.items():
         page = page.replace(mark, text)
-    return HTMLResponse(page, headers={"Content-Security-Policy": _policy([code, *later])})
+    return HTMLResponse(page, headers={"Content-Security-Policy": _policy([code, *loaded_scripts])})
 
 
 def _policy(scripts: Iterable[str]) -> str:

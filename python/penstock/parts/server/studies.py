@@ -1,4 +1,4 @@
-"""Studies as they are served: their runs, their report, and which of the served traces are theirs."""
+"""Served studies: their runs, reports and traces."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.archive.runs import bundles
 from penstock.errors import BadInput
 
 _LINK = re.compile(r'href="(?!#|https?:)([^"]*)"')
-_OF_RUN = re.compile(r"runs/([^/]+)/report\.html")
+_RUN_REPORT = re.compile(r"runs/([^/]+)/report\.html")
 
 
 class ServedStudy:
-    """One study's results; `first` is the number of its first trace, in the order of `traced`."""
+    """Results of one study. `first` is the number of its first trace, in the order of `traced`."""
 
     def __init__(self, out: Path, first: int):
         self.out = out
@@ -24,7 +24,7 @@ class ServedStudy:
         self._numbers = {path.name: first + n for n, path in enumerate(self.traced)}
 
     def document(self) -> dict[str, Any]:
-        """Its question and its runs; `trace` is the number of a run's trace."""
+        """Question and runs. `trace` is the number of a run's trace."""
         outcome = Outcome.read(self.out) if (self.out / "plan.json").exists() else None
         return {
             "name": outcome.name if outcome else self.out.resolve().name,
@@ -41,9 +41,9 @@ class ServedStudy:
         }
 
     def page(self) -> str:
-        """Its report, with links to the traces that are served and none to files beside it.
+        """The HTML report, with links to served traces and without links to other files.
 
-        Raises BadInput where it has none.
+        Raises BadInput if there is no report.
         """
         try:
             text = (self.out / "report.html").read_text(encoding="utf-8", errors="replace")
@@ -52,9 +52,9 @@ class ServedStudy:
                 f"found no report ({error.strerror}); `penstock report {self.out}` makes it"
             ) from None
 
-        def served(link: re.Match[str]) -> str:
-            run = _OF_RUN.fullmatch(link[1])
+        def served_link(link: re.Match[str]) -> str:
+            run = _RUN_REPORT.fullmatch(link[1])
             number = self._numbers.get(run[1]) if run else None
             return "" if number is None else f'href="/traces/{number}"'
 
-        return _LINK.sub(served, text)
+        return _LINK.sub(served_link, text)

@@ -1,4 +1,4 @@
-"""What a server was given: studies, and traces, each with a page and an index per file looked into."""
+"""Served studies and traces, each trace with a page and an index of every viewed file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from penstock.report.trace.gather import Gathered, gather
 from penstock.report.trace.page import trace_page
 from penstock.report.trace.sections import name_of
 
-#: rows of a table that one request gives at most
+#: maximum number of rows in one response
 MOST_ROWS = 10_000
 
 
 class ServedTrace:
-    """One bundle; `folder` is where its indexes lie while it is served."""
+    """One bundle. `folder` is the directory of its temporary indexes."""
 
     def __init__(self, path: Path, folder: Path):
         self.path = path
@@ -39,31 +39,30 @@ class ServedTrace:
 
     @cached_property
     def run(self) -> TracedRun:
-        """Its tables. Raises BadInput where they are damaged."""
+        """Its tables. Raises BadInput if they are damaged."""
         with reading(self.path):
             return TracedRun(self.path)
 
     @property
     def name(self) -> str:
-        """Its directory's name; of a study's run `OUT:r001`."""
-        place = self.path.resolve()
-        inside = place.parent.name == "runs" and is_study(place.parent.parent)
-        return f"{place.parent.parent.name}:{place.name}" if inside else place.name
+        """The name of its directory; `OUT:r001` for a run of a study."""
+        folder = self.path.resolve()
+        is_run = folder.parent.name == "runs" and is_study(folder.parent.parent)
+        return f"{folder.parent.parent.name}:{folder.name}" if is_run else folder.name
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What it says of itself."""
         return check_manifest(self.path / "manifest.json")
 
     def gathered(self) -> Gathered | None:
-        """What its figures are drawn from."""
+        """The data of its figures; None without events."""
         with self._lock:
             if self._gathered is None:
                 self._gathered = gather(self.run)
             return self._gathered
 
     def page(self) -> str:
-        """Its page, with the script that asks for what lies below the page's own cells."""
+        """The HTML page, with the script that fetches details below the resolution of the page."""
         gathered = self.gathered()
         with self._lock:
             if not self._page:
@@ -71,19 +70,19 @@ class ServedTrace:
             return self._page
 
     def files(self) -> list[dict[str, Any]]:
-        """Totals per file with its path, the one with most time first."""
+        """Totals per file with its path, in descending order of time."""
         gathered = self.gathered()
-        found = gathered.files if gathered else []
-        return [{**f, "path": name_of(self.run, f["file_id"])} for f in found]
+        files = gathered.files if gathered else []
+        return [{**f, "path": name_of(self.run, f["file_id"])} for f in files]
 
     def tables(self) -> dict[str, int]:
-        """Rows of each table."""
+        """Number of rows of each table."""
         return {
             p.stem: int(pq.read_metadata(p).num_rows) for p in sorted(self.path.glob("*.parquet"))
         }
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
-        """Rows of a table from `first` on. Raises BadInput where there is none of that name."""
+        """At most `most` rows of a table from `first` on. Raises BadInput if there is no such table."""
         if table not in self.tables():
             raise BadInput(f"found table {table}; expected one of {', '.join(self.tables())}")
         most = min(most, MOST_ROWS)
@@ -91,17 +90,17 @@ class ServedTrace:
             return self.run.rows(table, first, most)
 
     def view(self, file_id: int, view: View) -> tuple[dict[str, Any], bytes]:
-        """A view of one file's figure. Raises BadInput where the trace has no such file."""
+        """A view of one file's figure (`FileIndex.answer`). Raises BadInput if the trace has no such file."""
         gathered = self.gathered()
         if gathered is None:
             raise BadInput("the trace has no events")
         with self._lock:
             if file_id not in self._indexes:
-                named = [f for f in gathered.files if f["file_id"] == file_id]
-                if not named:
+                matches = [f for f in gathered.files if f["file_id"] == file_id]
+                if not matches:
                     raise BadInput(f"found file {file_id}; the trace has none of that number")
                 self._indexes[file_id] = FileIndex(
-                    self.run, named[0], gathered.origin_ns, self._folder
+                    self.run, matches[0], gathered.origin_ns, self._folder
                 )
             index = self._indexes[file_id]
         if view.axis == "time" and not index.ordered:
@@ -110,16 +109,16 @@ class ServedTrace:
 
 
 class Served:
-    """All that one server was given, and the directory of the indexes, which goes when the server ends.
+    """All bundles of a server, and the directory of their indexes, which `close` removes.
 
-    A study brings the traces of all its runs, a treatment those of its valid ones. Raises BadInput for
-    what is named wrongly, and for a trace that is damaged.
+    A study adds the traces of all its runs, a treatment those of its valid runs. Raises BadInput for an
+    unknown name and for a damaged trace.
     """
 
-    def __init__(self, named: Sequence[Path], cache: Path | None = None):
+    def __init__(self, arguments: Sequence[Path], cache: Path | None = None):
         self.studies: list[ServedStudy] = []
         paths: list[Path] = []
-        for selection in [select(name) for name in named]:
+        for selection in [select(name) for name in arguments]:
             if selection.kind == "study":
                 self.studies.append(ServedStudy(selection.path, len(paths)))
                 paths += self.studies[-1].traced
@@ -135,17 +134,17 @@ class Served:
 
     @property
     def one_trace(self) -> bool:
-        """Whether there is nothing but one trace."""
+        """True if a single trace and no study is served."""
         return len(self.traces) == 1 and not self.studies
 
     def study(self, number: int) -> ServedStudy:
-        """The study of that number. Raises BadInput where there is none."""
+        """The study of that number. Raises BadInput if there is none."""
         if not 0 <= number < len(self.studies):
             raise BadInput(f"found study {number}; {len(self.studies)} are served")
         return self.studies[number]
 
     def trace(self, number: int) -> ServedTrace:
-        """The bundle of that number. Raises BadInput where there is none."""
+        """The bundle of that number. Raises BadInput if there is none."""
         if not 0 <= number < len(self.traces):
             raise BadInput(f"found trace {number}; {len(self.traces)} are served")
         return self.traces[number]
