@@ -1,13 +1,13 @@
-// Dashboards of experiments: rows of plots, drawn again every few seconds while the experiment runs.
+// Dashboards of experiments: rows of plots, refreshed every few seconds while the experiment runs.
 const SVG = "http://www.w3.org/2000/svg";
-const WIDE = 320, HIGH = 118, LEFT = 40, RIGHT = 4, TOP = 6, BOTTOM = 16;
+const WIDTH = 320, HEIGHT = 118, LEFT = 40, RIGHT = 4, TOP = 6, BOTTOM = 16;
 const COLOURS = ["--blue", "--orange", "--green", "--purple", "--sky", "--amber"];
-const AGAIN_MS = 3000;
+const REFRESH_MS = 3000;
 const byId = (id) => document.getElementById(id);
-// before the token behind the # is taken out of the address
-const wanted = new URLSearchParams(location.search);
+// read before the token is removed from the address
+const parameters = new URLSearchParams(location.search);
 let timer = null;
-// the part of the experiment that is shown [ms since 1970], all of it where nothing was chosen
+// visible time range [ms since 1970]; null: the complete experiment
 let zoom = null;
 
 function make(tag, text, name) {
@@ -17,7 +17,7 @@ function make(tag, text, name) {
   return element;
 }
 
-function drawn(tag, attributes, text) {
+function svgElement(tag, attributes, text) {
   const element = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   if (text !== undefined) element.textContent = text;
@@ -33,14 +33,14 @@ function short(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-// The least of 1, 2, 5 times a power of ten that is not below.
-function above(value) {
+// The smallest of 1, 2, 5 times a power of ten that is at least `value`.
+function roundUp(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((k) => k * power).find((k) => k >= value * 0.999);
 }
 
-// Time of day of who looks, 24 hours.
+// Local time, 24 hours.
 function time(ms, span) {
   const shown = new Date(ms - new Date(ms).getTimezoneOffset() * 60e3).toISOString();
   return span < 3600e3 ? shown.slice(11, 19) : span < 86400e3 ? shown.slice(11, 16) : shown.slice(5, 10);
@@ -50,61 +50,61 @@ function colour(number) {
   return `var(${COLOURS[number % COLOURS.length]})`;
 }
 
-// Phases behind the lines, in two shades by turns.
+// Phases behind the lines, in two alternating shades.
 function shades(phases, start, end, x) {
   const shown = phases.filter((p) => (p.end_ms ?? end) > start && p.start_ms < end);
   return shown.map((phase, number) => {
     const [from, to] = [Math.max(phase.start_ms, start), Math.min(phase.end_ms ?? end, end)];
-    const shade = drawn("rect", {
-      class: number % 2 ? "phase other" : "phase", x: x(from), y: TOP, width: Math.max(0.5, x(to) - x(from)), height: HIGH - TOP - BOTTOM,
+    const shade = svgElement("rect", {
+      class: number % 2 ? "phase other" : "phase", x: x(from), y: TOP, width: Math.max(0.5, x(to) - x(from)), height: HEIGHT - TOP - BOTTOM,
     });
-    shade.append(drawn("title", {}, `phase ${phase.name}`));
+    shade.append(svgElement("title", {}, `phase ${phase.name}`));
     return shade;
   });
 }
 
-// Dragging across a plot chooses what all of them show; a double click shows all again.
-function zoomable(svg, start, end, again) {
+// Dragging across a plot zooms all plots to that range; a double click resets it.
+function zoomable(svg, start, end, redraw) {
   const at = (event) => {
     const box = svg.getBoundingClientRect();
-    const part = (((event.clientX - box.left) / box.width) * WIDE - LEFT) / (WIDE - LEFT - RIGHT);
+    const part = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
     return start + Math.max(0, Math.min(1, part)) * (end - start);
   };
   let from = null;
   svg.addEventListener("pointerdown", (event) => {
     from = at(event);
-    clearTimeout(timer); // nothing is drawn anew meanwhile
+    clearTimeout(timer); // no refresh while dragging
   });
   svg.addEventListener("pointerup", (event) => {
     if (from === null) return;
     const both = [from, at(event)].sort((a, b) => a - b);
     from = null;
     if (both[1] - both[0] > 0.02 * (end - start)) zoom = both;
-    again();
+    redraw();
   });
   svg.addEventListener("dblclick", () => {
     zoom = null;
-    again();
+    redraw();
   });
 }
 
-function chart(plot, start, end, phases, again) {
+function chart(plot, start, end, phases, redraw) {
   const lines = plot.lines.filter((line) => line.points.length);
   const shown = lines.flatMap((line) => line.points.filter((p) => p[0] >= start && p[0] <= end));
   const values = shown.map((p) => p[1]).filter((v) => v !== null);
-  const top = plot.most && Math.max(0, ...values) <= plot.most ? plot.most : above(Math.max(0, ...values));
-  const x = (ms) => LEFT + ((ms - start) / Math.max(1, end - start)) * (WIDE - LEFT - RIGHT);
-  const y = (value) => HIGH - BOTTOM - (value / top) * (HIGH - TOP - BOTTOM);
-  const svg = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" });
-  svg.append(drawn("title", {}, said(plot, lines)), ...shades(phases, start, end, x));
-  zoomable(svg, start, end, again);
+  const top = plot.most && Math.max(0, ...values) <= plot.most ? plot.most : roundUp(Math.max(0, ...values));
+  const x = (ms) => LEFT + ((ms - start) / Math.max(1, end - start)) * (WIDTH - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
+  const svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  svg.append(svgElement("title", {}, description(plot, lines)), ...shades(phases, start, end, x));
+  zoomable(svg, start, end, redraw);
   for (const part of [0, 0.5, 1]) {
     const at = y(top * part);
-    svg.append(drawn("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: at, y2: at }));
-    svg.append(drawn("text", { x: LEFT - 4, y: at + 3, "text-anchor": "end" }, short(top * part)));
+    svg.append(svgElement("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }));
+    svg.append(svgElement("text", { x: LEFT - 4, y: at + 3, "text-anchor": "end" }, short(top * part)));
   }
   for (const [at, anchor] of [[start, "start"], [end, "end"]]) {
-    svg.append(drawn("text", { x: x(at), y: HIGH - 3, "text-anchor": anchor }, time(at, end - start)));
+    svg.append(svgElement("text", { x: x(at), y: HEIGHT - 3, "text-anchor": anchor }, time(at, end - start)));
   }
   lines.forEach((line, number) => {
     let path = "";
@@ -116,7 +116,7 @@ function chart(plot, start, end, phases, again) {
         open = true;
       }
     }
-    svg.append(drawn("path", {
+    svg.append(svgElement("path", {
       d: path, fill: "none", stroke: colour(number), "stroke-width": 1.5, "stroke-linejoin": "round",
       "stroke-dasharray": number >= COLOURS.length ? "4 3" : "none",
     }));
@@ -124,8 +124,8 @@ function chart(plot, start, end, phases, again) {
   return svg;
 }
 
-// What a plot shows, for who does not see it.
-function said(plot, lines) {
+// Text alternative of a plot.
+function description(plot, lines) {
   const parts = lines.map((line) => {
     const values = line.points.map((p) => p[1]).filter((v) => v !== null);
     const last = values[values.length - 1];
@@ -135,13 +135,13 @@ function said(plot, lines) {
 }
 
 function figure(plot, ...place) {
-  const made = make("figure");
+  const element = make("figure");
   const caption = make("figcaption", plot.title);
   caption.append(make("span", plot.unit));
   const lines = plot.lines.filter((line) => line.points.length);
   if (!lines.length) {
-    made.append(caption, make("p", plot.needs || "not recorded", "none"));
-    return made;
+    element.append(caption, make("p", plot.needs || "not recorded", "none"));
+    return element;
   }
   const keys = make("ul", undefined, "keys");
   lines.forEach((line, number) => {
@@ -149,18 +149,18 @@ function figure(plot, ...place) {
     key.style.setProperty("--line", colour(number));
     keys.append(key);
   });
-  made.append(caption, chart(plot, ...place));
-  if (lines.length > 1 || lines[0].name !== plot.title) made.append(keys);
-  return made;
+  element.append(caption, chart(plot, ...place));
+  if (lines.length > 1 || lines[0].name !== plot.title) element.append(keys);
+  return element;
 }
 
 function section(row, ...place) {
-  const made = make("section");
-  made.append(make("h2", row.row));
+  const element = make("section");
+  element.append(make("h2", row.row));
   const plots = make("div", undefined, "plots");
   plots.append(...row.plots.map((plot) => figure(plot, ...place)));
-  made.append(plots);
-  return made;
+  element.append(plots);
+  return element;
 }
 
 async function show(token) {
@@ -172,38 +172,38 @@ async function show(token) {
     return;
   }
   try {
-    const where = `/api/v1/dashboards/${dashboard}?experiment=${encodeURIComponent(experiment)}`;
-    const answer = await asked(where, token);
-    if (answer === null) return;
-    const found = await answer.json();
+    const path = `/api/v1/dashboards/${dashboard}?experiment=${encodeURIComponent(experiment)}`;
+    const response = await request(path, token);
+    if (response === null) return;
+    const content = await response.json();
     if (byId("dashboard").value !== dashboard || byId("experiment").value !== experiment) return;
-    const phases = found.experiment.phases.map((p) => ({ name: p.name, start_ms: p.start_ns / 1e6, end_ms: p.end_ns === null ? null : p.end_ns / 1e6 }));
-    const shown = zoom || [found.start_ms, found.end_ms];
-    const rows = found.rows.map((row) => section(row, ...shown, phases, () => show(token)));
+    const phases = content.experiment.phases.map((p) => ({ name: p.name, start_ms: p.start_ns / 1e6, end_ms: p.end_ns === null ? null : p.end_ns / 1e6 }));
+    const shown = zoom || [content.start_ms, content.end_ms];
+    const rows = content.rows.map((row) => section(row, ...shown, phases, () => show(token)));
     byId("rows").replaceChildren(...(rows.length ? rows : [make("p", "Nothing of this was recorded.", "empty")]));
-    const state = found.experiment.state;
+    const state = content.experiment.state;
     say(`${experiment}: ${state}, ${rows.length} ${rows.length === 1 ? "row" : "rows"}.`, "on");
     history.replaceState(null, "", `?dashboard=${dashboard}&experiment=${encodeURIComponent(experiment)}`);
-    if (state === "running") timer = setTimeout(() => show(token), AGAIN_MS);
+    if (state === "running") timer = setTimeout(() => show(token), REFRESH_MS);
   } catch (error) {
     say(`The server does not answer (${error.message}).`, "off");
-    timer = setTimeout(() => show(token), AGAIN_MS);
+    timer = setTimeout(() => show(token), REFRESH_MS);
   }
 }
 
-function fill(select, options, wanted) {
+function fill(select, options, selected) {
   select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
-  if (options.some(([value]) => value === wanted)) select.value = wanted;
+  if (options.some(([value]) => value === selected)) select.value = selected;
 }
 
 withToken(async (token) => {
   try {
-    const answers = [await asked("/api/v1/dashboards", token), await asked("/api/v1/experiments", token)];
-    if (answers.includes(null)) return;
-    const [dashboards, experiments] = [await answers[0].json(), await answers[1].json()];
-    fill(byId("dashboard"), dashboards.map((d) => [d.dashboard, d.title]), wanted.get("dashboard"));
+    const responses = [await request("/api/v1/dashboards", token), await request("/api/v1/experiments", token)];
+    if (responses.includes(null)) return;
+    const [dashboards, experiments] = [await responses[0].json(), await responses[1].json()];
+    fill(byId("dashboard"), dashboards.map((d) => [d.dashboard, d.title]), parameters.get("dashboard"));
     const names = experiments.reverse().map((e) => [`${e.name}#${e.repeat}`, `${e.name}#${e.repeat} (${e.state})`]);
-    fill(byId("experiment"), names, wanted.get("experiment"));
+    fill(byId("experiment"), names, parameters.get("experiment"));
     byId("choose").hidden = false;
     byId("choose").addEventListener("change", () => {
       zoom = null;

@@ -1,34 +1,34 @@
-// The token: from the address (behind the #, which a browser does not send), from this tab, or asked for.
-const KEPT = "penstock-token";
+// The token: from the fragment of the address (which browsers do not send), from this tab's storage, or from the form.
+const STORAGE_KEY = "penstock-token";
 
 function say(text, kind) {
   document.getElementById("state").textContent = text;
   document.getElementById("state").className = `state ${kind}`;
 }
 
-// What is asked of the server with the token; null, and the door open, where it is another server's.
-async function asked(path, token, more = {}) {
-  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}`, ...more } });
-  document.getElementById("door").hidden = answer.status !== 401;
-  if (answer.status === 401) {
-    sessionStorage.removeItem(KEPT);
+// Fetch with the token. Returns null and shows the form if the token is invalid; throws for other errors.
+async function request(path, token, headers = {}) {
+  const response = await fetch(path, { headers: { Authorization: `Bearer ${token}`, ...headers } });
+  document.getElementById("door").hidden = response.status !== 401;
+  if (response.status === 401) {
+    sessionStorage.removeItem(STORAGE_KEY);
     say("That is not the token of this server.", "off");
     return null;
   }
-  if (!answer.ok) throw new Error(`status ${answer.status}`);
-  sessionStorage.setItem(KEPT, token);
-  return answer;
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  sessionStorage.setItem(STORAGE_KEY, token);
+  return response;
 }
 
-function withToken(enter) {
+function withToken(connect) {
   const door = document.getElementById("door");
   door.addEventListener("submit", (event) => {
     event.preventDefault();
-    enter(document.getElementById("token").value.trim());
+    connect(document.getElementById("token").value.trim());
   });
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) history.replaceState(null, "", location.pathname);
-  const token = given || sessionStorage.getItem(KEPT);
-  if (token) enter(token);
+  const fromAddress = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (fromAddress) history.replaceState(null, "", location.pathname);
+  const token = fromAddress || sessionStorage.getItem(STORAGE_KEY);
+  if (token) connect(token);
   else door.hidden = false;
 }

@@ -1,4 +1,4 @@
-// Studies with their runs, then the traces that are of none of them.
+// Studies with their runs, then traces that belong to no study.
 function make(tag, text, href) {
   const element = document.createElement(tag);
   if (href) element.href = href;
@@ -7,27 +7,27 @@ function make(tag, text, href) {
 }
 
 function table(head, rows) {
-  const made = make("table");
-  made.append(make("thead"), make("tbody"));
-  made.tHead.append(line("th", head));
-  for (const row of rows) made.tBodies[0].append(line("td", row));
+  const element = make("table");
+  element.append(make("thead"), make("tbody"));
+  element.tHead.append(line("th", head));
+  for (const row of rows) element.tBodies[0].append(line("td", row));
   const scroll = make("div");
   scroll.className = "scroll";
-  scroll.append(made);
+  scroll.append(element);
   return scroll;
 }
 
 function line(tag, cells) {
   const row = make("tr");
   for (const cell of cells) {
-    const made = make(tag);
-    made.append(cell);
-    row.append(made);
+    const element = make(tag);
+    element.append(cell);
+    row.append(element);
   }
   return row;
 }
 
-function ofStudy(study) {
+function studySection(study) {
   const section = make("section");
   const heading = make("h2");
   heading.append(study.report ? make("a", study.name, `/studies/${study.study}`) : study.name);
@@ -39,33 +39,33 @@ function ofStudy(study) {
     run.trace === null ? run.run_id : make("a", run.run_id, `/traces/${run.trace}`),
     run.treatment_id || "",
     ...factors.map((name) => String((run.levels || {})[name] ?? "")),
-    ...responses.map((name) => shown((run.responses || {})[name])),
+    ...responses.map((name) => responseText((run.responses || {})[name])),
     run.valid ? "" : "not valid",
   ]);
   section.append(table(["run", "treatment", ...factors, ...responses, ""], rows));
   return section;
 }
 
-function counted(list, one, many) {
-  return `${list.length} ${list.length === 1 ? one : many}`;
+function countText(list, singular, plural) {
+  return `${list.length} ${list.length === 1 ? singular : plural}`;
 }
 
-function shown(response) {
+function responseText(response) {
   if (!response || typeof response.value !== "number") return "";
   return `${Number(response.value.toPrecision(4))} ${response.unit || ""}`;
 }
 
 withToken(async (token) => {
   try {
-    const answers = [await asked("/api/studies", token), await asked("/api/traces", token)];
-    if (answers.includes(null)) return;
-    const [studies, traces] = [await answers[0].json(), await answers[1].json()];
+    const responses = [await request("/api/studies", token), await request("/api/traces", token)];
+    if (responses.includes(null)) return;
+    const [studies, traces] = [await responses[0].json(), await responses[1].json()];
     const list = document.getElementById("list");
-    list.replaceChildren(...studies.map(ofStudy));
-    const theirs = new Set(studies.flatMap((study) => study.runs.map((run) => run.trace)));
-    const others = traces.filter((trace) => !theirs.has(trace.trace));
-    if (others.length) {
-      const rows = others.map((trace) => [
+    list.replaceChildren(...studies.map(studySection));
+    const studyTraces = new Set(studies.flatMap((study) => study.runs.map((run) => run.trace)));
+    const otherTraces = traces.filter((trace) => !studyTraces.has(trace.trace));
+    if (otherTraces.length) {
+      const rows = otherTraces.map((trace) => [
         make("a", trace.name, `/traces/${trace.trace}`),
         trace.command.slice(0, 200),
         trace.closing || "",
@@ -74,9 +74,9 @@ withToken(async (token) => {
       section.append(make("h2", "Traces"), table(["trace", "command", "what it says"], rows));
       list.append(section);
     }
-    const ofRuns = traces.length - others.length;
-    const beside = ofRuns ? `, ${ofRuns} of runs of studies` : "";
-    say(`${counted(studies, "study", "studies")}, ${counted(traces, "trace", "traces")}${beside}.`, "on");
+    const ofRuns = traces.length - otherTraces.length;
+    const suffix = ofRuns ? `, ${ofRuns} of runs of studies` : "";
+    say(`${countText(studies, "study", "studies")}, ${countText(traces, "trace", "traces")}${suffix}.`, "on");
   } catch (error) {
     say(`The server does not answer (${error.message}).`, "off");
   }

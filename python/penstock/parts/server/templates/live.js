@@ -1,5 +1,5 @@
-// The page asks /api/v1/live with the token: all there is at first, then what changes; with a user's token experiments. What is shown already is
-// changed in its place, so that focus, selection and a screen reader's place stay.
+// Reads the event stream /api/v1/live: a snapshot, then changes; with a user's token only experiments. Updates elements in place,
+// which preserves focus, selection and the position of a screen reader.
 const at = (id) => document.getElementById(id);
 const units = ["", "k", "M", "G", "T"];
 let before = null;
@@ -21,10 +21,10 @@ function make(tag, name, text) {
   return element;
 }
 
-// one line: what (and something beside it), a bar where there is a limit, the value
-function meter(list, what, value, limit, text, limitText, beside) {
-  const name = make("span", "what", what);
-  if (beside) name.append(make("span", "", ` ${beside}`));
+// one line: label and suffix, a bar if there is a limit, the value
+function meter(list, label, value, limit, text, limitText, suffix) {
+  const name = make("span", "what", label);
+  if (suffix) name.append(make("span", "", ` ${suffix}`));
   list.append(name);
   const bar = make("span", limit ? "bar" : "bar free");
   if (limit) {
@@ -51,23 +51,23 @@ function group(list, ...parts) {
 }
 
 function linkMeters(list, name, link, then, seconds) {
-  const asked = link.asked || {};
+  const requested = link.asked || {};
   const chips = [];
   for (const [way, before] of [["out", ""], ["in", "in_"]]) {
-    const delay = asked[`${before}delay`];
+    const delay = requested[`${before}delay`];
     if (delay && delay.mean_s > 0) {
       const jitter = delay.jitter_s > 0 ? ` ± ${short(delay.jitter_s * 1e3, "ms")} ${delay.distribution}` : "";
       chips.push(make("span", "chip", `${way} ${short(delay.mean_s * 1e3, "ms")}${jitter}`));
     }
     for (const share of ["loss", "duplicate", "corrupt", "reorder"]) {
-      const value = asked[before + share];
+      const value = requested[before + share];
       if (value > 0) chips.push(make("span", "chip warn", `${way} ${share} ${(value * 100).toPrecision(2)} %`));
     }
   }
   group(list, make("span", "", `network ${name}`), ...chips);
   for (const way of ["out", "in"]) {
     const bits = rate(link, then, `${way}_bytes`, seconds);
-    const limit = asked[`${way}_bps`];
+    const limit = requested[`${way}_bps`];
     meter(list, way, (bits || 0), limit, bits === null ? "–" : short(bits * 8, "bit/s"), limit ? short(limit * 8, "bit/s") : "");
   }
 }
@@ -94,9 +94,9 @@ function diskFeatures(now) {
 function diskMeters(list, title, disk, then, seconds) {
   const stats = disk.stats || null;
   const past = then ? then.stats : null;
-  const found = disk.now || {};
-  const limits = found.limits || {};
-  group(list, make("span", "", title), ...(disk.profile ? [make("span", "chip", disk.profile)] : []), ...diskFeatures(found));
+  const settings = disk.now || {};
+  const limits = settings.limits || {};
+  group(list, make("span", "", title), ...(disk.profile ? [make("span", "chip", disk.profile)] : []), ...diskFeatures(settings));
   const ways = [["read", "read_bytes", "reads"], ["write", "written_bytes", "writes"]];
   for (const [way, bytes, count] of ways) {
     const key = stats && !(bytes in stats) ? bytes.replace("written", "write") : bytes;
@@ -141,55 +141,55 @@ function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// The children of a parent, one per item by its key, in order: made once, updated, and removed with it.
+// Synchronise the children of a parent with items by key, in order: create, update, remove.
 function keyed(parent, items, key, create, update) {
-  const known = parent.known || (parent.known = new Map());
-  const wanted = new Set();
+  const elements = parent.keyedElements || (parent.keyedElements = new Map());
+  const present = new Set();
   let before = null;
   for (const item of items) {
     const id = key(item);
-    if (wanted.has(id)) continue;
-    wanted.add(id);
-    let element = known.get(id);
+    if (present.has(id)) continue;
+    present.add(id);
+    let element = elements.get(id);
     if (!element) {
       element = create(item);
-      known.set(id, element);
+      elements.set(id, element);
     }
     const place = before ? before.nextSibling : parent.firstChild;
     if (place !== element) parent.insertBefore(element, place);
     before = element;
     update(element, item);
   }
-  for (const [id, element] of known) {
-    if (wanted.has(id)) continue;
+  for (const [id, element] of elements) {
+    if (present.has(id)) continue;
     element.remove();
-    known.delete(id);
+    elements.delete(id);
   }
 }
 
 function row(cells) {
-  const made = make("tr");
+  const tableRow = make("tr");
   const first = make("th");
   first.scope = "row";
-  made.append(first);
-  for (let n = 1; n < cells; n += 1) made.append(make("td"));
-  return made;
+  tableRow.append(first);
+  for (let n = 1; n < cells; n += 1) tableRow.append(make("td"));
+  return tableRow;
 }
 
-function lasted(seconds) {
+function durationText(seconds) {
   if (seconds === null || seconds === undefined || !(seconds >= 0)) return "–";
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor(whole / 60) % 60} min`;
+  const total = Math.round(seconds);
+  if (total < 60) return `${total} s`;
+  if (total < 3600) return `${Math.floor(total / 60)} min ${total % 60} s`;
+  return `${Math.floor(total / 3600)} h ${Math.floor(total / 60) % 60} min`;
 }
 
 const count = (n) => (n === null || n === undefined ? "–" : Number(n).toLocaleString("en"));
-const since = (ms) => (ms ? lasted((Date.now() - ms) / 1e3) : "–");
+const since = (ms) => (ms ? durationText((Date.now() - ms) / 1e3) : "–");
 const clock = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60e3).toISOString().slice(11, 19);
 const levelsOf = (levels) => Object.entries(levels || {}).map(([name, level]) => `${name} ${level}`).join(", ");
 
-// --- what runs ------------------------------------------------------------------------------------
+// --- running -----------------------------------------------------------------------------------
 let running = [];
 
 function runningCard() {
@@ -202,34 +202,34 @@ function runningCard() {
   return card;
 }
 
-function planText(said) {
-  const before = said.done_before || 0;
-  const parts = [`${before + (said.made || 0)} of ${said.planned} runs made`];
-  if (said.failed) parts.push(`${said.failed} failed`);
-  if (said.invalid) parts.push(`${said.invalid} not valid`);
-  if (said.analysing) parts.push("analysing");
-  else parts.push(`${said.left} left`);
-  if (said.left_s) parts.push(`about ${lasted(said.left_s)} to go`);
+function planText(activity) {
+  const before = activity.done_before || 0;
+  const parts = [`${before + (activity.made || 0)} of ${activity.planned} runs made`];
+  if (activity.failed) parts.push(`${activity.failed} failed`);
+  if (activity.invalid) parts.push(`${activity.invalid} not valid`);
+  if (activity.analysing) parts.push("analysing");
+  else parts.push(`${activity.left} left`);
+  if (activity.left_s) parts.push(`about ${durationText(activity.left_s)} to go`);
   return parts.join(", ");
 }
 
 function drawRunning() {
   at("running-empty").hidden = running.length > 0 || !at("experiments").hidden;
-  keyed(at("running-cards"), running, (said) => said.id, runningCard, (card, said) => {
+  keyed(at("running-cards"), running, (activity) => activity.id, runningCard, (card, activity) => {
     const [head, question, bar, plan, runs] = card.children;
-    put(head.firstChild, said.name);
-    put(head.lastChild, said.host ? `${said.kind} on ${said.host}` : said.kind);
-    put(question, said.question || "");
-    question.hidden = !said.question;
-    const planned = said.planned > 0;
+    put(head.firstChild, activity.name);
+    put(head.lastChild, activity.host ? `${activity.kind} on ${activity.host}` : activity.kind);
+    put(question, activity.question || "");
+    question.hidden = !activity.question;
+    const planned = activity.planned > 0;
     bar.hidden = !planned;
     if (planned) {
-      bar.max = said.planned;
-      bar.value = Math.max(0, said.planned - (said.left || 0));
-      bar.setAttribute("aria-label", `Runs of ${said.name}`);
+      bar.max = activity.planned;
+      bar.value = Math.max(0, activity.planned - (activity.left || 0));
+      bar.setAttribute("aria-label", `Runs of ${activity.name}`);
     }
-    put(plan, planned ? planText(said) : `since ${clock(said.began_ms)}`);
-    keyed(runs, said.runs || [], (run) => `${run.run_id}.${run.attempt}`, () => make("li"), (item, run) => {
+    put(plan, planned ? planText(activity) : `since ${clock(activity.began_ms)}`);
+    keyed(runs, activity.runs || [], (run) => `${run.run_id}.${run.attempt}`, () => make("li"), (item, run) => {
       const again = run.attempt > 1 ? `, attempt ${run.attempt}` : "";
       const levels = levelsOf(run.levels);
       put(item, `${run.run_id}${again}: ${run.phase || "begins"}, ${since(run.began_ms)}${levels ? `; ${levels}` : ""}`);
@@ -257,7 +257,7 @@ function drawExperiments() {
   drawRunning();
 }
 
-// --- use ------------------------------------------------------------------------------------------
+// --- utilisation -------------------------------------------------------------------------------
 const HISTORY = 120;
 const sources = new Map();
 const SVG = "http://www.w3.org/2000/svg";
@@ -277,16 +277,16 @@ const METRICS = {
   cgroup_memory: ["memory of", "B"],
 };
 
-function took(told) {
-  const known = sources.get(told.source) || { name: told.name, points: [] };
-  const last = known.points[known.points.length - 1];
-  if (last && BigInt(told.t_ns) <= BigInt(last.t_ns)) return;
-  known.name = told.name;
-  known.points.push(told);
-  known.points.splice(0, Math.max(0, known.points.length - HISTORY));
-  if (last) known.gap = Math.max(known.gap || 0, told.utc_ms - last.utc_ms);
-  known.seen = performance.now();
-  sources.set(told.source, known);
+function addSample(sample) {
+  const source = sources.get(sample.source) || { name: sample.name, points: [] };
+  const last = source.points[source.points.length - 1];
+  if (last && BigInt(sample.t_ns) <= BigInt(last.t_ns)) return;
+  source.name = sample.name;
+  source.points.push(sample);
+  source.points.splice(0, Math.max(0, source.points.length - HISTORY));
+  if (last) source.gap = Math.max(source.gap || 0, sample.utc_ms - last.utc_ms);
+  source.seen = performance.now();
+  sources.set(sample.source, source);
 }
 
 function usePart() {
@@ -311,14 +311,14 @@ function useItem() {
   return item;
 }
 
-// What has done nothing in all that is shown is named in one line.
-function split(known, last) {
+// Rows of active entities, and names of entities that are idle in all samples.
+function split(source, last) {
   const rows = [];
   const idle = new Set();
   for (const [metric, [label, unit, limit]] of Object.entries(METRICS)) {
     for (const [entity, value] of Object.entries(last.values[metric] || {})) {
       const own = entity === "all" || entity === "host" ? "" : entity;
-      if (own && !known.points.some((p) => (p.values[metric] || {})[entity] > 0)) idle.add(own);
+      if (own && !source.points.some((p) => (p.values[metric] || {})[entity] > 0)) idle.add(own);
       else rows.push({ metric, label, unit, limit, entity, own, value });
     }
   }
@@ -332,7 +332,7 @@ function drawSpark(line, points, metric, entity, limit) {
   const shown = [];
   values.forEach((value, n) => {
     if (value === undefined) return;
-    // as wide as what there is, of ten samples at least
+    // full width, for ten samples or more
     const x = (120 * (n + 1)) / Math.max(values.length, 10);
     shown.push(`${x.toFixed(1)},${(20 - 20 * Math.max(0, Math.min(1, value / most))).toFixed(2)}`);
   });
@@ -340,19 +340,19 @@ function drawSpark(line, points, metric, entity, limit) {
 }
 
 function drawUse() {
-  for (const [id, known] of sources) {
-    if (performance.now() - known.seen > Math.max(5000, 3 * (known.gap || 0))) sources.delete(id);
+  for (const [id, source] of sources) {
+    if (performance.now() - source.seen > Math.max(5000, 3 * (source.gap || 0))) sources.delete(id);
   }
-  keyed(at("sources"), [...sources].reverse(), ([id]) => id, usePart, (part, [, known]) => {
+  keyed(at("sources"), [...sources].reverse(), ([id]) => id, usePart, (part, [, source]) => {
     const [title, list, rest] = part.children;
-    put(title, known.name);
-    const [rows, idle] = split(known, known.points[known.points.length - 1]);
+    put(title, source.name);
+    const [rows, idle] = split(source, source.points[source.points.length - 1]);
     keyed(list, rows, (r) => `${r.metric} ${r.entity}`, useItem, (item, r) => {
       const [name, value] = item.children;
       if (name.firstChild.data !== r.label) name.firstChild.data = r.label;
       put(name.lastChild, r.own ? ` ${r.own}` : "");
       put(value, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
-      drawSpark(item, known.points, r.metric, r.entity, r.limit);
+      drawSpark(item, source.points, r.metric, r.entity, r.limit);
     });
     rest.hidden = idle.length === 0;
     put(rest, `Idle: ${idle.join(", ")}.`);
@@ -374,7 +374,7 @@ function drawAge() {
   const time = at("sampled");
   if (!time.dataset.utcMs) return;
   const age = (Date.now() - time.dataset.utcMs) / 1e3;
-  put(time, age < 10 ? "less than 10 s ago" : `${lasted(age)} ago`);
+  put(time, age < 10 ? "less than 10 s ago" : `${durationText(age)} ago`);
   time.className = age > 10 ? "bad" : "";
 }
 
@@ -405,7 +405,7 @@ function drawPatterns(tracers) {
     const lost = tracer.lost ? `, ${tracer.lost} lost` : "";
     put(table.caption, `${tracer.name}: ${count(tracer.seen)} calls seen${lost}`);
     keyed(table.tBodies[0], tracer.files, (f) => `${f.path} ${f.direction}`, () => row(5), (line, f) => {
-      const texts = [f.path, f.direction, f.sentence || "not judged yet", count(f.calls), f.time_ns ? lasted(f.time_ns / 1e9) : ""];
+      const texts = [f.path, f.direction, f.sentence || "not judged yet", count(f.calls), f.time_ns ? durationText(f.time_ns / 1e9) : ""];
       texts.forEach((text, n) => put(line.children[n], text));
       line.children[2].className = "long";
       line.children[3].className = line.children[4].className = "n";
@@ -413,11 +413,11 @@ function drawPatterns(tracers) {
   });
 }
 
-// --- what ended, what was found -------------------------------------------------------------------
+// --- ended runs, findings ----------------------------------------------------------------------
 const ended = new Map();
-const found = new Map();
+const findings = new Map();
 
-function keep(map, items) {
+function addItems(map, items) {
   for (const item of items) if (!map.has(item.id)) map.set(item.id, item);
   while (map.size > 200) map.delete(map.keys().next().value);
 }
@@ -429,7 +429,7 @@ function certificateText(disks) {
 }
 
 function drawEnded(items) {
-  keep(ended, items);
+  addItems(ended, items);
   at("ended-empty").hidden = ended.size > 0;
   at("ended-table").hidden = ended.size === 0;
   keyed(at("ended-rows"), [...ended.values()].reverse(), (e) => e.id, () => row(6), (line, e) => {
@@ -442,10 +442,10 @@ function drawEnded(items) {
   });
 }
 
-function drawFound(items) {
-  keep(found, items);
-  at("found-empty").hidden = found.size > 0;
-  keyed(at("found-list"), [...found.values()].reverse(), (f) => f.id, (f) => {
+function drawFindings(items) {
+  addItems(findings, items);
+  at("found-empty").hidden = findings.size > 0;
+  keyed(at("found-list"), [...findings.values()].reverse(), (f) => f.id, (f) => {
     const item = make("li", f.severity);
     const time = make("time", "", clock(f.utc_ms));
     time.dateTime = new Date(f.utc_ms).toISOString();
@@ -456,7 +456,7 @@ function drawFound(items) {
 }
 
 // --- nodes and disks ------------------------------------------------------------------------------
-function draw(state) {
+function drawNodes(state) {
   const seconds = before ? (state.t_ns - before.t_ns) / 1e9 : 0;
   const shown = [];
   for (const cluster of state.clusters) {
@@ -488,28 +488,28 @@ function draw(state) {
   before = state;
 }
 
-const draws = {
-  state: draw,
+const handlers = {
+  state: drawNodes,
   now: (value) => { running = value; drawRunning(); },
   experiments: (value) => { experiments = value; drawExperiments(); },
-  use: (value) => { took(value); drawUse(); },
-  history: (value) => { sources.clear(); value.flat().forEach(took); drawUse(); },
+  use: (value) => { addSample(value); drawUse(); },
+  history: (value) => { sources.clear(); value.flat().forEach(addSample); drawUse(); },
   patterns: drawPatterns,
   ended: drawEnded,
-  found: drawFound,
+  found: drawFindings,
 };
 
 let last = null;
 let connected = false;
-let whose = "";
+let userName = "";
 
-// with a user's token there are experiments, and the parts of the host are not for them
-function of(user) {
-  whose = user;
+// with a user's token, the page shows experiments and hides the sections of the host
+function setUser(user) {
+  userName = user;
   document.body.classList.toggle("of-user", Boolean(user));
 }
 
-draws.who = (value) => of(value.user || "");
+handlers.who = (value) => setUser(value.user || "");
 
 function event(message) {
   let name = "";
@@ -520,22 +520,22 @@ function event(message) {
     else if (line.startsWith("event: ")) name = line.slice(7);
     else if (line.startsWith("data: ")) data = line.slice(6);
   }
-  if (draws[name] && data) draws[name](JSON.parse(data));
+  if (handlers[name] && data) handlers[name](JSON.parse(data));
   if (id !== null) last = id;
   if (name && !connected) {
     connected = true;
-    say(whose ? `Live: experiments of ${whose}, and shared ones.` : "Live.", "on");
+    say(userName ? `Live: experiments of ${userName}, and shared ones.` : "Live.", "on");
   }
 }
 
 async function follow(token) {
-  const answer = await asked("/api/v1/live", token, last === null ? {} : { "Last-Event-ID": last });
-  if (answer === null) {
+  const response = await request("/api/v1/live", token, last === null ? {} : { "Last-Event-ID": last });
+  if (response === null) {
     last = null;
     return false;
   }
-  of("");
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  setUser("");
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { value, done } = await reader.read();
@@ -547,7 +547,7 @@ async function follow(token) {
   }
 }
 
-async function stay(token) {
+async function keepConnected(token) {
   for (;;) {
     try {
       if (!(await follow(token))) return;
@@ -561,4 +561,4 @@ async function stay(token) {
 }
 
 setInterval(() => { drawRunning(); drawUse(); if (experiments.length) drawExperiments(); }, 1000);
-withToken(stay);
+withToken(keepConnected);

@@ -1,11 +1,11 @@
-// The report takes the place of this page once the server has given it.
+// Replace this page with the report.
 withToken(async (token) => {
   say("Reading …", "on");
   const [, kind, number] = location.pathname.match(/\/(traces|studies)\/(\d+)/) || [0, "traces", 0];
   try {
-    const answer = await asked(`/api/${kind}/${number}/page`, token);
-    if (answer === null) return;
-    let page = await answer.text();
+    const response = await request(`/api/${kind}/${number}/page`, token);
+    if (response === null) return;
+    let page = await response.text();
     if (location.pathname !== "/") page = page.replace("<main>", '<main><p><a href="/">All that is served here</a></p>');
     document.open();
     document.write(page);
