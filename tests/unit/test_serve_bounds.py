@@ -108,7 +108,8 @@ def test_numbers_that_json_lacks_are_not_taken(ask: Answers, body: str) -> None:
 @pytest.mark.long
 def test_many_large_answers_at_once_leave_memory_small(tmp_path: Path) -> None:
     """Breaks where each answer is made while the others are, or waits in memory for who reads it slowly."""
-    server = Server(tmp_path)
+    # an interpreter of its own: a forked one has the libraries of all tests in its memory
+    server = Server(tmp_path, PYTHONNOUSERSITE="1")
     try:
         server.http.post("/exp/big", json={"utc_time": T0 // S})
         door = Remote(server.url, server.token)
