@@ -135,7 +135,9 @@ def test_the_eight_runs_of_the_published_nfs_study(
     # netem: twice the one-way delay at the least, which a link without it would not reach
     assert min(trips["remote"]) >= 2 * 13.9
     assert max(trips["local"]) < 13.9
-    first = json.loads((out / "runs" / "r001" / "manifest.json").read_text())
+    # a run that the host spoilt is repeated, and keeps its place in the order no longer
+    attempts = [p for p in ("r001.attempt1", "r001") if (out / "runs" / p).exists()]
+    first = json.loads((out / "runs" / attempts[0] / "manifest.json").read_text())
     assert first["actions"] == ["redeploy", "reformat", "restart", "remount"]
     assert first["place"]["guest"]["kernel"]
     second = json.loads((out / "runs" / "r002" / "manifest.json").read_text())

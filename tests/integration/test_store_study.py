@@ -33,6 +33,8 @@ workload:
   command: >-
     df --output=source {store} | grep -q ^mfs &&
     dd if=/dev/urandom of={store}/file bs=1M count=8 conv=fsync &&
+    for i in $(seq 80); do
+    [ $(mfsfileinfo {store}/file | grep -c "copy ") -ge {copies} ] && break; sleep 0.5; done;
     mfsfileinfo {store}/file
   on: node-0
   timeout: 60s
