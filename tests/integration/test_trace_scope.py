@@ -520,8 +520,10 @@ def test_what_is_required_and_not_there_stops_before_the_start(tmp_path: Path) -
 def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> None:
     """The command ends by the signal passed on; its child, which heeds none, is counted and ended."""
     bundle = ground / "T"
+    # not ready before the child heeds no interrupt, which takes a while on a busy host
     script = (
-        "(trap '' INT; exec sleep 60) & head -c 100 a.wt > /dev/null; "
+        "(trap '' INT; : > deaf; exec sleep 60) & head -c 100 a.wt > /dev/null; "
+        "while [ ! -e deaf ]; do sleep 0.05; done; "
         "trap 'exit 5' INT; echo ready >&2; while :; do sleep 0.1; done"
     )
     tracing = commands.popen(
