@@ -43,6 +43,8 @@ observers: {monitor: null}
 """
 
 
+# MooseFS writes one copy if the other chunk server is slow to reply, and adds the second much later
+@pytest.mark.timed
 def test_a_study_writes_into_its_store_and_leaves_nothing(ground: Ground) -> None:
     path = study(ground, STUDY)
     out = ground.where / "out"
