@@ -45,12 +45,10 @@ def __getattr__(name: str) -> Any:
         return PartialData
     from penstock.plugins import API
 
-    if name in API.own:
-        return API.load(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return API.attribute(__name__, name)
 
 
 def __dir__() -> list[str]:
     from penstock.plugins import API
 
-    return sorted([*globals(), *_API, *API.own, "Cluster", "PartialData", "__version__"])
+    return sorted([*globals(), *_API, *API, "Cluster", "PartialData", "__version__"])

@@ -307,6 +307,4 @@ def __getattr__(name: str) -> Any:
     """A function that a part adds."""
     from penstock.plugins import API
 
-    if name not in API.own:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return API.load(name)
+    return API.attribute(__name__, name)

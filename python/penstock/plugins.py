@@ -94,6 +94,23 @@ class Table(Mapping[str, str]):
             raise PenstockError(f"the {self.what} {name} ({self[name]}): {error}") from error
 
 
+class PartTable(Table):
+    """A table to which only parts add rows: no entry point is looked for."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(name, what, {})
+
+    @cached_property
+    def _rows(self) -> dict[str, str]:
+        return self._own
+
+    def attribute(self, module: str, name: str) -> Any:
+        """The row as an attribute of a module; AttributeError if there is none (PEP 562)."""
+        if name not in self:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return self.load(name)
+
+
 #: verbs of parts and of other packages; those of the core are in `penstock.cli`
 COMMANDS = Table("commands", "verb", {})
 
@@ -118,28 +135,26 @@ RUN_PLACES = Table(
     },
 )
 
-#: services that are put up over the nodes of a run, by the key of the study that declares them; not open to
-#: other packages, whose keys no study has
-CLUSTER_SERVICES = Table("cluster-services", "service of clusters", {})
+#: services that are put up over the nodes of a run, by the key of the study that declares them
+CLUSTER_SERVICES = PartTable("cluster-services", "service of clusters")
 
 #: functions of parts that verbs of the core call
-FUNCTIONS = Table("functions", "function", {})
+FUNCTIONS = PartTable("functions", "function")
 
 #: names of runs beside paths: `select(name)` gives a `Selection`, or None for another name
-RUN_NAMES = Table("run-names", "kind of names", {})
+RUN_NAMES = PartTable("run-names", "kind of names")
 
 #: functions of `penstock` and `penstock.api` that parts add
-API = Table("api", "function", {})
+API = PartTable("api", "function")
 
 #: checks of `penstock.testing` that parts add
-CHECKS = Table("checks", "check", {})
+CHECKS = PartTable("checks", "check")
 
 #: functions that refuse values of a platform: `refusal(platform, values)` gives the reason, or an empty text
-PLATFORM_REFUSALS = Table("platform-refusals", "check of platforms", {})
+PLATFORM_REFUSALS = PartTable("platform-refusals", "check of platforms")
 
-#: conductors of runs on other hosts, by the key of the study that declares them; not open to other packages,
-#: whose keys no study has
-CONDUCTORS = Table("conductors", "conductor of runs", {})
+#: conductors of runs on other hosts, by the key of the study that declares them
+CONDUCTORS = PartTable("conductors", "conductor of runs")
 
 #: what makes nodes, the first that lacks nothing is taken
 NODE_RUNTIMES = Table(

@@ -28,6 +28,7 @@ from penstock.plugins import (
     TRACE_IMPORTERS,
     WORKLOAD_FORMATS,
     WORKLOAD_PARSERS,
+    PartTable,
     Table,
 )
 from penstock.workload.parsers import fio
@@ -58,6 +59,18 @@ def test_a_row_that_cannot_be_imported_is_named() -> None:
     broken.__dict__["_rows"] = {"bad": "no_such_module:x"}
     with pytest.raises(PenstockError, match=r"the thing bad \(no_such_module:x\)"):
         broken.load("bad")
+
+
+def test_a_table_of_parts_looks_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them takes tens of milliseconds at each command that asks for a name of runs."""
+
+    def never(**_: str) -> None:
+        raise AssertionError("entry points were read")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", never)
+    table = PartTable("run-names", "kind of names")
+    assert list(table)
+    assert "toys" not in table
 
 
 def test_nobody_takes_the_name_of_a_row_of_ours() -> None:
