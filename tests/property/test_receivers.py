@@ -136,8 +136,11 @@ def _pickle(parts: Sequence[Any]) -> bytes:
                 value = [False, True][int(value)] if part.at_s % 2 else int(value)
             part = (f"m{tags}", (_seconds(part), value))
         entries.append(part)
-    protocol = len(entries) % 6
-    return pickle.dumps(entries, protocol)
+    return pickle.dumps(entries, _pickle_protocol(entries))
+
+
+def _pickle_protocol(parts: Sequence[Any]) -> int:
+    return len(parts) % 6
 
 
 def _varint(n: int) -> bytes:
@@ -323,7 +326,7 @@ def test_what_was_sent_is_stored_refused_or_outside(
             ]
             message = protocol.encode([p if isinstance(p, Op) else p[0] for p in chosen])
             # protocol 0 of pickle is text, in which every NaN is the same
-            model.in_text = in_text or (protocol.read == "pickle" and len(chosen) % 6 == 0)
+            model.in_text = in_text or (protocol.read == "pickle" and _pickle_protocol(chosen) == 0)
             words = protocol.words
             if protocol.read == "exposition":
                 words = (T0 + number * SECOND, True, False, {})
