@@ -72,7 +72,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _start_response(self) -> None:
         self._first = b""
-        self._head: h11.Response | None = None
+        self._status = 0
+        self._content_type = ""
         self._bounded = True
         self._size = 0
         self._body: list[bytes] = []
@@ -113,8 +114,7 @@ class HttpConnection(asyncio.Protocol):
             while self._pending is not None:
                 event = self._http.next_event()
                 if isinstance(event, h11.Response):
-                    self._head = event
-                    self._check_head(event)
+                    self._read_head(event)
                 elif isinstance(event, h11.Data):
                     self._add(bytes(event.data))
                 elif isinstance(event, h11.EndOfMessage):
@@ -131,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
         except FailedError as error:
             self._fail(error)
 
-    def _check_head(self, head: h11.Response) -> None:
+    def _read_head(self, head: h11.Response) -> None:
         """Refuse other statuses, a content coding, and a body that is too large."""
         if head.status_code > 599:
             raise FailedError(f"found no HTTP/1.1 (status {head.status_code})")
@@ -141,6 +141,8 @@ class HttpConnection(asyncio.Protocol):
         length = headers.get(b"content-length")
         if length is not None and int(length) > MOST_BODY:
             raise FailedError(f"found more than {MOST_BODY} bytes")
+        self._status = head.status_code
+        self._content_type = headers.get(b"content-type", b"").decode("latin-1").lower()
         self._bounded = (
             length is not None or b"transfer-encoding" in headers or head.status_code in _EMPTY
         )
@@ -162,10 +164,8 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.close()
         if pending is not None and not pending.done():
-            assert self._head is not None
-            kind = dict(self._head.headers).get(b"content-type", b"").decode("latin-1").lower()
             body = b"".join(self._body)
-            pending.set_result(Response(self._head.status_code, kind, body, self._bounded))
+            pending.set_result(Response(self._status, self._content_type, body, self._bounded))
 
     def _fail(self, error: Exception) -> None:
         pending, self._pending = self._pending, None
