@@ -130,21 +130,21 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
         print(json.dumps(rows) if as_json else "\n".join(lines))
         return
     chosen = load_profile(profile)
-    said: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     if what == "check":
         try:
-            said = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
+            checked = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
         except BadInput as error:
-            said = {"too_fast": str(error), "warnings": []}
-    found = describe.details(chosen, kept_floor())
+            checked = {"too_fast": str(error), "warnings": []}
+    details = describe.details(chosen, kept_floor())
     if as_json:
-        print(json.dumps(found | said))
+        print(json.dumps(details | checked))
     else:
-        print("\n".join(describe.detail_lines(found)))
-        for words in (said.get("too_fast"), *said.get("warnings", [])):
-            if words:
-                print(f"{words[0].upper()}{words[1:]}.")
-    if said.get("too_fast"):
+        print("\n".join(describe.detail_lines(details)))
+        for message in (checked.get("too_fast"), *checked.get("warnings", [])):
+            if message:
+                print(f"{message[0].upper()}{message[1:]}.")
+    if checked.get("too_fast"):
         raise typer.Exit(3)
 
 
@@ -159,32 +159,34 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
         raise BadInput(f"{output.parent}: found no directory; expected one for {output.name}")
     where = f"table {path.name}" + (f": {table.source}" if table.source else "")
     source = [{"what": f"{len(table.fit.cells)} cells of sizes and rates", "where": where}]
-    words = "Fitted from a table of sizes and rates."
-    profile = profile_of(table.fit, name or table.name, source, words)
+    text = "Fitted from a table of sizes and rates."
+    profile = profile_of(table.fit, name or table.name, source, text)
     rows = judged(profile, table.fit, table.judge)
-    said, off = verdict(rows), not_to_be_used(rows)
-    profile = _with_verdict(profile, said, off)
+    judgement, off = verdict(rows), not_to_be_used(rows)
+    profile = _with_verdict(profile, judgement, off)
     follows = advice(profile, [row.cell for row in rows])
     if output is not None:
         output.write_text(profile.json + "\n")
     if as_json:
         document = {"profile": profile.to_dict(), "cells": [row.document() for row in rows]}
-        print(json.dumps({**document, "verdict": said, "not_to_be_used": off, "advice": follows}))
+        print(
+            json.dumps({**document, "verdict": judgement, "not_to_be_used": off, "advice": follows})
+        )
         return
     if output is None:
         print(profile.json)
     for row in rows:
         fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
-        held = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
+        held_out = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
         print(
             f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
-            f"without it {held}",
+            f"without it {held_out}",
             file=sys.stderr,
         )
     for row in profile.to_dict()["source"]:
         if row["where"].startswith("assumed"):
             print(f"{row['what'][0].upper()}{row['what'][1:]}: {row['where']}.", file=sys.stderr)
-    print(f"{said[0].upper()}{said[1:]}.", file=sys.stderr)
+    print(f"{judgement[0].upper()}{judgement[1:]}.", file=sys.stderr)
     for x in off:
         print(f"Not to be used for {x}.", file=sys.stderr)
     for x in follows:
@@ -212,28 +214,28 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     fit = fit_profile(measured, name, source)
     pairs = zip(measured.cells, fit.errors, strict=True)
     rows = [JudgedCell(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
-    said, off = verdict(rows), not_to_be_used(rows)
-    say(said)
+    judgement, off = verdict(rows), not_to_be_used(rows)
+    say(judgement)
     for what in off:
         say(f"not to be used for {what}")
-    return replace(fit, profile=_with_verdict(fit.profile, said, off))
+    return replace(fit, profile=_with_verdict(fit.profile, judgement, off))
 
 
-def _with_verdict(profile: StorageProfile, said: str, off: list[str]) -> StorageProfile:
+def _with_verdict(profile: StorageProfile, judgement: str, off: list[str]) -> StorageProfile:
     """The profile, whose source says how well it fits and which cells it does not meet."""
     from penstock.profile.model import NOT_MET, StorageProfile
 
     values = profile.to_dict()
-    values["source"].append({"what": "how well it fits", "where": said})
+    values["source"].append({"what": "how well it fits", "where": judgement})
     values["source"] += [{"what": what, "where": NOT_MET} for what in off]
     return StorageProfile.from_dict(values)
 
 
 @contextlib.contextmanager
-def _place(asked: Path | None) -> Iterator[Path]:
+def _place(requested: Path | None) -> Iterator[Path]:
     """The directory of the results: the one asked for, or one that goes when the profile is there."""
-    if asked is not None:
-        yield asked
+    if requested is not None:
+        yield requested
         return
     from penstock.archive.catalogue import open_index
     from penstock.host.journal.directories import make_directory, remove_directory

@@ -73,8 +73,10 @@ class Recording:
             many = many.astype(np.int64)
         if utc_ns is None and index is None:
             utc_ns = time.time_ns()
-        said = {"utc_ns": utc_ns, "index": index}
-        places = {k: np.atleast_1d(np.array(v, np.int64)) for k, v in said.items() if v is not None}
+        columns = {"utc_ns": utc_ns, "index": index}
+        places = {
+            k: np.atleast_1d(np.array(v, np.int64)) for k, v in columns.items() if v is not None
+        }
         if {len(p) for p in places.values()} != {len(many)}:
             lengths = ", ".join(f"{len(p)} of {k}" for k, p in places.items())
             raise BadInput(f"found {len(many)} values and {lengths}; expected as many")
@@ -151,15 +153,15 @@ def series(
     `server` (`$PENSTOCK_SERVER`) of that one. A warning PartialData names the series that are not complete,
     unless `partial` data will do. Raises BadInput for what there is not.
     """
-    said = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
-    options: dict[str, Any] = {k: v for k, v in said.items() if v is not None}
+    parameters = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
+    options: dict[str, Any] = {k: v for k, v in parameters.items() if v is not None}
     if labels:
         options["labels"] = list(labels)
     import pandas as pd
 
-    found = opened(server).get(name, options)
-    if found.verdict.lines and not partial:
-        warnings.warn("; ".join(found.verdict.lines), PartialData, stacklevel=2)
-    content = b"".join(found.parts)
+    response = opened(server).get(name, options)
+    if response.verdict.lines and not partial:
+        warnings.warn("; ".join(response.verdict.lines), PartialData, stacklevel=2)
+    content = b"".join(response.parts)
     frame = pd.read_parquet(io.BytesIO(content))
     return frame.set_index(str(frame.columns[0]))

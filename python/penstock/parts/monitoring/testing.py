@@ -54,19 +54,19 @@ class MemorySink:
         return 1 + max((n for s, n in self.batches if s == source), default=-1)
 
     def points(self, *sources: str) -> pa.Table:
-        """Of these sources, or of all; without those that came without a value."""
+        """Points with a value of these sources, or of all."""
         with self._lock:
-            kept = [
+            tables = [
                 with_values(batch.points)
                 for (source, _), batch in sorted(self.batches.items())
                 if source in sources or not sources
             ]
-        return pa.concat_tables([points(metric=[]), *kept]).unify_dictionaries().combine_chunks()
+        return pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
 
     def rows(self, *sources: str) -> list[dict[str, Any]]:
-        """The same, each point with what it has."""
-        found = self.points(*sources).to_pylist()
-        return [{k: v for k, v in row.items() if v not in (None, "")} for row in found]
+        """The same as dictionaries without empty fields."""
+        records = self.points(*sources).to_pylist()
+        return [{k: v for k, v in row.items() if v not in (None, "")} for row in records]
 
 
 def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> MemorySink:
@@ -102,9 +102,9 @@ def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> M
 
 def check_metric_server(reader: ServerReader, query: str, start_ns: int, end_ns: int) -> pa.Table:
     """A reader of a server that has points of the query at both ends of a window; gives them."""
-    kept = reader.read(query, start_ns, end_ns, 1_000_000_000)
-    table = checked(Batch("it", 0, kept.points)).points
+    reply = reader.read(query, start_ns, end_ns, 1_000_000_000)
+    table = checked(Batch("it", 0, reply.points)).points
     times = table["utc_ns"].to_numpy()
-    assert kept.requests >= 1, "it asked nothing"
+    assert reply.requests >= 1, "it asked nothing"
     assert (times.min(), times.max()) == (start_ns, end_ns), "an end of the window is left out"
     return table

@@ -55,15 +55,15 @@ def explore(
     where, work = load_platform(Path(platform), []), read_workload(workflow)
     evaluator = Simulated(work, where, space, 0)
     settings = Settings(budget=budget, most_seeds=seeds)
-    known = None
+    calibrated = None
     if calibration is not None:
-        known = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
+        calibrated = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
     silent = _Silent()
     record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
     check(question, settings, space, evaluator)
     record.open(plan_of(work, where, space), resume=False)
     try:
-        return explored(record, question, settings, silent, known)
+        return explored(record, question, settings, silent, calibrated)
     finally:
         record.close()
 

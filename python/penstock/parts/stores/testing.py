@@ -15,16 +15,16 @@ from penstock.spec.store import PARAMETERS, How
 
 
 def check_store_engine(engine: type[StoreEngine]) -> None:
-    """What an engine says of itself; whether it is so, `check_store` tries on nodes."""
-    made = engine()
-    assert made.name, "it has no name"
-    assert isinstance(made.missing(), str), "`missing` gives what is lacking in words"
-    for text in (*made.privileges, *made.server_privileges):
+    """Declarations of an engine; `check_store` tries them on nodes."""
+    instance = engine()
+    assert instance.name, "it has no name"
+    assert isinstance(instance.missing(), str), "`missing` gives what is lacking in words"
+    for text in (*instance.privileges, *instance.server_privileges):
         parse_privilege(text)
-    support = made.support()
-    wanted = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
-    wanted += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
-    lacking = [key for key in wanted if key not in support]
+    support = instance.support()
+    required = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
+    required += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
+    lacking = [key for key in required if key not in support]
     assert not lacking, f"`support` says nothing of {', '.join(lacking)}"
     for key, one in support.items():
         assert one.how in get_args(How), f"{key}: found {one.how!r}"
@@ -41,9 +41,9 @@ def check_store_hint(hint: Hint, value: str, *, wrong: str) -> None:
     """A hint: `value` is one that it takes, `wrong` one that it refuses in words."""
     parsed = hint.parse(value)
     Hints(**hint.model(parsed))
-    said = ""
+    refusal = ""
     try:
         hint.parse(wrong)
     except ValueError as error:
-        said = str(error)
-    assert said, f"it takes {wrong!r}, or refuses it without a word of what it expected"
+        refusal = str(error)
+    assert refusal, f"it takes {wrong!r}, or refuses it without a word of what it expected"

@@ -23,7 +23,7 @@ class Importer(Protocol):
     what: str
 
     def matches(self, head: bytes) -> bool:
-        """Whether a file that begins so is of this format; all of it, or its first 64 KiB."""
+        """True if a file of this format begins with `head`, its first 64 KiB."""
 
     def parts(self, path: Path) -> list[Path]:
         """The files that a name which is no file stands for; none where it stands for nothing."""
@@ -39,24 +39,24 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
     """
     if form is not None and form not in TRACE_IMPORTERS:
         raise BadInput(f"--format: found {form!r}; expected {TRACE_IMPORTERS.choices()}")
-    given = [found for path in paths for found in _files_of(path)]
+    files = [file for path in paths for file in _files_of(path)]
     # one file per processor: a processor that recorded nothing leaves an empty one
-    empty = [path for path in given if path.stat().st_size == 0]
-    given = [path for path in given if path not in empty] or given
-    kinds = {form or _format_of(path) for path in given}
+    empty = [path for path in files if path.stat().st_size == 0]
+    files = [path for path in files if path not in empty] or files
+    kinds = {form or _format_of(path) for path in files}
     if len(kinds) != 1:
         raise BadInput(f"found files of several kinds ({', '.join(sorted(kinds))}); expected one")
     importer: Importer = TRACE_IMPORTERS.load(kinds.pop())
     with tempfile.TemporaryDirectory(prefix="penstock-import-") as folder:
         try:
-            recording = importer.read(given, Path(folder))
+            recording = importer.read(files, Path(folder))
         except OSError as error:
             raise BadInput(f"cannot be read: {error}") from error
-        if empty and empty != given:
+        if empty and empty != files:
             skipped = [f"{path.name}: empty, skipped" for path in empty]
             recording.source["about"] = [*recording.source.get("about", []), *skipped]
         if recording.counts["kept"] == 0:
-            raise BadInput(f"{given[0]}: holds no reads or writes")
+            raise BadInput(f"{files[0]}: holds no reads or writes")
         with new_bundle(output, {"command": [], "run_id": "r001"}) as bundle:
             judged = write_recording(bundle, recording)
     return replace(judged, bundle=output)
@@ -71,8 +71,8 @@ def _files_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     for importer in _importers().values():
-        if found := importer.parts(path):
-            return found
+        if parts := importer.parts(path):
+            return parts
     raise BadInput(f"{path}: found no such file, and no {path.name}.blktrace.0")
 
 

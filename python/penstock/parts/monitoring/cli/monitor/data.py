@@ -160,11 +160,13 @@ def derive(
     from penstock.parts.monitoring.queries.derived import derive as kept
 
     word, expression = split(said)
-    made = kept(select_named(name).runs, word, expression, unit, table)
+    counts = kept(select_named(name).runs, word, expression, unit, table)
     if as_json:
-        print(json.dumps({"name": word, "expression": expression, "points": made}))
+        print(json.dumps({"name": word, "expression": expression, "points": counts}))
         return
-    say(f"{word}: {sum(made.values()):,} points in {len(made)} run{'' if len(made) == 1 else 's'}")
+    say(
+        f"{word}: {sum(counts.values()):,} points in {len(counts)} run{'' if len(counts) == 1 else 's'}"
+    )
 
 
 @app.command()
