@@ -60,9 +60,11 @@ def write(name, times):
 print('ready'); sys.stdin.readline()
 for number in (1, 2, 3):
     if os.fork() == 0:
-        if number == 3 and os.fork() == 0:
-            write('grandchild', 11)
-            os._exit(0)
+        if number == 3:
+            if os.fork() == 0:
+                write('grandchild', 11)
+                os._exit(0)
+            os.wait()
         if number == 2:
             os.execvp('dd', ['dd', 'if=/dev/zero', f'of={sys.argv[1]}/executed', 'bs=10', 'count=13',
                              'status=none'])
