@@ -153,7 +153,8 @@ def test_a_floor_of_a_busy_moment_refuses_nothing(
     journal = Journal(tmp_path / "journal.jsonl")
     kept = tmp_path / "state" / "host-floor.json"
     first = host_floor(journal)
-    busy = {**json.loads(kept.read_text()), "service_floor_ns": 1e9, "iops": 1.0}
+    slow = {"service_floor_ns": 1e9, "iops": 1.0, "busy_share": 0.0}
+    busy = {**json.loads(kept.read_text()), **slow}
     kept.write_text(json.dumps(busy))
     assert host_floor(journal).iops == 1.0
     with pytest.raises(BadInput, match="nearest honest time_scale"):
