@@ -62,7 +62,12 @@ if [ "$list" != run ]; then
     exit 1
   fi
   want=1.85
-  have=$(cargo --version | awk '{print $2}')
+  if ! have=$(cargo --version 2>&1); then
+    echo "penstock: cargo --version fails: $(printf '%s' "$have" | head -n 3)" >&2
+    echo "penstock: expected a Rust toolchain, $want or newer: rustup default stable" >&2
+    exit 1
+  fi
+  have=$(printf '%s' "$have" | awk '{print $2}')
   if [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" != "$want" ]; then
     echo "penstock: cargo $have is too old, $want or newer is needed: rustup update stable" >&2
     exit 1
