@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput
-from penstock.parts.monitoring.collectors.snmp import SnmpPoller, before
+from penstock.parts.monitoring.collectors.snmp import SnmpPoller, before, number_of
+from penstock.parts.monitoring.conformance import Ledger, Sent, check_receiver
 from penstock.parts.monitoring.simulated_pdu import OUTLET, BusyDisk, SimulatedPdu, power_w
 from penstock.testing import MemorySink
+from tests.unit.test_collectors import until
 
 
 def outlets(*numbers: int) -> list[dict[str, Any]]:
@@ -71,6 +75,100 @@ def test_a_unit_that_does_not_answer_is_counted_and_wrong_settings_are_told() ->
     for wrong in ({"oid": "1.x.3"}, {"oid": "1.3"}, {"oid": "1.3.6", "power": 1}, {"metric": "m"}):
         with pytest.raises(BadInput):
             SnmpPoller("unit", {"host": "h", "outlets": [{"metric": "m", **wrong}]})
+
+
+def values_of_agents() -> list[tuple[Any, float | None]]:
+    """Values of every SNMP type, each with the number to store; None: it is not a number."""
+    from pysnmp.proto.api import v2c
+
+    return [
+        *((v2c.Integer32(n), float(n)) for n in (-(2**31), -1, 0, 2**31 - 1)),
+        *((v2c.Gauge32(n), float(n)) for n in (0, 2**32 - 1)),
+        (v2c.Unsigned32(2**32 - 1), 2.0**32 - 1),
+        (v2c.Counter32(2**32 - 1), 2.0**32 - 1),
+        (v2c.Counter64(2**53), 2.0**53),
+        (v2c.TimeTicks(7), 7.0),
+        *((v2c.OctetString(text), number) for text, number in (("7.5", 7.5), (" -1e3 ", -1000.0))),
+        *((v2c.OctetString(text), None) for text in ("", "off", "nan", "inf", "1e999", "1_000")),
+        (v2c.OctetString("7,5"), None),
+        (v2c.OctetString(bytes((255, 0, 49))), None),
+        (v2c.IpAddress("49.50.51.52"), None),
+        (v2c.Opaque(b"5"), None),
+        (v2c.ObjectIdentifier("1.3.6.1"), None),
+    ]
+
+
+def test_only_numbers_of_an_agent_are_numbers() -> None:
+    for value, number in values_of_agents():
+        assert number_of(value) == number, repr(value)
+
+
+class Agent:
+    """A simulated unit in an event loop of its own, with these values at its outlets."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.unit, self.port = asyncio.run_coroutine_threadsafe(
+            self._start(values), self._loop
+        ).result(60)
+
+    async def _start(self, values: list[Any]) -> tuple[SimulatedPdu, int]:
+        unit = SimulatedPdu([lambda: 0.0 for _ in values])
+        for row, value in zip(unit._rows, values, strict=True):
+            row.setSyntax(value)
+        return unit, await unit.port()
+
+    async def _stop(self) -> None:
+        self.unit.stop()
+
+    def stop(self) -> int:
+        """Stop answering; the number of requests that were answered."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
+        return self.unit.requests
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def test_values_of_an_agent_balance() -> None:
+    """For every outlet, answered polls = stored points; all else is counted without a value."""
+    values = values_of_agents()
+    agent = Agent([value for value, _ in values])
+    name = ".".join(map(str, OUTLET))
+    settings = {
+        "host": "127.0.0.1",
+        "port": agent.port,
+        "interval_s": 0.1,
+        "timeout_s": 10,
+        # the last one does not exist
+        "outlets": [{"oid": f"{name}.{n}", "metric": f"m{n}"} for n in range(len(values) + 1)],
+    }
+    stored = {f"m{n}": number for n, (_, number) in enumerate(values) if number is not None}
+    pollers: list[SnmpPoller] = []
+
+    def send(poller: Any) -> Ledger:
+        pollers.append(poller)
+        first_ns = time.time_ns()
+        until(lambda: poller.intake.receipt.stored >= 3 * len(stored))
+        answered = agent.stop()
+        # the poll after the last that was answered
+        until(lambda: poller.intake.receipt.counted["failed"] >= 1)
+        return Ledger([Sent(m, {}, first_ns + k) for k in range(answered) for m in stored])
+
+    try:
+        recorded = check_receiver(SnmpPoller, settings, send)
+    finally:
+        agent.close()
+    series = {row["series_id"]: row["metric"] for row in recorded.series.to_pylist()}
+    points = recorded.points.to_pylist()
+    assert {(series[p["series_id"]], p["float"]) for p in points} == set(stored.items())
+    polls = len(points) // len(stored)
+    without_value = (len(values) + 1 - len(stored)) * polls
+    assert pollers[0].intake.receipt.counted["without a value"] == without_value
 
 
 def test_what_a_getbulk_asks_for_is_right_before() -> None:

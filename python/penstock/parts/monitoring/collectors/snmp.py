@@ -8,6 +8,8 @@ made up for.
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,11 +32,29 @@ from penstock.parts.monitoring.experiments.points import (
 )
 
 MOST_OUTLETS = 100
+_DECIMAL = re.compile(rb"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 
 
 def before(oid: tuple[int, ...]) -> tuple[int, ...]:
     """An identifier whose successor in every agent that has `oid` is `oid`: what a GETBULK must ask for."""
     return (*oid[:-1], oid[-1] - 1) if oid[-1] > 0 else oid[:-1]
+
+
+def number_of(value: Any) -> float | None:
+    """The number that an SNMP value represents: an integer of any type, or a string that is a decimal number.
+
+    None for everything else, such as an address of four bytes that happen to be digits.
+    """
+    from pysnmp.proto.api import v2c
+
+    integers = (v2c.Integer, v2c.Integer32, v2c.Unsigned32, v2c.Gauge32)
+    if isinstance(value, (*integers, v2c.Counter32, v2c.Counter64, v2c.TimeTicks)):
+        return float(int(value))
+    if isinstance(value, v2c.OctetString) and not isinstance(value, (v2c.IpAddress, v2c.Opaque)):
+        text = bytes(value)
+        number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+        return number if math.isfinite(number) else None
+    return None
 
 
 class SnmpPoller:
@@ -142,16 +162,16 @@ class SnmpPoller:
         )
         if failed or status:
             raise PenstockError(f"{self._at[0]}: {failed or status}")
-        found: dict[tuple[int, ...], float] = {}
-        for name, value in bound:
-            try:
-                found[tuple(name)] = float(value)
-            except (TypeError, ValueError):
-                continue
-        return [found.get(oid) for oid in self._oids]
+        numbers = {tuple(name): number_of(value) for name, value in bound}
+        return [numbers.get(oid) for oid in self._oids]
 
     async def _keep(self, utc_ns: int, values: list[float | None]) -> None:
-        rows = [(s, v * s[3]) for s, v in zip(self._series, values, strict=True) if v is not None]
+        scaled = [
+            (series, value * series[3])
+            for series, value in zip(self._series, values, strict=True)
+            if value is not None
+        ]
+        rows = [(series, value) for series, value in scaled if math.isfinite(value)]
         self.intake.receipt.counted["without a value"] += len(values) - len(rows)
         table = points(
             metric=[s[0] for s, _ in rows],
