@@ -218,7 +218,7 @@ def test_a_finding_says_how_many_runs_are_degraded_and_by_what() -> None:
     outcome._manifests["r002"] = {"host": {"cpus": 2}}
     (found,) = degraded(outcome)
     assert found.statement.startswith(
-        "1 of 2 runs is degraded: other programs used 0.9 of 2 processors; their bounds widen"
+        "1 of 2 runs is degraded: other programs used 0.9 of 2 processors; its bound widens"
     )
     assert found.evidence["run_id"] == ["r002"]
     assert "--repeat degraded" in found.what_to_do

@@ -24,17 +24,22 @@ def degraded(outcome: Outcome) -> Iterator[Finding]:
         return
     names = [str(run) for run in rows["run_id"]]
     total = len(outcome.runs) if outcome.runs is not None else len(runs)
-    verb = "is" if len(names) == 1 else "are"
+    one = len(names) == 1
+    verb, bounds, them = (
+        ("is", "its bound widens", "it") if one else ("are", "their bounds widen", "them")
+    )
+    shares = 100 * rows["delay_share"].astype(float)
+    delay = f"{number(float(shares.max()))} % of {'its' if one else 'their'} time"
+    if not one:
+        delay += f", {number(float(shares.median()))} % in the median"
     yield Finding(
         "run-degraded",
         "warning",
-        f"{len(names)} of {total} runs {verb} degraded{_by_what(outcome, rows)}; their bounds widen the "
+        f"{len(names)} of {total} runs {verb} degraded{_by_what(outcome, rows)}; {bounds} the "
         "intervals.",
         {"table": "runs", "run_id": names},
-        "repeat them when the host is idle: `penstock run STUDY -o OUT --resume --repeat degraded`.",
-        f"The host or the request path may have delayed them by up to "
-        f"{number(100 * float(rows['delay_share'].median()))} % of their time (median), "
-        f"{number(100 * float(rows['delay_share'].max()))} % at most.",
+        f"repeat {them} when the host is idle: `penstock run STUDY -o OUT --resume --repeat degraded`.",
+        f"The host or the request path may have delayed {them} by up to {delay}.",
     )
 
 
