@@ -17,10 +17,10 @@ import httpx
 import numpy as np
 import pytest
 
-from penstock.parts.monitoring.collectors.byte_budget import MOST_HELD
 from penstock.parts.monitoring.experiments.points import Batch, points
 from penstock.parts.monitoring.outbox.client import Remote
 from penstock.parts.monitoring.outbox.delivery import Delivery
+from penstock.routes.byte_budget import MOST_HELD
 
 HALVES = (
     b"",

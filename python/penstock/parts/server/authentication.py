@@ -14,18 +14,17 @@ from fastapi import HTTPException
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import PenstockError
-from penstock.parts.monitoring.collectors.byte_budget import FullError, Room, Share
+from penstock.routes.byte_budget import FullError, Room, Share
+from penstock.routes.caller import BODY_LIMIT_KEY, CALLER_KEY, Caller
 
 #: paths that need no token: pages, which contain no data
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
 #: default limit of a request's body; a route can set its own
 _BODY_LIMIT_BYTES = 16 << 20
-_BODY_LIMIT_KEY = "penstock.most_bytes"
 #: headers of all responses; pages have a content security policy of their own
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -49,28 +48,9 @@ _TOKEN_PATH = "/api/v1/live"
 _READ_ONLY_POSTS = re.compile(
     r"(?:/grafana)?/(?:search|query|annotations)|/grafana/(?:variable|metrics)"
 )
-_CALLER_KEY = "penstock.who"
 _HOSTS_FILE = Path("/etc/hosts")
 #: characters of all notations of IPv4 addresses, hexadecimal ones included
 _NUMERIC = re.compile(r"[0-9a-fx.]+")
-
-
-@dataclass(frozen=True)
-class Caller:
-    """The authenticated user of a request to experiments.
-
-    `reader` is the user whose own and shared experiments are visible; None: all experiments are.
-    """
-
-    user: str
-    may_change: bool
-    reader: str | None
-
-
-def caller_of(request: Request) -> Caller:
-    """The caller that the middleware authenticated."""
-    caller: Caller = request.scope[_CALLER_KEY]
-    return caller
 
 
 @dataclass(frozen=True)
@@ -174,7 +154,7 @@ class AuthenticationMiddleware:
                 403, f"requests from pages of {origin[:80] or 'nowhere'} are not allowed"
             )
         if self._has_server_token(headers):
-            scope[_CALLER_KEY] = Caller(local_user(), True, None)
+            scope[CALLER_KEY] = Caller(local_user(), True, None)
             return None
         if _PAGES.fullmatch(scope["path"]):
             return None
@@ -190,7 +170,7 @@ class AuthenticationMiddleware:
             except PenstockError as error:  # the catalogue is unavailable or damaged
                 return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if caller is not None:
-                scope[_CALLER_KEY] = caller
+                scope[CALLER_KEY] = caller
                 reads = scope["method"] in ("GET", "HEAD") or _READ_ONLY_POSTS.fullmatch(
                     scope["path"]
                 )
@@ -219,11 +199,6 @@ def token_of(headers: Headers) -> str | None:
     return token if scheme.lower() == "bearer" else ""
 
 
-def set_body_limit(scope: Scope, most_bytes: int) -> None:
-    """Set the limit of a request's body. To be called before the body is read."""
-    scope[_BODY_LIMIT_KEY] = most_bytes
-
-
 def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
     """A `receive` that limits the length of the body.
 
@@ -235,7 +210,7 @@ def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
 
     async def receive_part() -> Message:
         nonlocal received_bytes
-        most = scope.get(_BODY_LIMIT_KEY, _BODY_LIMIT_BYTES)
+        most = scope.get(BODY_LIMIT_KEY, _BODY_LIMIT_BYTES)
         message: Message = {}
         try:
             if announced <= most:

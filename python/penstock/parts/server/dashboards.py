@@ -41,10 +41,10 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import MARKS
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.page import dashboards_page
 from penstock.parts.server.server import Server
-from penstock.parts.server.spooled import ConcurrencyLimit
+from penstock.routes.caller import caller_of
+from penstock.routes.spooled import ConcurrencyLimit
 
 PREFIX = "/api/v1/dashboards"
 GRAFANA = "/grafana"

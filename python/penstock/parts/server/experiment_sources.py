@@ -14,7 +14,7 @@ from penstock.parts.monitoring.experiments.experiment import Taken
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.monitoring.queries.fetch import fetch_asked
-from penstock.parts.server.authentication import caller_of
+from penstock.routes.caller import caller_of
 
 _Name = Annotated[
     str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")

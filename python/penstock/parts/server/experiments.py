@@ -44,7 +44,6 @@ from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
 from penstock.parts.server import experiment_sources
-from penstock.parts.server.authentication import Caller, caller_of, set_body_limit
 from penstock.parts.server.experiment_models import (
     Accepted,
     ExperimentModel,
@@ -57,7 +56,8 @@ from penstock.parts.server.experiment_models import (
     Told,
 )
 from penstock.parts.server.server import Server
-from penstock.parts.server.spooled import ConcurrencyLimit, SpooledResponse
+from penstock.routes.caller import Caller, caller_of, set_body_limit
+from penstock.routes.spooled import ConcurrencyLimit, SpooledResponse
 
 PREFIX = "/api/v1/experiments"
 _SMALL_BODY_BYTES = 256 << 10

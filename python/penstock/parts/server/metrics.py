@@ -16,8 +16,8 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
 from penstock.parts.monitoring.queries.prometheus_names import exposed
-from penstock.parts.server.authentication import caller_of
 from penstock.parts.server.server import Server
+from penstock.routes.caller import caller_of
 from penstock.version import version
 
 #: metrics of the server

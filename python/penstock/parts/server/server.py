@@ -11,8 +11,8 @@ from penstock.parts.monitoring.experiments.targets import Targets
 from penstock.parts.server.api.jobs import JobRegistry
 from penstock.parts.server.authentication import Users
 from penstock.parts.server.live.hub import Hub
-from penstock.parts.server.spooled import ConcurrencyLimit
 from penstock.parts.server.traces import Served
+from penstock.routes.spooled import ConcurrencyLimit
 
 
 @dataclass(frozen=True)

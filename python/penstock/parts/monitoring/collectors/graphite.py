@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.parts.monitoring.collectors.byte_budget import FullError
 from penstock.parts.monitoring.collectors.collector import (
     Intake,
     Receipt,
@@ -24,6 +23,7 @@ from penstock.parts.monitoring.collectors.collector import (
 from penstock.parts.monitoring.collectors.listeners import PATIENCE_S, Door, Listener, exactly
 from penstock.parts.monitoring.experiments.points import Closed, Sink
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
+from penstock.routes.byte_budget import FullError
 
 #: how long lines are gathered before they are kept [s], and at most how many [bytes]
 GATHERED_S = 0.2

@@ -17,9 +17,9 @@ import h11
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.network.sock_diag import owners
-from penstock.parts.monitoring.collectors.byte_budget import FullError, Room, Share
 from penstock.parts.monitoring.collectors.collector import setting
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
+from penstock.routes.byte_budget import FullError, Room, Share
 
 #: connections at a time; one more takes the place of the one that was silent longest
 MOST_CONNECTIONS = 512

@@ -27,7 +27,7 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.server.api import models
 from penstock.parts.server.api.certificate import certify
 from penstock.parts.server.api.jobs import JobRegistry, Prefer
-from penstock.parts.server.authentication import set_body_limit
+from penstock.routes.caller import set_body_limit
 from penstock.spec.cluster import ClusterSpec, Event
 
 #: maximum number of nodes that run a command at the same time

@@ -10,10 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.server.authentication import Users, caller_of, token_of
+from penstock.parts.server.authentication import Users, token_of
 from penstock.parts.server.live.hub import MOST_STREAMS, MOST_USER_STREAMS, EventStreamResponse, Hub
 from penstock.parts.server.live.parts import state
 from penstock.parts.server.live.view import View
+from penstock.routes.caller import caller_of
 
 
 def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRouter:

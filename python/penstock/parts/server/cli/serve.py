@@ -76,8 +76,8 @@ def command(
     from penstock.parts.server.connections import BACKLOG, limited_protocol
     from penstock.parts.server.experiments import local_store
     from penstock.parts.server.listen import listen
-    from penstock.parts.server.memory import return_large_blocks
     from penstock.parts.server.traces import Served
+    from penstock.routes.memory import return_large_blocks
 
     return_large_blocks()
     if cache is not None and not cache.is_dir():

@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from penstock.errors import PenstockError
-from penstock.parts.server.memory import release_free_memory
+from penstock.routes.memory import release_free_memory
 from penstock.state import state_dir
 
 #: maximum number of responses that are created at the same time

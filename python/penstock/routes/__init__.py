@@ -1,0 +1,1 @@
+"""Interface between the HTTP server and the routes of all parts."""
