@@ -117,8 +117,9 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
         head = head_of("/api/v1/experiments/y/points")
         begun = f"{head}Transfer-Encoding: chunked\r\n\r\n{16 << 20:x}\r\n".encode()
         door = Remote(str(url), RIGHT["Authorization"].split()[1])
-        name = door.start("x")
-        httpx.post(headers=RIGHT, url=url.join("/exp/y"), timeout=300)
+        name = "x#1"
+        for begun_name in ("x", "y"):
+            httpx.post(headers=RIGHT, url=url.join(f"/exp/{begun_name}"), timeout=300)
         for _ in range(10):
             opened.append(socket.create_connection((url.host, url.port), timeout=300))
             with contextlib.suppress(ConnectionError):

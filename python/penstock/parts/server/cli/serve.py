@@ -64,6 +64,7 @@ def command(
     file. Connections from this host have no other privileges.
     """
     import signal
+    import socket
 
     import uvicorn
 
@@ -97,8 +98,6 @@ def command(
             experiments_token=own_token,
             cert=None if tls_cert is None else str(tls_cert.absolute()),
         )
-        # before the address is printed
-        file, header = stack.enter_context(announced(server))
         store = local_store()
         targets = read_targets(config) if config is not None else Targets()
         app = application(
@@ -110,21 +109,35 @@ def command(
             own_token=own_token,
             open_reads=open_reads,
         )
-        location = {"url": listen_address.url, "port": listen_address.port, "token_file": str(file)}
-        print(json.dumps(location) if as_json else listen_address.url, flush=True)
-        key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-        say(f"live: {listen_address.url}live{key}")
-        if served.traces or served.studies:
-            target = "trace" if served.one_trace else "list of studies and traces"
-            say(f"{target}: {listen_address.url}{key}")
-        say(f"token file until the server stops: {file}; for experiments with curl: -H @{header}")
-        say(f"dashboards: {listen_address.url}dashboards{key}")
-        if insecure and not listen_address.loopback:
+
+        def print_address() -> None:
+            # the files for clients of this user come first
+            file, header = stack.enter_context(announced(server))
+            url, port = listen_address.url, listen_address.port
+            location = {"url": url, "port": port, "token_file": str(file)}
+            print(json.dumps(location) if as_json else url, flush=True)
+            key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
+            say(f"live: {url}live{key}")
+            if served.traces or served.studies:
+                target = "trace" if served.one_trace else "list of studies and traces"
+                say(f"{target}: {url}{key}")
             say(
-                "connections are not encrypted: others on the network can read the token and all data"
+                f"token file until the server stops: {file}; for experiments with curl: -H @{header}"
             )
-        if open_reads:
-            say("all clients, other users of this host included, may read your experiments")
+            say(f"dashboards: {url}dashboards{key}")
+            if insecure and not listen_address.loopback:
+                say(
+                    "connections are not encrypted: others on the network can read the token and all data"
+                )
+            if open_reads:
+                say("all clients, other users of this host included, may read your experiments")
+
+        class AnnouncedServer(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:  # requests are answered from now on
+                    print_address()
+
         # uvicorn raises the signal that stopped it again
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         uvicorn_config = uvicorn.Config(
@@ -139,4 +152,4 @@ def command(
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
         )
-        uvicorn.Server(uvicorn_config).run(sockets=[listen_address.socket])
+        AnnouncedServer(uvicorn_config).run(sockets=[listen_address.socket])
