@@ -22,6 +22,7 @@ from penstock.parts.server.live import hub as hubs
 from penstock.parts.server.live.hub import EventStreamResponse, Hub
 from penstock.parts.server.live.parts import LiveState, Throttled
 from penstock.parts.server.live.view import View
+from penstock.parts.server.live_experiments import LiveExperiments
 from penstock.parts.server.traces import Served
 
 
@@ -322,7 +323,9 @@ def test_threads_may_say_things_at_once(runtime: Path) -> None:
 
 
 def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
-    parts = LiveState(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    parts = LiveState(
+        LiveExperiments(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue"))).documents
+    )
     try:
         with Announcement("study", "x", planned=2, left=2, out="/nowhere") as said:
             quick, slow = parts.polls
@@ -363,7 +366,9 @@ def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
 
     monkeypatch.setattr("penstock.parts.server.live.parts.Look", Followed)
     monkeypatch.setattr("penstock.parts.server.live.parts.Throttled", lambda made, _: Unpaced(made))
-    parts = LiveState(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue")))
+    parts = LiveState(
+        LiveExperiments(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue"))).documents
+    )
     parts.active = True
     quick, slow = parts.polls
     with Announcement("study", "x") as said:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -14,16 +15,11 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
+from penstock.archive.catalogue import open_index
 from penstock.errors import Away, BadInput, PenstockError
-from penstock.parts.monitoring.collectors.server_collectors import Gathering
-from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.monitoring.experiments.targets import Targets
-from penstock.parts.server import dashboards, experiments
 from penstock.parts.server.api import jobs
 from penstock.parts.server.api.routes import PREFIX
 from penstock.parts.server.authentication import AuthenticationMiddleware, Users
-from penstock.parts.server.live.hub import Hub
-from penstock.parts.server.live.parts import LiveState
 from penstock.parts.server.server import Server
 from penstock.parts.server.traces import Served
 from penstock.plugins import HTTP_ROUTES
@@ -55,9 +51,10 @@ def application(
     served: Served,
     token: str,
     names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
-    store: Callable[[], Experiments] = experiments.local_store,
+    store: Callable[[], Any] | None = None,
     *,
-    targets: Targets | None = None,
+    config: Path | None = None,
+    targets: Any = None,
     own_token: str | None = None,
     open_reads: bool = False,
 ) -> FastAPI:
@@ -65,19 +62,28 @@ def application(
 
     `token` authorises every request, `own_token` those to experiments of the user that the server runs as.
     Pages need no token; they fetch their data with one. The Host header must be one of `names` or the address
-    that the request arrived at, else the status is 421.
+    that the request arrived at, else the status is 421. `store` opens other experiments than those of this
+    user, `targets` are other servers than those of the file `config`.
     """
-
-    open_store = cache(store)
-    config = targets or Targets()
-    gathering = Gathering(config.collectors, open_store, experiments.log_error, config.origin)
-    hub = Hub(LiveState(open_store))
+    open_store = None if store is None else cache(store)
+    catalogue = cache(open_index) if open_store is None else lambda: open_store().catalogue
+    users = Users(catalogue, own_token=own_token, open_reads=open_reads)
+    server = Server(
+        catalogue=catalogue,
+        config=config,
+        store=open_store,
+        targets=targets,
+        served=served,
+        users=users,
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with experiments.background_tasks(open_store, config, gathering):
+        async with AsyncExitStack() as stack:
+            for context in server.background:
+                await stack.enter_async_context(context())
             yield
-        await hub.close()
+        await server.hub.close()
         served.close()
 
     app = FastAPI(
@@ -91,8 +97,9 @@ def application(
         # for /openapi.json only: the middleware checks the token
         dependencies=[Depends(HTTPBearer(auto_error=False, description="Printed by `serve`."))],
     )
-    users = Users(lambda: open_store().catalogue, own_token=own_token, open_reads=open_reads)
-    app.add_middleware(AuthenticationMiddleware, token=token, names=names, users=users)
+    app.add_middleware(
+        AuthenticationMiddleware, token=token, names=names, users=users, server=server
+    )
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -102,14 +109,12 @@ def application(
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        api_prefixes = (PREFIX, "/exp", dashboards.GRAFANA, *dashboards.AT_ROOT)
-        is_api = request.url.path.startswith(api_prefixes)
-        return JSONResponse({"detail": str(error)}, 400 if is_api else 404)
+        of_data = request.url.path.startswith((PREFIX, *server.data_prefixes))
+        return JSONResponse({"detail": str(error)}, 400 if of_data else 404)
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
-        is_full = isinstance(error, experiments.StoreFullError)
-        return JSONResponse({"detail": str(error)}, 507 if is_full else jobs.status_of(error))
+        return JSONResponse({"detail": str(error)}, jobs.status_of(error))
 
     # valid values that a library or the database cannot represent
     @app.exception_handler(OverflowError)
@@ -126,7 +131,6 @@ def application(
     async def away(_: Request, error: Away) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
-    server = Server(served, open_store, users, config, gathering, hub)
     for name in HTTP_ROUTES:
         HTTP_ROUTES.load(name)(app, server)
     return app

@@ -20,6 +20,7 @@ from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import PenstockError
 from penstock.routes.byte_budget import FullError, Room, Share
 from penstock.routes.caller import BODY_LIMIT_KEY, CALLER_KEY, Caller
+from penstock.routes.server import Server
 
 #: paths that need no token: pages, which contain no data
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
@@ -36,18 +37,8 @@ _HEADERS = {
 }
 
 
-#: paths of experiments, which accept tokens of users
-_EXPERIMENTS = re.compile(
-    r"/exp(?:/.*)?|/api/v1/(?:experiments|dashboards)(?:/.*)?|/grafana(?:/.*)?|/api/v1/live"
-    r"|/metrics|/(?:search|query|annotations)",
-    re.DOTALL,
-)
 #: path that needs a token even with `open_reads`
 _TOKEN_PATH = "/api/v1/live"
-#: paths whose POST requests only read
-_READ_ONLY_POSTS = re.compile(
-    r"(?:/grafana)?/(?:search|query|annotations)|/grafana/(?:variable|metrics)"
-)
 _HOSTS_FILE = Path("/etc/hosts")
 #: characters of all notations of IPv4 addresses, hexadecimal ones included
 _NUMERIC = re.compile(r"[0-9a-fx.]+")
@@ -109,10 +100,13 @@ class AuthenticationMiddleware:
     """ASGI middleware. Accepts the Host headers `names` and the address that a request arrived at."""
 
     def __init__(
-        self, app: ASGIApp, token: str, names: Iterable[str], users: Users | None = None
+        self, app: ASGIApp, token: str, names: Iterable[str], users: Users, server: Server
     ) -> None:
         self._app = app
         self._users = users
+        #: paths that accept tokens of users; those whose POST requests only read
+        self._user_paths = _any_of([*server.user_paths, re.escape(_TOKEN_PATH)])
+        self._read_only_posts = _any_of(server.read_only_posts)
         self._token = token
         self._budget = Room()
         self._names = {name.lower() for name in names}
@@ -161,7 +155,7 @@ class AuthenticationMiddleware:
         detail = (
             "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed"
         )
-        if self._users is not None and _EXPERIMENTS.fullmatch(scope["path"]):
+        if self._user_paths.fullmatch(scope["path"]):
             token = token_of(headers)
             if token is None and scope["path"] == _TOKEN_PATH:
                 token = ""  # never valid
@@ -171,7 +165,7 @@ class AuthenticationMiddleware:
                 return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
             if caller is not None:
                 scope[CALLER_KEY] = caller
-                reads = scope["method"] in ("GET", "HEAD") or _READ_ONLY_POSTS.fullmatch(
+                reads = scope["method"] in ("GET", "HEAD") or self._read_only_posts.fullmatch(
                     scope["path"]
                 )
                 if caller.may_change or reads:
@@ -188,6 +182,11 @@ class AuthenticationMiddleware:
 
     def _has_server_token(self, headers: Headers) -> bool:
         return _equal(token_of(headers) or "", self._token)
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Match any of the patterns; nothing if there is none."""
+    return re.compile("|".join(f"(?:{p})" for p in patterns) or "(?!)", re.DOTALL)
 
 
 def token_of(headers: Headers) -> str | None:

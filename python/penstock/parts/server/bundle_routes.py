@@ -10,7 +10,13 @@ from fastapi.responses import HTMLResponse, Response
 
 from penstock.archive.bundle import command_line
 from penstock.parts.server.index import View
-from penstock.parts.server.page import list_page, live_page, report_page, trace_page
+from penstock.parts.server.page import (
+    dashboards_page,
+    list_page,
+    live_page,
+    report_page,
+    trace_page,
+)
 from penstock.parts.server.server import Server
 
 _FAR = float(1 << 62)
@@ -32,6 +38,10 @@ def add_pages(app: FastAPI, server: Server) -> None:
     @app.get("/nodes", include_in_schema=False)
     def nodes() -> HTMLResponse:
         return live_page()
+
+    @app.get("/dashboards", include_in_schema=False)
+    def dashboards() -> HTMLResponse:
+        return dashboards_page()
 
     @app.get("/traces/{number}", include_in_schema=False)
     def page() -> HTMLResponse:

@@ -19,7 +19,6 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.archive.bundle import Bundle
@@ -41,9 +40,8 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import MARKS
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import tenancy_of, uses_of_bundle, uses_of_points
-from penstock.parts.server.page import dashboards_page
-from penstock.parts.server.server import Server
 from penstock.routes.caller import caller_of
+from penstock.routes.server import Server
 from penstock.routes.spooled import ConcurrencyLimit
 
 PREFIX = "/api/v1/dashboards"
@@ -159,17 +157,19 @@ def _with_run(uses: pd.DataFrame, run_usage: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([f for f in (uses, run_usage) if len(f)] or [uses], ignore_index=True)
 
 
-def add_routes(app: FastAPI, server: Server) -> None:
+def add_routes(app: FastAPI, server: Server, store: Store) -> None:
     """Add the routes of dashboards."""
-    store, limit = server.store, server.limit
+    limit = server.limit
     cache = _UsageCache()
+    server.user_paths += [f"{PREFIX}(?:/.*)?", f"{GRAFANA}(?:/.*)?", *AT_ROOT]
+    server.read_only_posts += [
+        f"(?:{GRAFANA})?(?:{'|'.join(AT_ROOT)})",
+        f"{GRAFANA}/(?:variable|metrics)",
+    ]
+    server.data_prefixes += [GRAFANA, *AT_ROOT]
     app.include_router(_api(store, cache, limit))
     for router in _grafana(store, cache, limit):
         app.include_router(router)
-
-    @app.get("/dashboards", include_in_schema=False)
-    def page() -> HTMLResponse:
-        return dashboards_page()
 
 
 def _board(key: str) -> Dashboard:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -20,12 +21,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 
-from penstock.archive.catalogue import Catalogue
 from penstock.archive.series.incomplete import STATE
 from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.parts.monitoring.collectors.server_collectors import Gathering
 from penstock.parts.monitoring.experiments.experiment import Experiment, Taken, Unknown
-from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
 from penstock.parts.monitoring.experiments.points import (
     MOST_SERIES,
     Account,
@@ -36,14 +36,14 @@ from penstock.parts.monitoring.experiments.points import (
     points,
 )
 from penstock.parts.monitoring.experiments.provenance import checked_facts
-from penstock.parts.monitoring.experiments.targets import Targets, checked_options
+from penstock.parts.monitoring.experiments.targets import Targets, checked_options, read_targets
 from penstock.parts.monitoring.experiments.timestamps import iso_text, moment_ns
 from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
 from penstock.parts.monitoring.queries import remote_query
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
 from penstock.parts.monitoring.queries.fetch import fetch_named
-from penstock.parts.server import experiment_sources
+from penstock.parts.server import dashboards, experiment_sources, metrics
 from penstock.parts.server.experiment_models import (
     Accepted,
     ExperimentModel,
@@ -55,8 +55,9 @@ from penstock.parts.server.experiment_models import (
     Times,
     Told,
 )
-from penstock.parts.server.server import Server
+from penstock.parts.server.live_experiments import LiveExperiments
 from penstock.routes.caller import Caller, caller_of, set_body_limit
+from penstock.routes.server import Server
 from penstock.routes.spooled import ConcurrencyLimit, SpooledResponse
 
 PREFIX = "/api/v1/experiments"
@@ -105,8 +106,25 @@ def add_body_schemas(document: dict[str, Any]) -> None:
 
 
 def add_routes(app: FastAPI, server: Server) -> None:
-    """Add the routes of experiments."""
-    store, targets, gathering, limit = server.store, server.targets, server.gathering, server.limit
+    """Add the routes of experiments, of dashboards and of the metrics of running experiments."""
+    targets: Targets = server.targets or (
+        read_targets(server.config) if server.config is not None else Targets()
+    )
+    store: Store = server.store or cache(
+        lambda: Experiments(server.catalogue(), experiments_home())
+    )
+    gathering = Gathering(targets.collectors, store, log_error, targets.origin)
+    server.background.append(lambda: background_tasks(store, targets, gathering))
+    server.experiments = LiveExperiments(store)
+    server.user_paths += [r"/exp(?:/.*)?", f"{PREFIX}(?:/.*)?"]
+    server.data_prefixes.append("/exp")
+    limit = server.limit
+    dashboards.add_routes(app, server, store)
+    metrics.add_routes(app, server, store)
+
+    @app.exception_handler(StoreFullError)
+    async def full(_: Request, error: StoreFullError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 507)
 
     @app.exception_handler(Unknown)
     async def unknown(_: Request, error: Unknown) -> JSONResponse:
@@ -608,15 +626,6 @@ async def background_tasks(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await run_in_threadpool(gathering.close)
-
-
-def local_store() -> Experiments:
-    """The store of this user, or that of the team's catalogue."""
-    from penstock.archive.catalogue import open_index
-    from penstock.parts.monitoring.experiments.experiments import experiments_home
-
-    index: Catalogue = open_index()
-    return Experiments(index, experiments_home())
 
 
 def log_error(message: str) -> None:

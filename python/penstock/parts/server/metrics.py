@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
 from penstock.parts.monitoring.queries.prometheus_names import exposed
-from penstock.parts.server.server import Server
 from penstock.routes.caller import caller_of
+from penstock.routes.server import Server
 from penstock.version import version
 
 #: metrics of the server
@@ -30,9 +31,9 @@ _START_TIME = "penstock_experiment_start_time_seconds"
 _Sample = tuple[dict[str, str], float, int | None]
 
 
-def add_routes(app: FastAPI, server: Server) -> None:
+def add_routes(app: FastAPI, server: Server, store: Callable[[], Experiments]) -> None:
     """Add the route."""
-    store = server.store
+    server.user_paths.append("/metrics")
     newest, start_s = Newest(), time.time()
 
     @app.get(

@@ -7,8 +7,6 @@ ROWS = {
     "http-routes": {
         "resources": "penstock.parts.server.api.routes:add_routes",
         "experiments": "penstock.parts.server.experiments:add_routes",
-        "dashboards": "penstock.parts.server.dashboards:add_routes",
-        "metrics": "penstock.parts.server.metrics:add_routes",
         "pages": "penstock.parts.server.bundle_routes:add_pages",
         "studies": "penstock.parts.server.bundle_routes:add_studies",
         "traces": "penstock.parts.server.bundle_routes:add_traces",

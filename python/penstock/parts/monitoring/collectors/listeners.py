@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
-import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,9 +19,8 @@ from penstock.host.network.sock_diag import owners
 from penstock.parts.monitoring.collectors.collector import setting
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
 from penstock.routes.byte_budget import FullError, Room, Share
+from penstock.routes.connections import most_connections
 
-#: connections at a time; one more takes the place of the one that was silent longest
-MOST_CONNECTIONS = 512
 #: how long a connection may be silent in the middle of a request [s]
 PATIENCE_S = 20.0
 #: the body of a request [bytes]
@@ -64,12 +62,6 @@ class Door:
             asked = "a token, or open: true" if tokens else "open: true, as everyone may then send"
             raise BadInput(f"{name}: found host {host}, which others reach; expected {asked}")
         return cls(host, number, token, loopback and not token and not opened)
-
-
-def most_connections() -> int:
-    """Connections of one port, by how many files a process may have open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(8, min(MOST_CONNECTIONS, soft // 4))
 
 
 class Listener:

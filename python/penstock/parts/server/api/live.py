@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.server.authentication import Users, token_of
-from penstock.parts.server.live.hub import MOST_STREAMS, MOST_USER_STREAMS, EventStreamResponse, Hub
+from penstock.errors import BadInput
+from penstock.parts.server.authentication import token_of
+from penstock.parts.server.live.hub import MOST_STREAMS, MOST_USER_STREAMS, EventStreamResponse
 from penstock.parts.server.live.parts import state
 from penstock.parts.server.live.view import View
+from penstock.parts.server.server import Server
 from penstock.routes.caller import caller_of
 
 
-def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRouter:
+def router(server: Server) -> APIRouter:
     """Routes of the event stream and of one snapshot of the state."""
     api = APIRouter(tags=["live"])
+    hub, users = server.hub, server.users
 
     @api.get("/state", summary="Get clusters, nodes and disks that are up, with counters")
     def once() -> dict[str, Any]:
@@ -58,8 +59,10 @@ def router(hub: Hub, users: Users, store: Callable[[], Experiments]) -> APIRoute
         if caller.reader is not None or experiment is not None:
             only = None
             if experiment is not None:
-                match = await run_in_threadpool(lambda: store().find(experiment, caller.reader))
-                only = (match.owner, match.name, match.repeat)
+                source = server.experiments
+                if source is None:
+                    raise BadInput(f"found experiment {experiment!r}; expected none on this server")
+                only = await run_in_threadpool(lambda: source.find(experiment, caller.reader))
             token = token_of(request.headers)
 
             def allowed() -> bool:

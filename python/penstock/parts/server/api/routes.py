@@ -26,7 +26,7 @@ def add_routes(app: FastAPI, server: Server) -> None:
         clusters.router(registry),
         disks.router(registry),
         host.router(),
-        live.router(server.hub, server.users, server.store),
+        live.router(server),
     ):
         api.include_router(part)
     api.include_router(jobs.router(registry))

@@ -70,14 +70,12 @@ def command(
 
     from penstock.errors import BadInput
     from penstock.host.processes.servers import LocalServer, announced
-    from penstock.parts.monitoring.collectors.listeners import most_connections
-    from penstock.parts.monitoring.experiments.targets import Targets, read_targets
     from penstock.parts.server.api.token import load_or_create, new_token
     from penstock.parts.server.app import application
     from penstock.parts.server.connections import BACKLOG, limited_protocol
-    from penstock.parts.server.experiments import local_store
     from penstock.parts.server.listen import listen
     from penstock.parts.server.traces import Served
+    from penstock.routes.connections import most_connections
     from penstock.routes.memory import return_large_blocks
 
     return_large_blocks()
@@ -98,14 +96,11 @@ def command(
             experiments_token=own_token,
             cert=None if tls_cert is None else str(tls_cert.absolute()),
         )
-        store = local_store()
-        targets = read_targets(config) if config is not None else Targets()
         app = application(
             served,
             token,
             listen_address.names,
-            lambda: store,
-            targets=targets,
+            config=config,
             own_token=own_token,
             open_reads=open_reads,
         )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle
@@ -21,18 +20,12 @@ from penstock.host.journal.announce import Announced
 from penstock.host.journal.journal import new_token
 from penstock.observe.trace.show.live import Look
 from penstock.observe.trace.verdicts.patterns import sentence
-from penstock.parts.monitoring.experiments.experiment import Experiment
-from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.server.live.use import Document, Utilisation
+from penstock.routes.throttled import Throttled
 from penstock.state import runtime_dir
 
-#: maximum share of a processor's time that one source uses
-_CPU_SHARE = 0.015
 #: maximum number of ended runs and of findings
 _MOST_FINDINGS = 100
-_MOST_EXPERIMENTS = 50
-#: limit for checks of the completeness of a running experiment
-_MOST_CHECKED_BYTES = 16 << 20
 Event = tuple[str, Any]
 
 
@@ -51,26 +44,6 @@ def state() -> Document:
     return {"t_ns": time.monotonic_ns(), "clusters": clusters, "disks": disks}
 
 
-class Throttled:
-    """A value that is computed every `every_s` seconds; less often if this exceeds `_CPU_SHARE`."""
-
-    def __init__(self, compute: Callable[[], Any], every_s: float) -> None:
-        self._compute = compute
-        self._every_s = every_s
-        self._due = 0.0
-        self.value: Any = None
-
-    def refresh(self) -> bool:
-        """Compute the value if it is due. True if it was."""
-        now = time.monotonic()
-        if now < self._due:
-            return False
-        before = time.thread_time()
-        self.value = self._compute()
-        self._due = now + max(self._every_s, (time.thread_time() - before) / _CPU_SHARE)
-        return True
-
-
 class LiveState:
     """Sources of the live page.
 
@@ -79,8 +52,7 @@ class LiveState:
     Samples have a poll of their own, which does not wait for a slow supervisor, tracer or catalogue.
     """
 
-    def __init__(self, store: Callable[[], Experiments]) -> None:
-        self._store = store
+    def __init__(self, running_experiments: Callable[[], list[Document]]) -> None:
         #: lock of samples and announcements; lock of all other sources
         self._lock, self._slow_lock = threading.Lock(), threading.Lock()
         #: False after `suspend`: a late poll starts nothing
@@ -91,11 +63,10 @@ class LiveState:
         #: logged events that the slow poll has not processed
         self._logged: list[Document] = []
         self._state = Throttled(state, 0.2)
-        self._running = Throttled(self._experiments, 1.0)
+        self._running = Throttled(running_experiments, 1.0)
         self._patterns = Throttled(self._tracer_patterns, 1.0)
         #: by announcement and traced spool: every run of a study has its own trace
         self._trace_views: dict[tuple[str, str], Look] = {}
-        self._completeness: dict[Path, Throttled] = {}
         self._last: dict[str, Any] = {}
         #: studies by id of their announcement
         self._studies: dict[str, _StudyEvents] = {}
@@ -171,42 +142,6 @@ class LiveState:
             return []
         self._last[name] = compared
         return [(name, value)]
-
-    # --- experiments ----------------------------------------------------------------------------
-
-    def _experiments(self) -> list[Document]:
-        try:
-            store = self._store()
-            running = store.listed(None, state="running")[-_MOST_EXPERIMENTS:]
-            rows = []
-            for experiment in running:
-                with contextlib.suppress(PenstockError):
-                    rows.append(self._experiment(store, experiment))
-        except (PenstockError, OSError) as error:
-            return [{"name": "", "trouble": str(error)}]
-        running_paths = {e.path for e in running}
-        self._completeness = {p: c for p, c in self._completeness.items() if p in running_paths}
-        return rows
-
-    def _experiment(self, store: Experiments, experiment: Experiment) -> Document:
-        details = store.find(f"{experiment.name}#{experiment.repeat}", experiment.owner)
-        completeness = self._completeness.setdefault(
-            experiment.path, Throttled(lambda: _completeness(store, details), 5.0)
-        )
-        completeness.refresh()
-        open_phases = [p for p in details.phases if p.end_ns is None]
-        return {
-            "name": details.name,
-            "repeat": details.repeat,
-            "user": details.owner,
-            "shared": details.shared,
-            "start_ms": details.start_ns / 1e6,
-            "tags": list(details.tags),
-            "phase": open_phases[-1].name if open_phases else "",
-            "phases": len(details.phases),
-            "notes": [text for _, text in details.notes[-3:]],
-            "recorded": completeness.value,
-        }
 
     # --- patterns -------------------------------------------------------------------------------
 
@@ -372,21 +307,6 @@ def certificates(path: Path) -> list[Document]:
             certificate["valid"] = False
             certificate["reason"] = certificate["reason"] or str(row.get("reason") or "")[:200]
     return list(by_disk.values())
-
-
-def _completeness(store: Experiments, experiment: Experiment) -> Document:
-    """Counts of recorded series and points, and completeness; above `_MOST_CHECKED_BYTES` only the size."""
-    live = experiment.live
-    size = sum(f.stat().st_size for f in live.iterdir()) if live.is_dir() else 0
-    if size > _MOST_CHECKED_BYTES:
-        return {"bytes": size}
-    recording = store.recorded(experiment)
-    return {
-        "verdict": recording.verdict,
-        "series": recording.series.num_rows,
-        "points": int(pc.sum(recording.series["stored"]).as_py() or 0),
-        "lost": recording.lost,
-    }
 
 
 def _pattern(row: Mapping[str, Any]) -> Document:

@@ -1,0 +1,14 @@
+"""Limit of the connections of one port."""
+
+from __future__ import annotations
+
+import resource
+
+#: maximum number of connections; at the limit, a new one replaces the one that was idle longest
+MOST_CONNECTIONS = 512
+
+
+def most_connections() -> int:
+    """Connections that one port accepts, by the number of files that this process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(MOST_CONNECTIONS, soft // 4))
