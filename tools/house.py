@@ -42,7 +42,7 @@ A_LIST = 3
 
 CORE = "core"
 #: parts that a part may import
-DECLARED = {"server": ("monitoring",), "stores": ("prediction", "conformity")}
+DECLARED = {"stores": ("prediction", "conformity")}
 
 #: limits of a function and of a folder
 LONG_FUNCTION, MANY_PARAMETERS, FULL_FOLDER = 80, 8, 20

@@ -17,12 +17,12 @@ from starlette.types import Message
 
 from penstock.errors import Away
 from penstock.host.journal.announce import Announced, Announcement, forget_dead
+from penstock.parts.monitoring.http.live_experiments import LiveExperiments
 from penstock.parts.server.app import application
 from penstock.parts.server.live import hub as hubs
 from penstock.parts.server.live.hub import EventStreamResponse, Hub
 from penstock.parts.server.live.parts import LiveState, Throttled
 from penstock.parts.server.live.view import View
-from penstock.parts.server.live_experiments import LiveExperiments
 from penstock.parts.server.traces import Served
 
 

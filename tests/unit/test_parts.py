@@ -95,6 +95,22 @@ def test_a_study_that_needs_a_missing_part_is_refused(part: str, tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
+#: prints the status of two requests to a server
+SERVER = """
+from starlette.testclient import TestClient
+from penstock.parts.server.app import application
+from penstock.parts.server.traces import Served
+with TestClient(application(Served([]), "token", ["testserver"])) as client:
+    client.headers["Authorization"] = "Bearer token"
+    print([client.get(path).status_code for path in ("/api/v1/state", "/exp")])
+"""
+
+
+def test_the_server_works_without_experiments(tmp_path: Path) -> None:
+    assert Copy("monitoring", tmp_path).run("-c", SERVER) == "[200, 404]\n"
+    assert Copy("prediction", tmp_path / "other").run("-c", SERVER) == "[200, 200]\n"
+
+
 #: makes the bundle `b` of a recording of the core, and loads the checks of packages
 RECORDED = """
 from pathlib import Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ROWS = {
     "commands": {"monitor": "penstock.parts.monitoring.cli.monitor"},
+    "http-routes": {"experiments": "penstock.parts.monitoring.http.experiments:add_routes"},
     "functions": {
         "adopt-experiments": "penstock.parts.monitoring.experiments.experiments:adopt_experiments",
         "export-series": "penstock.parts.monitoring.queries.export_directory:write",

@@ -6,7 +6,6 @@ ROWS = {
     "commands": {"serve": "penstock.parts.server.cli.serve"},
     "http-routes": {
         "resources": "penstock.parts.server.api.routes:add_routes",
-        "experiments": "penstock.parts.server.experiments:add_routes",
         "pages": "penstock.parts.server.bundle_routes:add_pages",
         "studies": "penstock.parts.server.bundle_routes:add_studies",
         "traces": "penstock.parts.server.bundle_routes:add_traces",

@@ -1,6 +1,6 @@
 """Grafana's files for our dashboards: provisioning of the data source, and a dashboard's JSON each.
 
-The data source is of the simple-JSON kind; `penstock serve` answers its calls (`parts/server/dashboards.py`).
+The data source is of the simple-JSON kind; `penstock serve` answers its calls (`http/dashboards.py`).
 A target is `DASHBOARD.PLOT;EXPERIMENT;ROW`; `ROW` is a host or a tenant.
 """
 

@@ -38,13 +38,8 @@ from penstock.parts.monitoring.experiments.points import (
 from penstock.parts.monitoring.experiments.provenance import checked_facts
 from penstock.parts.monitoring.experiments.targets import Targets, checked_options, read_targets
 from penstock.parts.monitoring.experiments.timestamps import iso_text, moment_ns
-from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
-from penstock.parts.monitoring.queries import remote_query
-from penstock.parts.monitoring.queries.answers import answer
-from penstock.parts.monitoring.queries.export import MEDIA
-from penstock.parts.monitoring.queries.fetch import fetch_named
-from penstock.parts.server import dashboards, experiment_sources, metrics
-from penstock.parts.server.experiment_models import (
+from penstock.parts.monitoring.http import dashboards, experiment_sources, metrics
+from penstock.parts.monitoring.http.experiment_models import (
     Accepted,
     ExperimentModel,
     Mark,
@@ -55,7 +50,12 @@ from penstock.parts.server.experiment_models import (
     Times,
     Told,
 )
-from penstock.parts.server.live_experiments import LiveExperiments
+from penstock.parts.monitoring.http.live_experiments import LiveExperiments
+from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
+from penstock.parts.monitoring.queries import remote_query
+from penstock.parts.monitoring.queries.answers import answer
+from penstock.parts.monitoring.queries.export import MEDIA
+from penstock.parts.monitoring.queries.fetch import fetch_named
 from penstock.routes.caller import Caller, caller_of, set_body_limit
 from penstock.routes.server import Server
 from penstock.routes.spooled import ConcurrencyLimit, SpooledResponse

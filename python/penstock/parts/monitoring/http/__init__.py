@@ -1,0 +1,1 @@
+"""Routes of experiments, dashboards and metrics."""
